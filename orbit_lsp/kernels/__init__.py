@@ -1,0 +1,1 @@
+"""Source text -> kernels. Pure: no files, no editor; never raises."""

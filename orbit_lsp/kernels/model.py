@@ -1,0 +1,80 @@
+"""What a scan of a source file says. All positions count from 0; columns count Unicode code points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Language = Literal["cuda", "triton"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Characters [start, end) of the old text became `text` (offsets in code points)."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From (line, column) to (end_line, end_column), the end exclusive."""
+
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel definition.
+
+    `line` is where lenses stand: the line of `__global__` (or of the macro that expands to it), of
+    `def` in Python, of the assignment in `k = triton.jit(f)`. `whole` runs from the template header
+    or the first decorator to the end of the body. `launchable` is False for a Triton function that
+    only other kernels can call; `callers` then names the kernels of this file that reach it.
+    `bounds` are the arguments of `__launch_bounds__` as written.
+    """
+
+    name: str
+    qualified: str
+    language: Language
+    line: int
+    name_span: Span
+    whole: Span
+    launchable: bool = True
+    callers: tuple[str, ...] = ()
+    bounds: tuple[str, ...] = ()
+    template: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A `kernel<<<grid, block, …>>>` in host code; `block` is its size where that is a constant."""
+
+    kernel: str
+    line: int
+    arguments: tuple[str, ...]
+    block: tuple[int, int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Everything a file's text says without running it.
+
+    `entries` are the ways to run the file: `main` for CUDA; for Python the functions of DESIGN's
+    order (benchmark, benchmark_kernel, main, run, test) that take no argument, and `__main__` for the
+    guarded part. `includes` are the quoted and angled names as written. `digests` maps a kernel's
+    index in `kernels` to the digest of all tokens it depends on in this file: comments and white
+    space do not count (launch specs do), other kernels' bodies do not count.
+    """
+
+    language: Language
+    kernels: tuple[Kernel, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    entries: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    problems: tuple[str, ...] = field(default=())

@@ -1,0 +1,372 @@
+"""Every message between the author's side and the GPU side.
+
+Frozen standard-library dataclasses, sent as one JSON object a line with a `kind` field. Times are
+integer nanoseconds on the GPU's clock unless the name says `_s` (seconds); sizes are bytes; lines
+count from 1 as compilers count them, columns from 1 in Unicode code points of the source line.
+`None` always means "not known": a missing number is never 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union
+
+VERSION = 1
+"""Raised when a field changes its meaning; the worker refuses requests of another version."""
+
+State = Literal["queued", "starting", "building", "running", "profiling", "done"]
+Outcome = Literal[
+    "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
+]
+Severity = Literal["error", "warning", "information"]
+Source = Literal["measured", "compiler", "derived", "device"]
+"""Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
+
+EXIT_CODES: dict[str, int] = {
+    "ok": 0,
+    "compile error": 1,
+    "runtime error": 2,
+    "wrong answer": 3,
+    "timed out": 4,
+    "infrastructure": 5,
+    "usage": 64,
+    "cancelled": 130,
+}
+
+
+# -- requests ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Compile a file, or build and run it.
+
+    `path` is where the author knows the file to be and `text` what stands in the editor, which may
+    not be saved. `flags` are compiler flags that have already passed the author's trust rule.
+    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it.
+    """
+
+    run: str
+    action: Literal["compile", "run"]
+    language: Literal["cuda", "triton"]
+    path: str
+    text: str
+    kernel: str | None = None
+    directory: str | None = None
+    arguments: tuple[str, ...] = ()
+    stdin: str = ""
+    flags: tuple[str, ...] = ()
+    nvcc: str | None = None
+    architecture: str | None = None
+    device: int = 0
+    build_timeout_s: float = 120.0
+    run_timeout_s: float = 60.0
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask what this machine has; answered by `Machine`."""
+
+    run: str
+    nvcc: str | None = None
+
+
+Request = Union[Job, Cancel, Probe]
+
+
+# -- what comes back --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in a file; `column` None underlines the whole line, `end_column` is exclusive."""
+
+    file: str
+    line: int
+    column: int | None = None
+    end_column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One step of a compiler's explanation: an instantiation, an include, a candidate."""
+
+    message: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One message of a compiler or of the run, in its own words.
+
+    `tool` is who said it: nvcc, ptxas, nvlink, ld, the host compiler, triton, cuda, program.
+    `symbol` is the kernel's mangled name where the message names a kernel but no line.
+    """
+
+    severity: Severity
+    message: str
+    tool: str
+    place: Place | None = None
+    code: str | None = None
+    symbol: str | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the compiler says one kernel instance uses, for one architecture."""
+
+    symbol: str
+    name: str
+    architecture: str
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    stack: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    barriers: int | None = None
+    max_threads: int | None = None
+    threads: int | None = None
+    place: Place | None = None
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Device time of several launches of one configuration, in nanoseconds.
+
+    `low` and `high` are the 20 % and 80 % quantiles and `spread` half their distance over the
+    median; they are None where `n` is under five. `label` says what kind of launches these were.
+    """
+
+    n: int
+    median: float
+    label: str
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    first: float | None = None
+    samples: tuple[int, ...] = ()
+    clock: str = "CUPTI activity records"
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Every launch of one kernel instance with one launch configuration, in one run."""
+
+    symbol: str
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    timing: Timing
+    count: int
+    cluster: tuple[int, int, int] | None = None
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    local_per_thread: int | None = None
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The GPU as NVML and the driver name it."""
+
+    name: str
+    index: int = 0
+    capability: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    multiprocessors: int | None = None
+    memory: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    bus_width_bits: int | None = None
+    l2_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """NVML while the work ran; each list is [lowest, median, highest] of the samples."""
+
+    samples: int
+    sm_clock_mhz: tuple[float, float, float] | None = None
+    memory_clock_mhz: tuple[float, float, float] | None = None
+    temperature_c: tuple[float, float, float] | None = None
+    power_w: tuple[float, float, float] | None = None
+    memory_used: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    default_sm_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run did not end well, in one sentence, and what to do about it."""
+
+    category: Outcome
+    message: str
+    remedy: str = ""
+    retryable: bool = False
+    place: Place | None = None
+    symbol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The run entered a state; `why` says what it waits for."""
+
+    run: str
+    state: State
+    at: float
+    why: str = ""
+    kind: Literal["stage"] = "stage"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    run: str
+    stream: Literal["stdout", "stderr"]
+    text: str
+    kind: Literal["output"] = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The compiler is done. `files` are the sources it read (headers included), by content hash."""
+
+    run: str
+    problems: tuple[Problem, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    seconds: float = 0.0
+    cached: bool = False
+    complete: bool = True
+    kind: Literal["built"] = "built"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group the worker started or saw end, so that its owner can end it for the worker."""
+
+    run: str
+    pgid: int
+    alive: bool
+    kind: Literal["group"] = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a run, always the last event with its id."""
+
+    run: str
+    outcome: Outcome
+    failure: Failure | None = None
+    problems: tuple[Problem, ...] = ()
+    launches: tuple[Launches, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    device: Device | None = None
+    telemetry: Telemetry | None = None
+    toolchain: dict[str, str] = field(default_factory=dict[str, str])
+    exit_code: int | None = None
+    build_s: float | None = None
+    run_s: float | None = None
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    remarks: tuple[str, ...] = ()
+    kind: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has. `packages` maps a name to its version or None where it is missing."""
+
+    run: str
+    version: int
+    python: str
+    python_version: str
+    packages: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    devices: tuple[Device, ...] = ()
+    nvcc: str | None = None
+    nvcc_version: str | None = None
+    host_compiler: str | None = None
+    problems: tuple[Failure, ...] = ()
+    kind: Literal["machine"] = "machine"
+
+
+Event = Union[Stage, Output, Built, Group, Finished, Machine]
+
+
+# -- JSON -------------------------------------------------------------------------------------------
+
+REQUEST_KINDS: dict[str, type[Any]] = {"job": Job, "cancel": Cancel, "probe": Probe}
+
+
+def encode(message: Event | Request) -> str:
+    """One line of JSON; requests gain the `kind` that names them."""
+    data = dataclasses.asdict(message)
+    data.setdefault("kind", type(message).__name__.lower())
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode_request(line: str) -> Request:
+    """Raises ValueError, with one sentence, for anything that is not a request of this version."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(data, dict) or data.get("kind") not in REQUEST_KINDS:
+        raise ValueError("not a request: its kind is none of " + ", ".join(REQUEST_KINDS))
+    record = typing.cast("dict[str, Any]", data)
+    version = record.get("version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
+    cls = REQUEST_KINDS[record.pop("kind")]
+    return _build(cls, record)
+
+
+def _build(cls: type[Any], record: dict[str, Any]) -> Any:
+    hints = typing.get_type_hints(cls)
+    known = {f.name for f in dataclasses.fields(cls)}
+    if strange := set(record) - known:
+        raise ValueError(f"{cls.__name__} has no field {sorted(strange)[0]!r}")
+    try:
+        return cls(**{name: _convert(hints[name], value, name) for name, value in record.items()})
+    except TypeError as error:
+        raise ValueError(f"{cls.__name__}: {error}") from None
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in typing.get_args(hint):
+            return None
+        inner = next(a for a in typing.get_args(hint) if a is not type(None))
+        return _convert(inner, value, name)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(str, typing.get_args(hint)))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is not a list")
+        return tuple(_convert(typing.get_args(hint)[0], v, name) for v in typing.cast("list[Any]", value))
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ValueError(f"{name} is not {hint.__name__}")
+    return value
