@@ -81,7 +81,15 @@ class Probe:
     nvcc: str | None = None
 
 
-Request = Union[Job, Cancel, Probe]
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Prepare for jobs of this language before one is asked for; nothing of the user's is run."""
+
+    run: str
+    language: Literal["cuda", "triton"]
+
+
+Request = Union[Job, Cancel, Probe, Warm]
 
 
 # -- what comes back --------------------------------------------------------------------------------
@@ -313,7 +321,7 @@ Event = Union[Stage, Output, Built, Group, Finished, Machine]
 
 # -- JSON -------------------------------------------------------------------------------------------
 
-REQUEST_KINDS: dict[str, type[Any]] = {"job": Job, "cancel": Cancel, "probe": Probe}
+REQUEST_KINDS: dict[str, type[Any]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
 
 
 def encode(message: Event | Request) -> str:

@@ -63,10 +63,50 @@ def kill_group(pgid: int) -> None:
             os.kill(pgid, signal.SIGTERM)
 
 
+def alive(pid: int) -> bool:
+    """Whether a process of this id exists; on Windows, where asking would end it, always True."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 async def finish(process: asyncio.subprocess.Process) -> int:
     """Kill the group and wait until its leader is gone; returns the leader's status."""
     kill_group(process.pid)
-    return await process.wait()
+    return await exit_status(process)
+
+
+async def exit_status(process: asyncio.subprocess.Process) -> int:
+    """The leader's exit code, or minus its signal, as soon as it ends.
+
+    `Process.wait` would also wait for the pipes, which a process that left the group may hold open
+    for as long as it likes.
+    """
+    if hasattr(os, "pidfd_open") and process.returncode is None:
+        with contextlib.suppress(OSError):  # reaped already
+            await _readable(os.pidfd_open(process.pid))
+    pause = 0.0005
+    while process.returncode is None:  # asyncio's child watcher reaps it in a moment
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 0.02)
+    return process.returncode
+
+
+async def _readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(descriptor, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def communicate(
@@ -91,7 +131,7 @@ async def communicate(
         assert process.stderr is not None
         async with asyncio.timeout(timeout_s):
             out, err = await asyncio.gather(_read(process.stdout, limit), _read(process.stderr, limit))
-            status = await process.wait()
+            status = await exit_status(process)
         return status, out, err
     finally:
         await asyncio.shield(finish(process))

@@ -1,0 +1,154 @@
+"""The text of one open file, edited as the protocol edits it.
+
+pygls' own document splits lines wherever Python does (form feeds, U+2028 …), which the protocol does
+not, and rebuilds the whole text on each change; this one knows the protocol's three line ends only
+and says which characters changed, so that a scan can follow. Columns here are Unicode code points;
+`to_client` and `from_client` convert to and from the units the client chose.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from orbit_lsp.kernels.model import Edit
+
+Encoding = Literal["utf-8", "utf-16", "utf-32"]
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_REMEMBERED_EDITS = 10_000
+
+
+class Change(NamedTuple):
+    """One content change as the client sent it; `start` None replaces the whole text."""
+
+    start: tuple[int, int] | None
+    end: tuple[int, int] | None
+    text: str
+
+
+class _LineEdit(NamedTuple):
+    version: int
+    start: int
+    old_end: int
+    new_end: int
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their ends; one more, empty, after a final line end, as the protocol counts."""
+    lines = _LINE.findall(text)
+    if not lines or lines[-1][-1] in "\r\n":
+        lines.append("")
+    return lines
+
+
+def to_client(line: str, column: int, encoding: Encoding) -> int:
+    """Units of the client's encoding before code point `column` of `line`."""
+    if encoding == "utf-32" or line.isascii():
+        return min(column, len(line))
+    head = line[:column]
+    if encoding == "utf-8":
+        return len(head.encode("utf-8", "surrogatepass"))
+    return len(head) + sum(ord(c) > 0xFFFF for c in head)
+
+
+def from_client(line: str, units: int, encoding: Encoding) -> int:
+    """Code points of `line` before the client's offset `units`, at most the line without its end."""
+    body = line.rstrip("\r\n")
+    if encoding == "utf-32" or body.isascii():
+        return min(units, len(body))
+    passed = 0
+    for column, character in enumerate(body):
+        if passed >= units:
+            return column
+        if encoding == "utf-8":
+            passed += len(character.encode("utf-8", "surrogatepass"))
+        else:
+            passed += 2 if ord(character) > 0xFFFF else 1
+    return len(body)
+
+
+@dataclass(slots=True)
+class Document:
+    uri: str
+    path: str
+    version: int
+    text: str
+    lines: list[str] = field(default_factory=list[str])
+    _edits: list[_LineEdit] = field(default_factory=list[_LineEdit])
+    _forgotten: int = -1  # edits up to this version are no longer remembered
+
+    def __post_init__(self) -> None:
+        self.lines = split_lines(self.text)
+
+    def apply(self, version: int, changes: list[Change], encoding: Encoding) -> list[Edit]:
+        """Take the changes in order; the edits are in code points of the text each one met."""
+        edits: list[Edit] = []
+        for change in changes:
+            if change.start is None or change.end is None:
+                edits.append(Edit(0, len(self.text), change.text))
+                self._remember(_LineEdit(version, 0, len(self.lines), 0))
+                self.text = change.text
+                self.lines = split_lines(change.text)
+            else:
+                edits.append(self._replace(version, change.start, change.end, change.text, encoding))
+        self.version = version
+        return edits
+
+    def line(self, number: int) -> str:
+        return self.lines[number] if 0 <= number < len(self.lines) else ""
+
+    def line_since(self, version: int, line: int) -> int | None:
+        """Where `line` of an older version stands now; None where it has been edited since."""
+        if version < self._forgotten:
+            return None
+        for edit in self._edits:
+            if edit.version <= version or line < edit.start:
+                continue
+            if line < edit.old_end:
+                return None
+            line += edit.new_end - edit.old_end
+        return line
+
+    def _offset(self, position: tuple[int, int], encoding: Encoding) -> tuple[int, int, int]:
+        """(line, column, offset) of a client's position, clamped into the text."""
+        number = min(max(position[0], 0), len(self.lines) - 1)
+        line = self.lines[number]
+        if position[0] > number:
+            column = len(line)
+        else:
+            column = from_client(line, max(position[1], 0), encoding)
+        return number, column, sum(map(len, self.lines[:number])) + column
+
+    def _replace(
+        self, version: int, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding
+    ) -> Edit:
+        first, first_column, begin = self._offset(start, encoding)
+        last, last_column, finish = self._offset(end, encoding)
+        if finish < begin:
+            first, first_column, begin, last, last_column, finish = (
+                last, last_column, finish, first, first_column, begin,
+            )  # fmt: skip
+        changed = (first, last + 1)
+        head, tail = self.lines[first][:first_column], self.lines[last][last_column:]
+        if first and self.lines[first - 1].endswith("\r"):  # a \n may now complete it
+            first -= 1
+            head = self.lines[first] + head
+        if last + 1 < len(self.lines) and (head + text + tail).endswith("\r"):
+            last += 1
+            tail += self.lines[last]
+        fresh = split_lines(head + text + tail)
+        if last + 1 < len(self.lines) and not fresh[-1]:
+            fresh.pop()  # its line end is there: the next line is its own
+        before = len(self.lines)
+        self.lines[first : last + 1] = fresh
+        self._remember(_LineEdit(version, changed[0], changed[1], changed[1] + len(self.lines) - before))
+        self.text = self.text[:begin] + text + self.text[finish:]
+        return Edit(begin, finish, text)
+
+    def _remember(self, edit: _LineEdit) -> None:
+        self._edits.append(edit)
+        if len(self._edits) > _REMEMBERED_EDITS:
+            self._forgotten = self._edits[_REMEMBERED_EDITS // 2].version
+            del self._edits[: _REMEMBERED_EDITS // 2]

@@ -1,0 +1,32 @@
+"""Where a job is carried out. One small interface: a job in, events out.
+
+The last event of a job is always `Finished`. Closing the generator - cancelling the task that reads
+it - ends the work where it runs, children included, before the close returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from orbit_remote.contracts import Event, Job, Machine
+
+
+class Runner(Protocol):
+    name: str
+
+    def run(self, job: Job) -> AsyncGenerator[Event, None]:
+        """Yield the job's events up to its `Finished`."""
+        ...
+
+    async def machine(self) -> Machine | None:
+        """What the machine has; None where it cannot be asked."""
+        ...
+
+    async def warm(self, language: str) -> None:
+        """Prepare for a first job of `language`; nothing of the user's runs."""
+        ...
+
+    async def close(self) -> None:
+        """End everything this runner started."""
+        ...

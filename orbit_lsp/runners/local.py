@@ -1,0 +1,270 @@
+"""This machine's own compiler and GPU, through a worker process that lives as long as the server.
+
+The worker runs in the Python that has the user's torch and triton, reached by the file
+`orbit_remote/__main__.py` so that none of the server's own packages come onto its path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import contracts as c
+
+log = logging.getLogger("orbit.worker")
+
+_LINE_LIMIT = 64 << 20
+_CLOSE_S = 3.0
+_ids = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the worker is started with; another value needs another worker."""
+
+    python: str = sys.executable
+    cache: str = ""
+    cache_bytes: int = 2 << 30
+    spare_idle_s: float = 300
+    environment: tuple[str, ...] = ()
+    nvcc: str | None = None
+
+
+class WorkerError(Exception):
+    """The worker cannot be started or has gone; the text is a sentence for the user."""
+
+
+def cache_folder() -> Path:
+    """The user's cache folder of this platform (XDG on Linux)."""
+    if os.name == "nt":
+        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData/Local")
+    elif sys.platform == "darwin":
+        base = str(Path.home() / "Library/Caches")
+    else:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "orbit-lsp"
+
+
+def _writable(folder: Path) -> Path:
+    """`folder`, or one under the system's temporary folder where it cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
+    except OSError:
+        fallback = Path(tempfile.gettempdir()) / f"orbit-lsp-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+        fallback.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return fallback
+
+
+class _Worker:
+    """One worker process and the queues of the jobs that wait for its events."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
+        self.groups: set[int] = set()
+        self.gone: WorkerError | None = None
+        self._validate = _validator()
+        self._tasks = [
+            asyncio.ensure_future(self._read_events()),
+            asyncio.ensure_future(self._read_log()),
+        ]
+
+    @classmethod
+    async def start(cls, options: Options) -> _Worker:
+        import orbit_remote
+
+        home = Path(orbit_remote.__file__).parent
+        cache = Path(options.cache) if options.cache else cache_folder()
+        command = [
+            options.python, "-P", str(home / "__main__.py"), "worker",
+            "--cache", str(_writable(cache)),
+            "--cache-bytes", str(options.cache_bytes),
+            "--spare-idle-s", str(options.spare_idle_s),
+            "--environment", ",".join(options.environment),
+        ]  # fmt: skip
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=_LINE_LIMIT,
+                start_new_session=os.name == "posix",
+                env={k: v for k, v in os.environ.items() if not k.startswith("MODAL_")},
+            )
+        except OSError as error:
+            raise WorkerError(
+                f"the Python of the worker, {options.python}, cannot be started: {error.strerror or error}; "
+                "set `orbit.python` to a Python 3.11 or newer"
+            ) from None
+        return cls(process)
+
+    def send(self, request: c.Request) -> None:
+        assert self.process.stdin is not None
+        with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
+            self.process.stdin.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
+
+    def expect(self, run: str) -> asyncio.Queue[c.Event | WorkerError]:
+        events: asyncio.Queue[c.Event | WorkerError] = asyncio.Queue()
+        self.jobs[run] = events
+        return events
+
+    async def close(self) -> None:
+        """Let it end its jobs, then end it."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        try:
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*self._tasks)
+        except TimeoutError:
+            _kill(self.process.pid)
+        self._end_groups()
+        for task in self._tasks:
+            task.cancel()
+        with suppress(ProcessLookupError):
+            await self.process.wait()
+
+    async def _read_events(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            async for line in self.process.stdout:
+                self._dispatch(line)
+        except (ValueError, ConnectionError) as error:  # a line over the limit, or a broken pipe
+            log.error("the worker's events cannot be read: %s", error)
+            _kill(self.process.pid)
+        status = await self.process.wait()
+        self.gone = WorkerError(_death(status))
+        self._end_groups()
+        for events in self.jobs.values():
+            events.put_nowait(self.gone)
+
+    def _dispatch(self, line: bytes) -> None:
+        try:
+            event = self._validate(line)
+        except ValueError as error:
+            log.error("an event of the worker was not understood: %s", error)
+            return
+        if isinstance(event, c.Group):
+            (self.groups.add if event.alive else self.groups.discard)(event.pgid)
+        elif events := self.jobs.get(event.run):
+            events.put_nowait(event)
+
+    async def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        with suppress(ValueError, ConnectionError):
+            async for line in self.process.stderr:
+                log.info("%s", line.decode(errors="replace").rstrip())
+
+    def _end_groups(self) -> None:
+        """The worker's children, where it could not end them itself."""
+        for pgid in self.groups:
+            _kill(pgid)
+        self.groups.clear()
+
+
+def _validator() -> Callable[[bytes], c.Event]:
+    from pydantic import Discriminator, TypeAdapter
+    from typing import Annotated
+
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[c.Event, Discriminator("kind")])
+    return adapter.validate_json
+
+
+def _death(status: int) -> str:
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+    return f"the worker process ended unexpectedly ({how}); its log is in the server's log"
+
+
+def _kill(pgid: int) -> None:
+    from orbit_remote.processes import kill_group
+
+    kill_group(pgid)
+
+
+class LocalRunner:
+    name = "local"
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._worker: _Worker | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+
+    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        try:
+            worker = await self._ready()
+        except WorkerError as error:
+            yield _unreachable(job.run, error)
+            return
+        events = worker.expect(job.run)
+        worker.send(job)
+        finished = False
+        try:
+            while not finished:
+                event = await events.get()
+                if isinstance(event, WorkerError):
+                    event = _unreachable(job.run, event)
+                finished = isinstance(event, c.Finished)
+                yield event
+        finally:
+            if not finished:  # cancelled: the work must be over before this says so
+                worker.send(c.Cancel(job.run))
+                await asyncio.shield(_drain(events))
+            worker.jobs.pop(job.run, None)
+
+    async def machine(self) -> c.Machine | None:
+        run = f"probe-{next(_ids)}"
+        try:
+            worker = await self._ready()
+        except WorkerError as error:
+            log.warning("%s", error)
+            return None
+        events = worker.expect(run)
+        worker.send(c.Probe(run, self.options.nvcc))
+        try:
+            event = await events.get()
+        finally:
+            worker.jobs.pop(run, None)
+        return event if isinstance(event, c.Machine) else None
+
+    async def warm(self, language: str) -> None:
+        with suppress(WorkerError):
+            worker = await self._ready()
+            worker.send(c.Warm(f"warm-{next(_ids)}", "triton" if language == "triton" else "cuda"))
+
+    async def close(self) -> None:
+        self._closed = True
+        async with self._starting:
+            if self._worker:
+                await self._worker.close()
+                self._worker = None
+
+    async def _ready(self) -> _Worker:
+        async with self._starting:
+            if self._closed:
+                raise WorkerError("the runner is closed")
+            if self._worker is None or self._worker.gone:
+                self._worker = await _Worker.start(self.options)
+            return self._worker
+
+
+async def _drain(events: asyncio.Queue[c.Event | WorkerError]) -> None:
+    while not isinstance(await events.get(), (c.Finished, WorkerError)):
+        pass
+
+
+def _unreachable(run: str, error: WorkerError) -> c.Finished:
+    remedy = "run it again; `orbit-lsp doctor` says what this machine has"
+    return c.Finished(run, "infrastructure", c.Failure("infrastructure", str(error), remedy, retryable=True))

@@ -1,0 +1,211 @@
+"""What the server knows. Read and written only on the event loop, so it has no locks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, unquote, urlsplit
+
+from orbit_lsp import kernels
+from orbit_lsp.documents import Change, Document, Encoding
+from orbit_lsp.kernels import Kernel, Scan, Tracker
+from orbit_remote.contracts import Finished, Launches, Machine, Problem, Resources, State
+
+if TYPE_CHECKING:
+    from orbit_lsp.config import Settings
+
+
+class KernelId(NamedTuple):
+    """Names a kernel across edits; its place is always looked up in the present text."""
+
+    uri: str
+    key: str
+
+
+@dataclass(slots=True)
+class OpenFile:
+    document: Document
+    tracker: Tracker
+
+    @property
+    def scan(self) -> Scan:
+        return self.tracker.scan
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A file as it was when a job was made: what its answers' positions refer to."""
+
+    uri: str
+    version: int
+    text: str
+    scan: Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the compiler said of a kernel; `digest` is of the tokens it was compiled from."""
+
+    digest: str
+    resources: tuple[Resources, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The last finished run of a kernel. `launches` is empty where the program never launched it."""
+
+    digest: str
+    at: float
+    finished: Finished
+    launches: tuple[Launches, ...]
+
+
+@dataclass(slots=True)
+class Running:
+    """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
+
+    run: str
+    state: State = "queued"
+    why: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """Messages of one source about one file, in the lines of text `version`."""
+
+    version: int
+    items: tuple[Problem, ...]
+
+
+@dataclass(slots=True)
+class Session:
+    settings: Settings | None = None
+    encoding: Encoding = "utf-16"
+    files: dict[str, OpenFile] = field(default_factory=dict[str, OpenFile])
+    figures: dict[KernelId, Figures] = field(default_factory=dict["KernelId", Figures])
+    results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
+    running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
+    problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+    machine: Machine | None = None
+    looked_at: KernelId | None = None
+    mirror_results: bool = False
+    """Publish results as Hint diagnostics too: the client cannot be told to ask for hints again."""
+
+    # -- documents ----------------------------------------------------------------------------
+
+    def open(self, uri: str, version: int, text: str) -> OpenFile | None:
+        """None for a file that is neither CUDA nor Python."""
+        path = path_of(uri)
+        language = kernels.language_of(path)
+        if language is None:
+            return None
+        tracker = kernels.track(language, text, macros=self.macros(), headers=header_reader(path))
+        file = OpenFile(Document(uri, path, version, text), tracker)
+        self.files[uri] = file
+        return file
+
+    def change(self, uri: str, version: int, changes: list[Change]) -> None:
+        if (file := self.files.get(uri)) is None:
+            return
+        edits = file.document.apply(version, changes, self.encoding)
+        file.tracker.update(edits, file.document.text)
+
+    def close(self, uri: str) -> None:
+        self.files.pop(uri, None)
+        for source, of in [k for k in self.problems if k[1] == uri]:
+            del self.problems[source, of]
+
+    def macros(self) -> tuple[str, ...]:
+        return tuple(self.settings.kernel_macros) if self.settings else ()
+
+    def rescan(self) -> None:
+        """After a setting that discovery depends on has changed."""
+        for file in self.files.values():
+            document = file.document
+            language = file.scan.language
+            file.tracker = kernels.track(
+                language, document.text, macros=self.macros(), headers=header_reader(document.path)
+            )
+
+    # -- kernels ------------------------------------------------------------------------------
+
+    def freeze(self, uri: str) -> Frozen | None:
+        if (file := self.files.get(uri)) is None:
+            return None
+        return Frozen(uri, file.document.version, file.document.text, file.scan)
+
+    def kernels(self, uri: str) -> list[tuple[KernelId, Kernel, str]]:
+        """(id, kernel, digest of what it depends on in this file) in the order of the file."""
+        if (file := self.files.get(uri)) is None:
+            return []
+        return identify(uri, file.scan)
+
+    def find(self, target: KernelId) -> Kernel | None:
+        return next((kernel for found, kernel, _ in self.kernels(target.uri) if found == target), None)
+
+    def at(self, uri: str, line: int) -> KernelId | None:
+        """The kernel whose definition holds `line`."""
+        for found, kernel, _ in self.kernels(uri):
+            if kernel.whole.line <= line <= kernel.whole.end_line:
+                return found
+        return None
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:
+        """Replace everything `source` said; returns the uris whose diagnostics changed."""
+        gone = {uri for known, uri in self.problems if known == source}
+        for uri in gone:
+            del self.problems[source, uri]
+        for uri, problems in about.items():
+            self.problems[source, uri] = problems
+        return gone | set(about)
+
+
+def identify(uri: str, scan: Scan) -> list[tuple[KernelId, Kernel, str]]:
+    """Every kernel of a scan with its id and digest; several of one name are numbered."""
+    seen: dict[str, int] = {}
+    found: list[tuple[KernelId, Kernel, str]] = []
+    for kernel, digest in zip(scan.kernels, scan.digests, strict=True):
+        count = seen[kernel.qualified] = seen.get(kernel.qualified, 0) + 1
+        name = kernel.qualified if count == 1 else f"{kernel.qualified}#{count}"
+        found.append((KernelId(uri, name), kernel, digest))
+    return found
+
+
+def path_of(uri: str) -> str:
+    """The file's path, or the URI's own path for a scheme that is not a file (untitled:, …)."""
+    parts = urlsplit(uri)
+    path = unquote(parts.path)
+    if os.name == "nt" and len(path) > 2 and path[0] == "/" and path[2] == ":":
+        path = path[1:]
+    return path
+
+
+def uri_of(path: str) -> str:
+    absolute = Path(path).as_posix()
+    return "file://" + quote(absolute if absolute.startswith("/") else "/" + absolute)
+
+
+_HEADER_BYTES = 4 << 20
+
+
+def header_reader(path: str) -> Callable[[str], str | None]:
+    """Reads the headers that a file includes from its own folder, for macros that name kernels."""
+    folder = Path(path).parent
+
+    def read(name: str) -> str | None:
+        header = folder / name
+        try:
+            if not header.is_file() or header.stat().st_size > _HEADER_BYTES:
+                return None
+            return header.read_text(encoding="utf-8", errors="replace")
+        except (OSError, ValueError):
+            return None
+
+    return read

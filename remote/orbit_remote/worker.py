@@ -1,0 +1,197 @@
+"""Requests in, events out, one JSON object a line; every job's work is done in child processes.
+
+One job at a time measures on a GPU; the others wait and say so. Builds run beside it. When standard
+input ends - the author's side has gone - all work is ended and the worker leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import contracts as c
+from orbit_remote import cuda_job, machine, processes, program, triton_child
+from orbit_remote.cache import Cache
+from orbit_remote.spares import Spares
+
+_LEAVE_S = 2.0
+"""How long leaving may take when the author's side has gone."""
+
+
+class Context:
+    """What every job needs of the worker."""
+
+    def __init__(self, options: argparse.Namespace, send: Send) -> None:
+        self.send = send
+        self.home = Path(options.cache)
+        self.cache = Cache(self.home / "builds", limit=options.cache_bytes)
+        self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
+        self.spares = Spares(idle_s=options.spare_idle_s)
+        self._gpus: dict[int, asyncio.Lock] = {}
+        self._holders: dict[int, str] = {}
+
+    def environment(self) -> dict[str, str]:
+        return program.environment(os.environ, self.environment_names)
+
+    def stage(self, job: c.Job, state: c.State, why: str = "") -> None:
+        self.send(c.Stage(job.run, state, time.time(), why))
+
+    def groups(self, job: c.Job) -> processes.Started:
+        return lambda pgid, alive: self.send(c.Group(job.run, pgid, alive))
+
+    @asynccontextmanager
+    async def gpu(self, job: c.Job) -> AsyncIterator[None]:
+        """The GPU for this job alone: two jobs at once would measure each other."""
+        lock = self._gpus.setdefault(job.device, asyncio.Lock())
+        if lock.locked():
+            self.stage(job, "queued", f"waiting for the GPU: {self._holders.get(job.device, 'another run')}")
+        async with lock:
+            self._holders[job.device] = f"{job.kernel or Path(job.path).name} is running on it"
+            yield
+
+    @asynccontextmanager
+    async def scratch(self) -> AsyncIterator[Path]:
+        """A folder of the job's own, gone when the job is over."""
+        folder = self.home / "scratch"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def forget_the_dead(self) -> None:
+        """Remove scratch folders of workers that were killed."""
+        for path in (self.home / "scratch").glob("*-*"):
+            pid = path.name.partition("-")[0]
+            if pid.isdigit() and not processes.alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class Send:
+    """Writes events to the pipe that standard output was; a lost reader ends the worker's work."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._pipe = os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogatepass", newline="\n")
+
+    def __call__(self, event: c.Event) -> None:
+        try:
+            self._pipe.write(c.encode(event) + "\n")
+            self._pipe.flush()
+        except (BrokenPipeError, ValueError):
+            pass  # standard input ends too, and ends the worker
+
+
+class Worker:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+
+    async def serve(self, requests: asyncio.Queue[str | None]) -> None:
+        """Until None comes; then every job is ended first."""
+        self._context.forget_the_dead()
+        while (line := await requests.get()) is not None:
+            try:
+                self._take(c.decode_request(line))
+            except ValueError as error:
+                print(f"orbit worker: a request was not understood: {error}", file=sys.stderr)
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await self._context.spares.close()
+
+    def _take(self, request: c.Request) -> None:
+        match request:
+            case c.Cancel(run=run):
+                if job := self._jobs.get(run):
+                    job.cancel()
+            case c.Probe():
+                self._begin(request.run, self._probe(request))
+            case c.Warm():
+                self._begin(request.run, self._warm(request))
+            case c.Job():
+                self._begin(request.run, self._carry_out(request))
+
+    def _begin(self, run: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._jobs[run] = task
+        task.add_done_callback(lambda _: self._jobs.pop(run, None))
+
+    async def _probe(self, request: c.Probe) -> None:
+        self._context.send(await asyncio.to_thread(machine.probe, request))
+
+    async def _warm(self, request: c.Warm) -> None:
+        if request.language == "triton":
+            await self._context.spares.prepare(self._context.environment())
+        else:
+            await asyncio.to_thread(cuda_job.prepare, self._context.home)
+
+    async def _carry_out(self, job: c.Job) -> None:
+        """Exactly one Finished, whatever happens."""
+        carry_out = cuda_job.carry_out if job.language == "cuda" else triton_child.carry_out
+        try:
+            finished = await carry_out(job, self._context)
+        except asyncio.CancelledError:
+            finished = c.Finished(job.run, "cancelled", c.Failure("cancelled", "cancelled by the user"))
+        except OSError as error:
+            finished = c.Finished(job.run, "infrastructure", cuda_job.no_room(error))
+        except Exception as error:  # the fault is ours: the author gets a sentence, the log the rest
+            traceback.print_exc()
+            text = f"orbit's worker failed: {type(error).__name__}: {error}"
+            failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
+            finished = c.Finished(job.run, "infrastructure", failure)
+        self._context.send(finished)
+
+
+def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop) -> None:
+    """In a thread: asyncio cannot read standard input on Windows."""
+    stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="surrogatepass", newline="\n")
+    try:
+        for line in stdin:
+            loop.call_soon_threadsafe(into.put_nowait, line)
+    except (OSError, ValueError):
+        pass
+    try:
+        loop.call_soon_threadsafe(into.put_nowait, None)
+    except RuntimeError:  # the loop is closed: the worker is leaving already
+        return
+    # a job that will not end must not keep the worker: its groups die with it (PDEATHSIG)
+    threading.Event().wait(_LEAVE_S)
+    os._exit(1)
+
+
+async def _serve(options: argparse.Namespace, send: Send) -> None:
+    requests: asyncio.Queue[str | None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_read_lines, args=(requests, loop), daemon=True, name="requests").start()
+    await Worker(Context(options, send)).serve(requests)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="orbit_remote worker")
+    parser.add_argument("--cache", required=True, help="folder for builds and scratch files")
+    parser.add_argument("--cache-bytes", type=int, default=2 << 30)
+    parser.add_argument("--spare-idle-s", type=float, default=300.0)
+    parser.add_argument("--environment", default="", help="further variables passed to jobs, by comma")
+    options = parser.parse_args(arguments)
+    # events have standard output to themselves: whatever else prints goes to the log
+    events = os.dup(1)
+    os.dup2(2, 1)
+    asyncio.run(_serve(options, Send(events)))
+    os._exit(0)  # without waiting for the thread that reads standard input
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
