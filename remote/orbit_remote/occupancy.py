@@ -1,0 +1,274 @@
+"""Theoretical occupancy: how many blocks of a kernel one multiprocessor can hold at once.
+
+The capacities are those of the CUDA Programming Guide's table "Technical Specifications per Compute
+Capability" (CUDA 13.0), which CCCL's `cuda/__device/arch_traits.h` repeats; the allocation rules are those of `cuda_occupancy.h` of the CUDA toolkit
+13.0, which the tests compile and compare with. Sizes are bytes, registers are 32-bit registers per
+thread. Pure and shared by both sides.
+
+Not modelled, because nothing public states them: how many clusters fit a GPU (that depends on how
+its multiprocessors are wired into GPCs; ask `cuOccupancyMaxActiveClusters` there), the "virtual
+resources" of compute capability 10 and later (no compiler reports their use), and an L1 carve-out
+other than the default, which leaves all of the shared memory to the kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Limiter = Literal["registers", "shared memory", "warps", "blocks", "barriers"]
+"""What holds the occupancy down, in the words of NVIDIA's tools."""
+
+WARP = 32
+MAX_THREADS_PER_BLOCK = 1024
+REGISTERS_PER_SM = 65536
+REGISTERS_PER_BLOCK = 65536
+# A compiler uses up to 255, but the hardware allocates 256 and profilers report what is allocated.
+MAX_REGISTERS_PER_THREAD = 256
+REGISTER_UNIT = 256
+SUB_PARTITIONS = 4
+SHARED_PER_BLOCK = 48 * 1024
+"""What a block may use unless its kernel opts in to more (cudaFuncSetAttribute)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one multiprocessor of an architecture holds.
+
+    `shared_per_block` is the most a kernel can opt in to; `shared_reserved` is what the driver takes
+    from each block beside what the kernel asks for; `barriers` is for all blocks together and None
+    where the occupancy rules do not count barriers (before compute capability 9.0).
+    """
+
+    capability: str
+    threads: int
+    blocks: int
+    shared: int
+    shared_per_block: int
+    shared_reserved: int
+    shared_unit: int
+    barriers: int | None
+
+    @property
+    def warps(self) -> int:
+        return self.threads // WARP
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Blocks and warps resident on one multiprocessor, and what keeps them from being more.
+
+    `limits` has the blocks per multiprocessor that each resource alone would allow; a resource that
+    sets no limit is absent. `limiters` are those with the lowest limit. Where the kernel cannot be
+    launched at all, `blocks` and `warps` are 0 and `reason` says why; else `reason` is None.
+    """
+
+    blocks: int
+    warps: int
+    max_warps: int
+    limiters: tuple[Limiter, ...]
+    limits: Mapping[Limiter, int]
+    reason: str | None = None
+
+    @property
+    def fraction(self) -> float:
+        """Resident warps over the most there can be, 0 to 1."""
+        return self.warps / self.max_warps
+
+
+def _table() -> dict[tuple[int, int], Limits]:
+    # capability: threads and blocks per SM, KiB of shared memory per SM and per block at most
+    rows = {
+        (7, 5): (1024, 16, 64, 64),
+        (8, 0): (2048, 32, 164, 163),
+        (8, 6): (1536, 16, 100, 99),
+        (8, 7): (1536, 16, 164, 163),
+        (8, 8): (1536, 16, 100, 99),
+        (8, 9): (1536, 24, 100, 99),
+        (9, 0): (2048, 32, 228, 227),
+        (10, 0): (2048, 32, 228, 227),
+        (10, 1): (1536, 24, 228, 227),  # Thor, until CUDA 13 gave it the number 11.0
+        (10, 3): (2048, 32, 228, 227),
+        (11, 0): (1536, 24, 228, 227),
+        (12, 0): (1536, 24, 100, 99),
+        (12, 1): (1536, 24, 100, 99),
+    }
+    table: dict[tuple[int, int], Limits] = {}
+    for (major, minor), (threads, blocks, shared, per_block) in rows.items():
+        # the multiprocessors that hold 64 warps have two barriers a block, the others one
+        barriers = blocks * (2 if threads == 2048 else 1) if major >= 9 else None
+        table[major, minor] = Limits(
+            capability=f"{major}.{minor}",
+            threads=threads,
+            blocks=blocks,
+            shared=shared * 1024,
+            shared_per_block=per_block * 1024,
+            shared_reserved=1024 if major >= 8 else 0,
+            shared_unit=128 if major >= 8 else 256,
+            barriers=barriers,
+        )
+    return table
+
+
+LIMITS: Mapping[tuple[int, int], Limits] = _table()
+"""By compute capability (major, minor)."""
+
+_SPELLING = re.compile(r"(?:sm_|compute_)?(\d+)\.?(\d)[af]?")
+
+
+def limits(architecture: str) -> Limits | None:
+    """The capacities of `sm_90a`, `sm_100f`, `compute_89`, `90` or `9.0`; None if it is not known."""
+    match = _SPELLING.fullmatch(architecture.strip())
+    return LIMITS.get((int(match[1]), int(match[2]))) if match else None
+
+
+def occupancy(
+    architecture: str,
+    registers: int,
+    threads: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    *,
+    barriers: int = 0,
+    max_threads: int | None = None,
+    max_dynamic_shared: int | None = None,
+) -> Occupancy | None:
+    """The occupancy of a kernel launched with `threads` threads per block.
+
+    `barriers` is the number of block barriers it uses, as ptxas reports it. `max_threads` is its
+    launch bound. `max_dynamic_shared` is what it was opted in to by
+    `cudaFuncAttributeMaxDynamicSharedMemorySize`; None assumes that it was opted in to as much as it
+    needs. None for an architecture that is not in the table. Raises ValueError where an amount is
+    negative or `threads` is not positive.
+    """
+    sm = limits(architecture)
+    if sm is None:
+        return None
+    if threads <= 0 or min(registers, static_shared, dynamic_shared, barriers) < 0:
+        raise ValueError("a block has at least one thread, and no amount is negative")
+    opted_in = dynamic_shared if max_dynamic_shared is None else max_dynamic_shared
+    block_warps = -(-threads // WARP)
+
+    refused: dict[Limiter, str | None] = {
+        "warps": _too_many_threads(threads, max_threads),
+        "registers": _too_many_registers(registers, block_warps),
+        "shared memory": _too_much_shared(sm, static_shared, dynamic_shared, opted_in),
+    }
+    for limiter, reason in refused.items():
+        if reason is not None:
+            return Occupancy(0, 0, sm.warps, (limiter,), {limiter: 0}, reason)
+
+    found: dict[Limiter, int] = {"blocks": sm.blocks, "warps": sm.warps // block_warps}
+    if registers:
+        warps_per_partition = REGISTERS_PER_SM // SUB_PARTITIONS // _registers_per_warp(registers)
+        found["registers"] = warps_per_partition * SUB_PARTITIONS // block_warps
+    if shared := _round_up(static_shared + dynamic_shared + sm.shared_reserved, sm.shared_unit):
+        found["shared memory"] = sm.shared // shared
+    if barriers and sm.barriers is not None:
+        found["barriers"] = sm.barriers // barriers
+
+    blocks = min(found.values())
+    return Occupancy(
+        blocks=blocks,
+        warps=blocks * block_warps,
+        max_warps=sm.warps,
+        limiters=tuple(name for name, limit in found.items() if limit == blocks),
+        limits=found,
+        reason=None if blocks else "it uses more barriers than a multiprocessor has",
+    )
+
+
+def best(
+    architecture: str,
+    registers: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    *,
+    barriers: int = 0,
+    max_threads: int | None = None,
+) -> tuple[int, Occupancy] | None:
+    """The highest occupancy any block size reaches, and the smallest block size that reaches it.
+
+    The smallest, because more threads per block then buy no occupancy and cost a longer tail and
+    wider barriers; `cudaOccMaxPotentialOccupancyBlockSize` names the largest instead. Only whole warps
+    are tried. `dynamic_shared` does not change with the block size. None where the architecture is
+    not known; `reason` is set where no block size can be launched.
+    """
+    top = MAX_THREADS_PER_BLOCK if max_threads is None else min(max_threads, MAX_THREADS_PER_BLOCK)
+    found: tuple[int, Occupancy] | None = None
+    # a launch bound of 100 threads still allows the fourth warp, with 4 of its threads
+    for threads in (*range(WARP, top, WARP), top):
+        result = occupancy(
+            architecture,
+            registers,
+            threads,
+            static_shared,
+            dynamic_shared,
+            barriers=barriers,
+            max_threads=max_threads,
+        )
+        if result is not None and (found is None or result.warps > found[1].warps):
+            found = threads, result
+    return found
+
+
+def fewer_registers(
+    architecture: str,
+    registers: int,
+    threads: int,
+    static_shared: int = 0,
+    dynamic_shared: int = 0,
+    *,
+    barriers: int = 0,
+) -> tuple[int, Occupancy] | None:
+    """The most registers per thread below `registers` that allow a higher occupancy, and that one.
+
+    None where no number of registers helps, or the architecture is not known.
+    """
+    shared = (static_shared, dynamic_shared)
+    now = occupancy(architecture, registers, threads, *shared, barriers=barriers)
+    for fewer in range(registers - 1, 0, -1):
+        result = occupancy(architecture, fewer, threads, *shared, barriers=barriers)
+        if now is not None and result is not None and result.warps > now.warps:
+            return fewer, result
+    return None
+
+
+def _too_many_threads(threads: int, max_threads: int | None) -> str | None:
+    if threads > MAX_THREADS_PER_BLOCK:
+        return f"{threads} threads per block; the most is {MAX_THREADS_PER_BLOCK}"
+    if max_threads is not None and threads > max_threads:
+        return f"{threads} threads per block; the kernel's launch bound is {max_threads}"
+    return None
+
+
+def _too_many_registers(registers: int, block_warps: int) -> str | None:
+    if registers > MAX_REGISTERS_PER_THREAD:
+        return f"{registers} registers per thread; the most is {MAX_REGISTERS_PER_THREAD - 1}"
+    # the hardware checks as if every sub-partition held as many warps as the fullest one
+    needed = _round_up(block_warps, SUB_PARTITIONS) * _registers_per_warp(registers)
+    if needed > REGISTERS_PER_BLOCK:
+        return f"{needed} registers per block; the most is {REGISTERS_PER_BLOCK}"
+    return None
+
+
+def _too_much_shared(sm: Limits, static: int, dynamic: int, opted_in: int) -> str | None:
+    if dynamic > opted_in:
+        return f"{dynamic} bytes of dynamic shared memory; the kernel is opted in to {opted_in}"
+    opts_in = static + opted_in + sm.shared_reserved > SHARED_PER_BLOCK
+    most = sm.shared_per_block if opts_in else SHARED_PER_BLOCK
+    # rounded with the driver's share, as the hardware allocates it
+    needed = _round_up(static + dynamic + sm.shared_reserved, sm.shared_unit)
+    if needed > most + sm.shared_reserved:
+        return f"{static + dynamic} bytes of shared memory per block; the most is {most}"
+    return None
+
+
+def _registers_per_warp(registers: int) -> int:
+    return _round_up(registers * WARP, REGISTER_UNIT)
+
+
+def _round_up(amount: int, unit: int) -> int:
+    return -(-amount // unit) * unit
