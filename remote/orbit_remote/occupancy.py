@@ -29,8 +29,6 @@ REGISTERS_PER_BLOCK = 65536
 MAX_REGISTERS_PER_THREAD = 256
 REGISTER_UNIT = 256
 SUB_PARTITIONS = 4
-SHARED_PER_BLOCK = 48 * 1024
-"""What a block may use unless its kernel opts in to more (cudaFuncSetAttribute)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,12 +255,10 @@ def _too_many_registers(registers: int, block_warps: int) -> str | None:
 def _too_much_shared(sm: Limits, static: int, dynamic: int, opted_in: int) -> str | None:
     if dynamic > opted_in:
         return f"{dynamic} bytes of dynamic shared memory; the kernel is opted in to {opted_in}"
-    opts_in = static + opted_in + sm.shared_reserved > SHARED_PER_BLOCK
-    most = sm.shared_per_block if opts_in else SHARED_PER_BLOCK
     # rounded with the driver's share, as the hardware allocates it
     needed = _round_up(static + dynamic + sm.shared_reserved, sm.shared_unit)
-    if needed > most + sm.shared_reserved:
-        return f"{static + dynamic} bytes of shared memory per block; the most is {most}"
+    if needed > sm.shared_per_block + sm.shared_reserved:
+        return f"{static + dynamic} bytes of shared memory per block; the most is {sm.shared_per_block}"
     return None
 
 

@@ -49,6 +49,12 @@ def test_each_block_also_pays_for_the_drivers_shared_memory() -> None:
     assert (half.blocks, half.limiters) == (2, ("shared memory",))
 
 
+def test_turing_keeps_all_of_its_shared_memory_for_the_kernel() -> None:
+    found = occ.occupancy("sm_75", 32, 128, dynamic_shared=32 * 1024)
+    assert found is not None
+    assert (found.blocks, found.limiters) == (2, ("shared memory",))
+
+
 def test_barriers_limit_from_hopper_on() -> None:
     hopper = occ.occupancy("sm_90", 16, 32, barriers=16)
     ampere = occ.occupancy("sm_80", 16, 32, barriers=16)
@@ -70,6 +76,8 @@ def test_two_resources_can_limit_at_once() -> None:
         ((32, 1056), {}, "1056 threads per block; the most is 1024"),
         ((32, 256), {"max_threads": 128}, "launch bound is 128"),
         ((257, 32), {}, "257 registers per thread; the most is 255"),
+        # 21 warps of 96 registers fit the register file, but the hardware counts 24
+        ((96, 672), {}, "73728 registers per block; the most is 65536"),
         ((128, 1024), {}, "131072 registers per block; the most is 65536"),
         ((32, 32, 0, 228 * 1024), {}, "233472 bytes of shared memory per block; the most is 232448"),
         ((32, 32, 0, 64 * 1024), {"max_dynamic_shared": 48 * 1024}, "opted in to 49152"),
