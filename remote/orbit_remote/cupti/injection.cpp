@@ -1,0 +1,438 @@
+// Records every kernel launch of an unmodified CUDA program, and the first CUDA calls that failed.
+//
+// The CUDA driver loads this library while it initialises, because CUDA_INJECTION64_PATH names it,
+// and calls InitializeInjection(). Why this way: LD_PRELOAD would miss a statically linked runtime
+// and meddle with the symbols of programs that never use CUDA; loading the program into a process of
+// ours would change what exit(), signals and static destructors do to it. Here the program is itself.
+//
+// Rules: no output but the file, no signal handler, no exception out of a callback, and nothing that
+// changes an exit code. A program that uses CUPTI itself has the first right to it: then the file
+// says so and records nothing (CUPTI serves one client a process).
+//
+// The file, <ORBIT_LAUNCHES>/<pid>.jsonl, is JSON lines, and not a binary log, because a crash may
+// cut it anywhere: a torn line is seen at once and costs itself alone. Names are written once.
+//     {"orbit": 1, "pid": …, "cupti": …}                      a process image begins (again after exec)
+//     ["n", id, name]                                         a kernel's mangled name
+//     ["k", id, start, end, grid×3, block×3, cluster×3, registers, static shared, dynamic shared,
+//      local per thread, stream, correlation, device, context, graph, graph node]
+//     ["e", time, domain, function, code, name, last kernel]  a failed call
+//     ["r", text] remark, ["d", count] records CUPTI dropped, ["x"] the process came to its exit
+//
+// CUPTI is loaded by path and not linked: where it is missing this library still loads and says so,
+// and the program's own libcupti, if it has one, can be seen before ours joins it.
+
+#include <cupti.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using KernelRecord = ORBIT_KERNEL_RECORD;  // the newest CUpti_ActivityKernelN of the headers
+
+constexpr size_t kBufferBytes = 256 << 10;  // about 1,000 records: a full one is delivered on its own
+constexpr uint32_t kDeliveryPeriodMs = 100;
+constexpr long kMostRecords = 1'000'000;
+constexpr int kMostErrors = 8;
+// A flush at a synchronising call makes a later crash lose nothing. It may take this much of the
+// run: a fixed part, so that a short program is flushed at every one, and a share of a long one.
+constexpr int64_t kFlushAllowanceNs = 100'000'000;
+constexpr int64_t kFlushShare = 20;  // one part in …
+
+#define CUPTI_FUNCTIONS(X)                                                                  \
+  X(cuptiGetVersion) X(cuptiGetTimestamp) X(cuptiSubscribe) X(cuptiUnsubscribe)              \
+  X(cuptiEnableCallback) X(cuptiActivityRegisterCallbacks) X(cuptiActivityEnable)            \
+  X(cuptiActivityDisable) X(cuptiActivityFlushAll) X(cuptiActivityFlushPeriod)               \
+  X(cuptiActivityGetNextRecord) X(cuptiActivityGetNumDroppedRecords)
+
+struct Cupti {
+#define DECLARE(f) decltype(&::f) f = nullptr;
+  CUPTI_FUNCTIONS(DECLARE)
+#undef DECLARE
+
+  bool load(const char* path) {
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return false;
+#define FIND(f)                                                            \
+  if ((f = reinterpret_cast<decltype(f)>(dlsym(library, #f))) == nullptr) \
+    return false;
+    CUPTI_FUNCTIONS(FIND)
+#undef FIND
+    return true;
+  }
+};
+
+// Never destroyed: CUPTI's own thread may deliver after the program's static destructors ran.
+struct State {
+  Cupti cupti;
+  CUpti_SubscriberHandle subscriber = nullptr;
+  std::mutex writing;   // the file, names, counts
+  std::mutex flushing;  // one flush at a time; a second thread does not wait for it
+  int file = -1;
+  std::string pending;
+  std::unordered_map<std::string, long> names;
+  long records = 0;
+  long beyond = 0;
+  std::string last_kernel;
+  int errors = 0;
+  int64_t started = 0;
+  int64_t flush_spent = 0;
+};
+
+State& state() {
+  static State* const instance = new State;
+  return *instance;
+}
+
+std::atomic<bool> active{false};  // false again in a forked child, whose CUDA is gone
+
+int64_t now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+// -- writing; the caller holds `writing` -------------------------------------------------------------
+
+__attribute__((format(printf, 2, 3))) void add(State& s, const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  if (length > 0) s.pending.append(line, std::min(static_cast<size_t>(length), sizeof line - 1));
+}
+
+void add_text(State& s, const char* text) {
+  s.pending += '"';
+  for (const char* c = text; *c != '\0'; ++c) {
+    const auto byte = static_cast<unsigned char>(*c);
+    if (byte == '"' || byte == '\\') {
+      s.pending += '\\';
+      s.pending += *c;
+    } else if (byte < 0x20) {
+      add(s, "\\u%04x", byte);
+    } else {
+      s.pending += *c;
+    }
+  }
+  s.pending += '"';
+}
+
+// One write for many lines; a full disk loses records, never the program.
+void write_pending(State& s) {
+  const char* at = s.pending.data();
+  size_t left = s.pending.size();
+  while (left > 0) {
+    const ssize_t done = write(s.file, at, left);
+    if (done <= 0) break;
+    at += done;
+    left -= static_cast<size_t>(done);
+  }
+  s.pending.clear();
+}
+
+void remark(State& s, const char* text) {
+  s.pending += "[\"r\",";
+  add_text(s, text);
+  s.pending += "]\n";
+  write_pending(s);
+}
+
+long name_id(State& s, const char* name) {
+  const auto [entry, fresh] = s.names.try_emplace(name == nullptr ? "" : name, static_cast<long>(s.names.size()));
+  if (fresh) {
+    add(s, "[\"n\",%ld,", entry->second);
+    add_text(s, entry->first.c_str());
+    s.pending += "]\n";
+  }
+  return entry->second;
+}
+
+void add_kernel(State& s, const KernelRecord& k) {
+  if (++s.records > kMostRecords) {
+    ++s.beyond;
+    return;
+  }
+  const long id = name_id(s, k.name);
+  add(s,
+      "[\"k\",%ld,%llu,%llu,%d,%d,%d,%d,%d,%d,%u,%u,%u,%u,%d,%d,%u,%u,%u,%u,%u,%u,%llu]\n", id,
+      static_cast<unsigned long long>(k.start), static_cast<unsigned long long>(k.end), k.gridX, k.gridY,
+      k.gridZ, k.blockX, k.blockY, k.blockZ, k.clusterX, k.clusterY, k.clusterZ,
+      static_cast<unsigned>(k.registersPerThread), k.staticSharedMemory, k.dynamicSharedMemory,
+      k.localMemoryPerThread, k.streamId, k.correlationId, k.deviceId, k.contextId, k.graphId,
+      static_cast<unsigned long long>(k.graphNodeId));
+}
+
+// -- what CUPTI calls --------------------------------------------------------------------------------
+
+void CUPTIAPI buffer_requested(uint8_t** buffer, size_t* size, size_t* most) {
+  *buffer = static_cast<uint8_t*>(aligned_alloc(8, kBufferBytes));
+  *size = *buffer == nullptr ? 0 : kBufferBytes;
+  *most = 0;
+}
+
+void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+  State& s = state();
+  if (active.load(std::memory_order_acquire)) {
+    const std::lock_guard<std::mutex> hold(s.writing);
+    CUpti_Activity* record = nullptr;
+    while (valid > 0 && s.cupti.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
+      if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
+        add_kernel(s, *reinterpret_cast<const KernelRecord*>(record));
+      }
+    }
+    size_t dropped = 0;
+    if (s.cupti.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
+      add(s, "[\"d\",%zu]\n", dropped);
+    }
+    write_pending(s);
+  }
+  free(buffer);
+}
+
+void flush(State& s, bool whatever_it_takes, uint32_t flag) {
+  std::unique_lock<std::mutex> hold(s.flushing, std::defer_lock);
+  if (whatever_it_takes) {
+    hold.lock();
+  } else if (!hold.try_lock() || s.flush_spent > kFlushAllowanceNs + (now() - s.started) / kFlushShare) {
+    return;
+  }
+  const int64_t began = now();
+  s.cupti.cuptiActivityFlushAll(flag);
+  s.flush_spent += now() - began;
+}
+
+void note_error(State& s, CUpti_CallbackDomain domain, const char* function, int code) {
+  const char* name = nullptr;
+  if (void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+    if (auto naming = reinterpret_cast<CUresult (*)(CUresult, const char**)>(dlsym(driver, "cuGetErrorName"))) {
+      naming(static_cast<CUresult>(code), &name);
+    }
+    dlclose(driver);
+  }
+  uint64_t time = 0;
+  s.cupti.cuptiGetTimestamp(&time);
+  {
+    const std::lock_guard<std::mutex> hold(s.writing);
+    if (++s.errors > kMostErrors) return;
+    add(s, "[\"e\",%llu,\"%s\",\"%s\",%d,", static_cast<unsigned long long>(time),
+        domain == CUPTI_CB_DOMAIN_DRIVER_API ? "driver" : "runtime", function, code);
+    add_text(s, name == nullptr ? "" : name);
+    s.pending += ',';
+    add_text(s, s.last_kernel.c_str());
+    s.pending += "]\n";
+    write_pending(s);
+  }
+  // The program may be about to abort; what is unfinished now will never be finished.
+  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+}
+
+enum class Role { launch, synchronise, allocate, reset };
+
+// The calls we are told about. The runtime's own and the driver's below it: some failures (a launch
+// with too many threads) never reach the driver, and Triton has no runtime.
+struct Watched {
+  CUpti_CallbackDomain domain;
+  CUpti_CallbackId id;
+  Role role;
+};
+
+#define DRIVER(name, role) {CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_##name, Role::role},
+#define RUNTIME(name, role) {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_##name, Role::role},
+
+constexpr Watched kWatched[] = {
+    DRIVER(cuLaunchKernel, launch) DRIVER(cuLaunchKernel_ptsz, launch)
+    DRIVER(cuLaunchKernelEx, launch) DRIVER(cuLaunchKernelEx_ptsz, launch)
+    DRIVER(cuLaunchCooperativeKernel, launch) DRIVER(cuLaunchCooperativeKernel_ptsz, launch)
+    DRIVER(cuGraphLaunch, launch) DRIVER(cuGraphLaunch_ptsz, launch)
+    DRIVER(cuCtxSynchronize, synchronise)
+    DRIVER(cuStreamSynchronize, synchronise) DRIVER(cuStreamSynchronize_ptsz, synchronise)
+    DRIVER(cuEventSynchronize, synchronise)
+    DRIVER(cuMemcpy, synchronise) DRIVER(cuMemcpy_ptds, synchronise)
+    DRIVER(cuMemcpyDtoH_v2, synchronise) DRIVER(cuMemcpyDtoH_v2_ptds, synchronise)
+    DRIVER(cuMemAlloc_v2, allocate) DRIVER(cuMemAllocManaged, allocate)
+    DRIVER(cuMemAllocAsync, allocate) DRIVER(cuMemAllocAsync_ptsz, allocate)
+    RUNTIME(cudaLaunchKernel_v7000, launch) RUNTIME(cudaLaunchKernel_ptsz_v7000, launch)
+    RUNTIME(cudaLaunchKernelExC_v11060, launch) RUNTIME(cudaLaunchKernelExC_ptsz_v11060, launch)
+    RUNTIME(cudaLaunchCooperativeKernel_v9000, launch) RUNTIME(cudaLaunchCooperativeKernel_ptsz_v9000, launch)
+    RUNTIME(cudaGraphLaunch_v10000, launch) RUNTIME(cudaGraphLaunch_ptsz_v10000, launch)
+    RUNTIME(cudaDeviceSynchronize_v3020, synchronise)
+    RUNTIME(cudaStreamSynchronize_v3020, synchronise) RUNTIME(cudaStreamSynchronize_ptsz_v7000, synchronise)
+    RUNTIME(cudaEventSynchronize_v3020, synchronise)
+    RUNTIME(cudaMemcpy_v3020, synchronise) RUNTIME(cudaMemcpy_ptds_v7000, synchronise)
+    RUNTIME(cudaMalloc_v3020, allocate) RUNTIME(cudaMallocManaged_v6000, allocate)
+    RUNTIME(cudaFree_v3020, allocate)
+    RUNTIME(cudaDeviceReset_v3020, reset)
+#if CUPTI_API_VERSION >= 130000
+    DRIVER(cuCtxSynchronize_v2, synchronise)
+    RUNTIME(__cudaLaunchKernel_v13000, launch) RUNTIME(__cudaLaunchKernel_ptsz_v13000, launch)
+#endif
+};
+
+#undef DRIVER
+#undef RUNTIME
+
+Role role_of(CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+  for (const Watched& w : kWatched) {
+    if (w.domain == domain && w.id == id) return w.role;
+  }
+  return Role::allocate;
+}
+
+void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
+  if (!active.load(std::memory_order_acquire)) return;
+  State& s = state();
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {  // a context is about to go, and its records with it
+    flush(s, true, 0);
+    return;
+  }
+  const auto& call = *static_cast<const CUpti_CallbackData*>(data);
+  const Role role = role_of(domain, id);
+  if (call.callbackSite == CUPTI_API_ENTER) {
+    if (role == Role::reset) flush(s, true, 0);
+    return;
+  }
+  if (role == Role::launch && call.symbolName != nullptr) {
+    const std::lock_guard<std::mutex> hold(s.writing);
+    if (s.last_kernel != call.symbolName) s.last_kernel = call.symbolName;
+  }
+  const int code = call.functionReturnValue == nullptr ? 0 : *static_cast<const int*>(call.functionReturnValue);
+  if (code != 0) {
+    note_error(s, domain, call.functionName, code);
+  } else if (role == Role::synchronise) {
+    flush(s, false, 0);
+  }
+}
+
+// -- beginning and end -------------------------------------------------------------------------------
+
+// A forked child has neither our CUDA context nor CUPTI's thread, and perhaps a lock held by a
+// thread that is not here: it must not even look.
+void in_forked_child() { active.store(false, std::memory_order_release); }
+
+void at_exit() {
+  if (!active.load(std::memory_order_acquire)) return;
+  State& s = state();
+  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  const std::lock_guard<std::mutex> hold(s.writing);
+  if (s.beyond > 0) add(s, "[\"d\",%ld]\n", s.beyond);
+  s.pending += "[\"x\"]\n";
+  write_pending(s);
+}
+
+bool has_cupti() {
+  const auto look = [](dl_phdr_info* library, size_t, void* found) {
+    if (strstr(library->dlpi_name, "libcupti.so") == nullptr) return 0;
+    *static_cast<bool*>(found) = true;
+    return 1;
+  };
+  bool found = false;
+  dl_iterate_phdr(look, &found);
+  return found;
+}
+
+bool open_file(State& s, const char* directory) {
+  const std::string path = std::string(directory) + "/" + std::to_string(getpid()) + ".jsonl";
+  s.file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (s.file < 0) return false;
+  add(s, "{\"orbit\":1,\"pid\":%d,\"cupti\":%d}\n", static_cast<int>(getpid()), CUPTI_API_VERSION);
+  write_pending(s);
+  return true;
+}
+
+bool begin(State& s) {
+  if (!s.cupti.load(ORBIT_CUPTI_LIBRARY)) {
+    remark(s, "CUPTI could not be loaded from " ORBIT_CUPTI_LIBRARY "; launches were not recorded");
+    return false;
+  }
+  uint32_t version = 0;
+  s.cupti.cuptiGetVersion(&version);
+  if (version != CUPTI_API_VERSION) {  // its records would have another layout
+    remark(s, "CUPTI changed since the recorder was built; launches were not recorded");
+    return false;
+  }
+  if (s.cupti.cuptiSubscribe(&s.subscriber, called, nullptr) != CUPTI_SUCCESS) {
+    remark(s, "another CUPTI client (a profiler or a debugger) holds this process; launches were not recorded");
+    return false;
+  }
+  s.started = now();
+  active.store(true, std::memory_order_release);
+  if (s.cupti.cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS ||
+      s.cupti.cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) != CUPTI_SUCCESS) {
+    active.store(false, std::memory_order_release);
+    s.cupti.cuptiUnsubscribe(s.subscriber);
+    remark(s, "CUPTI refused to record kernels on this machine; launches were not recorded");
+    return false;
+  }
+  s.cupti.cuptiActivityFlushPeriod(kDeliveryPeriodMs);
+  for (const Watched& w : kWatched) s.cupti.cuptiEnableCallback(1, s.subscriber, w.domain, w.id);
+  s.cupti.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE,
+                              CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
+  pthread_atfork(nullptr, nullptr, in_forked_child);
+  atexit(at_exit);
+  return true;
+}
+
+}  // namespace
+
+// Called by the driver. Whatever it finds, the program goes on as if it had not been called.
+EXPORT int InitializeInjection() {
+  const char* directory = getenv("ORBIT_LAUNCHES");
+  State& s = state();
+  if (directory == nullptr || s.file >= 0 || !open_file(s, directory)) return 1;
+  if (has_cupti()) {
+    remark(s, "the program uses CUPTI itself; launches were not recorded");
+    return 1;
+  }
+  begin(s);
+  return 1;
+}
+
+// For a process of ours (the child that runs Python): the same recorder, begun and ended on purpose,
+// so that a profiler the user's code starts can have CUPTI. All but the first do nothing unless it
+// returned 1.
+EXPORT int orbit_begin(const char* directory) {
+  State& s = state();
+  if (s.file >= 0 || !open_file(s, directory)) return 0;
+  return begin(s) ? 1 : 0;
+}
+
+EXPORT unsigned long long orbit_timestamp() {
+  uint64_t time = 0;
+  if (active.load(std::memory_order_acquire)) state().cupti.cuptiGetTimestamp(&time);
+  return time;
+}
+
+EXPORT void orbit_flush() {
+  if (active.load(std::memory_order_acquire)) flush(state(), true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+}
+
+EXPORT void orbit_end(const char* why) {
+  if (!active.load(std::memory_order_acquire)) return;
+  State& s = state();
+  s.cupti.cuptiActivityDisable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  at_exit();
+  active.store(false, std::memory_order_release);
+  s.cupti.cuptiUnsubscribe(s.subscriber);
+  if (why != nullptr && *why != '\0') {
+    const std::lock_guard<std::mutex> hold(s.writing);
+    remark(s, why);
+  }
+}

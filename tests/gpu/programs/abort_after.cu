@@ -1,0 +1,8 @@
+// 3 launches, a synchronise, abort()
+#include "common.cuh"
+
+int main() {
+  launch(buffer(), 3);
+  cudaDeviceSynchronize();
+  abort();
+}
