@@ -225,7 +225,7 @@ def without_throttled(
     kept: list[LaunchRecord] = []
     for record in launches:
         before, after = bisect_right(times, record.start_ns) - 1, bisect_right(times, record.end_ns)
-        known = 0 <= before and after < len(clocks)
+        known = before >= 0 and after < len(clocks)
         if not known or max(clocks[before][1], clocks[after][1]) >= floor:
             kept.append(record)
     return kept, len(launches) - len(kept)

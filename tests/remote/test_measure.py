@@ -1,0 +1,344 @@
+"""Statistics and verdicts, on hand-made numbers and on simulated noise of a known kind."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbit_remote import measure
+from orbit_remote.contracts import Place, Resources
+from orbit_remote.measure import LaunchRecord
+
+durations = st.lists(st.integers(1, 10**9), min_size=1, max_size=60)
+
+
+def launch(start: int, took: int, symbol: str = "_Z5saxpyif", **fields) -> LaunchRecord:
+    shape = {"grid": (1024, 1, 1), "block": (256, 1, 1), "registers": 16, "dynamic_shared": 0}
+    return LaunchRecord(symbol=symbol, start_ns=start, end_ns=start + took, **(shape | fields))
+
+
+def launches(times: list[int], *, start: int = 1000, **fields) -> list[LaunchRecord]:
+    found = []
+    for took in times:
+        found.append(launch(start, took, **fields))
+        start += took + 100
+    return found
+
+
+# -- timing -----------------------------------------------------------------------------------------
+
+
+def test_timing_states_median_quantiles_and_spread() -> None:
+    found = measure.timing([100, 110, 120, 130, 140, 150], "warm", first=500)
+    assert (found.n, found.median, found.minimum, found.maximum) == (6, 125, 100, 150)
+    assert (found.low, found.high) == (110, 140)
+    assert found.spread == pytest.approx(15 / 125)
+    assert (found.first, found.label) == (500, "warm")
+    assert found.samples == (100, 110, 120, 130, 140, 150)
+
+
+def test_under_five_launches_no_spread_is_stated() -> None:
+    found = measure.timing([100, 110, 120, 130], "warm")
+    assert (found.low, found.high, found.spread) == (None, None, None)
+    assert found.median == 115
+
+
+def test_nothing_has_no_time() -> None:
+    with pytest.raises(ValueError, match="no launch"):
+        measure.timing([], "warm")
+
+
+@given(durations)
+def test_the_places_of_a_timing_are_in_order(values) -> None:
+    found = measure.timing(values, "any")
+    assert found.minimum == min(values)
+    assert found.maximum == max(values)
+    inner = (
+        (found.median,) if found.low is None or found.high is None else (found.low, found.median, found.high)
+    )
+    places = (found.minimum, *inner, found.maximum)
+    assert all(a <= b or math.isclose(a, b) for a, b in pairwise(places))
+    assert (found.spread is None) == (len(values) < 5)
+
+
+def test_many_samples_are_thinned_evenly_and_still_counted() -> None:
+    values = list(range(1, 100_001))
+    found = measure.timing(values, "warm")
+    assert found.n == 100_000
+    assert found.median == 50_000.5
+    assert len(found.samples) == 1000
+    assert (found.samples[0], found.samples[-1]) == (1, 100_000)
+    steps = {b - a for a, b in pairwise(found.samples)}
+    assert max(steps) - min(steps) <= 1
+
+
+# -- grouping ---------------------------------------------------------------------------------------
+
+
+def test_the_first_launch_of_a_kernel_stands_apart() -> None:
+    (found,) = measure.group(launches([900, 100, 102, 104]))
+    assert found.timing.first == 900
+    assert (found.timing.n, found.timing.median, found.count) == (3, 102, 4)
+    assert found.timing.label == "in program, n=3"
+
+
+def test_a_single_launch_is_its_own_time_and_known_to_be_the_first() -> None:
+    (found,) = measure.group(launches([900]))
+    assert (found.timing.n, found.timing.median, found.timing.first, found.count) == (1, 900, 900, 1)
+
+
+def test_only_the_first_configuration_of_a_kernel_holds_its_first_launch() -> None:
+    small, large = launches([900, 100]), launches([200, 210], start=10_000, grid=(9, 1, 1))
+    a, b = measure.group(large + small)
+    assert (a.grid, a.timing.first, a.timing.n) == ((1024, 1, 1), 900, 1)
+    assert (b.grid, b.timing.first, b.timing.n) == ((9, 1, 1), None, 2)
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        {"grid": (2, 1, 1)},
+        {"block": (128, 1, 1)},
+        {"cluster": (2, 1, 1)},
+        {"dynamic_shared": 1024},
+        {"registers": 40},
+        {"symbol": "_Z4otherv"},
+        {"device": 1},
+    ],
+)
+def test_different_configurations_are_not_mixed(difference) -> None:
+    found = measure.group([launch(1000, 10), launch(2000, 20, **difference)])
+    assert [g.timing.median for g in found] == [10, 20]
+
+
+def test_streams_graphs_and_processes_are_one_configuration() -> None:
+    records = [launch(1000, 10, stream=7), launch(2000, 20, stream=9, graph=3), launch(3000, 30, process=5)]
+    (found,) = measure.group(records)
+    assert (found.count, found.timing.n) == (3, 2)
+
+
+def test_the_compilers_facts_are_joined_by_mangled_name() -> None:
+    facts = Resources(
+        symbol="_Z5saxpyif",
+        name="saxpy(int, float)",
+        architecture="sm_90a",
+        constants={"BLOCK": "256"},
+        place=Place("saxpy.cu", 3),
+    )
+    records = [launch(1000, 10, static_shared=64, local_per_thread=8), launch(2000, 10, symbol="_Z4otherv")]
+    known, other = measure.group(records, {facts.symbol: facts})
+    assert (known.name, known.constants, known.place) == (facts.name, {"BLOCK": "256"}, facts.place)
+    assert (known.static_shared, known.local_per_thread, known.registers) == (64, 8, 16)
+    assert (other.name, other.constants, other.place) == ("_Z4otherv", {}, None)
+
+
+def test_a_launch_without_time_stamps_is_counted_and_said() -> None:
+    records = [
+        *launches([50, 60, 70]),
+        LaunchRecord("_Z5saxpyif", 0, 0, (1024, 1, 1), (256, 1, 1), None, 16, None, 0),
+    ]
+    (found,) = measure.group(records)
+    assert (found.count, found.timing.n, found.timing.first) == (4, 2, 50)
+    assert measure.remarks(records) == ("1 launch without a time stamp, counted but not timed",)
+
+
+def test_a_kernel_never_timed_has_no_group_but_a_remark() -> None:
+    records = [LaunchRecord("_Z5saxpyif", 0, 0, (1, 1, 1), (1, 1, 1))] * 2
+    assert measure.group(records) == ()
+    assert measure.remarks(records) == ("2 launches without a time stamp, counted but not timed",)
+
+
+def test_an_ordinary_run_needs_no_remark() -> None:
+    assert measure.remarks(launches([10, 20, 30])) == ()
+    assert measure.remarks([]) == ()
+
+
+def test_kernels_that_shared_the_gpu_are_told() -> None:
+    alone, long, inside, touching = launch(100, 50), launch(1000, 500), launch(1100, 10), launch(1500, 10)
+    elsewhere = launch(1200, 10, process=2)
+    (sentence,) = measure.remarks([alone, long, inside, touching, elsewhere])
+    assert sentence == "2 launches overlapped another kernel and shared the GPU with it"
+
+
+def test_several_gpus_are_told() -> None:
+    (sentence,) = measure.remarks([launch(1000, 10), launch(1000, 10, device=2)])
+    assert sentence == "launches on GPUs 0, 2, each grouped by itself"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 50), st.sampled_from("abc"), st.integers(1, 3)))
+)
+def test_every_launch_is_in_a_count(raw) -> None:
+    records = [launch(start, took, name, grid=(grid, 1, 1)) for start, took, name, grid in raw]
+    found = measure.group(records)
+    timed = {(r.symbol, r.grid) for r in records if r.timed}
+    assert sum(g.count for g in found) == sum((r.symbol, r.grid) in timed for r in records)
+    apart = sum(g.timing.first is not None and g.timing.n < g.count for g in found)
+    assert (
+        sum(g.timing.n for g in found)
+        <= sum(r.timed for r in records)
+        <= sum(g.timing.n for g in found) + apart
+    )
+
+
+# -- throttled launches -----------------------------------------------------------------------------
+
+
+def test_launches_at_a_low_clock_are_dropped_and_counted() -> None:
+    clocks = [(0, 1980.0), (1000, 1200.0), (2000, 1200.0), (3000, 1980.0)]
+    fast, slow, edge = launch(500, 10), launch(1500, 10), launch(2500, 10)
+    kept, dropped = measure.without_throttled([fast, slow, edge], clocks, default_mhz=1980)
+    assert (kept, dropped) == ([fast, edge], 1)
+
+
+def test_exactly_the_floor_is_kept() -> None:
+    record = launch(1500, 10)
+    assert measure.without_throttled([record], [(1000, 750.0), (2000, 750.0)], 1000) == ([record], 0)
+    assert measure.without_throttled([record], [(1000, 749.0), (2000, 749.0)], 1000) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "default"),
+    [([], 1980), ([(0, 100.0), (9999, 100.0)], None), ([(0, 100.0)], 1980), ([(9999, 100.0)], 1980)],
+)
+def test_a_launch_at_an_unknown_clock_is_kept(clocks, default) -> None:
+    record = launch(1500, 10)
+    assert measure.without_throttled([record], clocks, default) == ([record], 0)
+
+
+# -- the error of a median, and when to stop --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (8, 1), (9, 2), (20, 6), (50, 18), (100, 40)])
+def test_ranks_of_the_median_interval_are_those_of_the_binomial_table(n, rank) -> None:
+    found = measure.median_interval(list(range(1, n + 1)))
+    assert found == ((rank, n + 1 - rank) if rank else None)
+
+
+@pytest.mark.parametrize("n", [1000, 1001])
+def test_the_approximation_for_many_values_joins_the_exact_ranks(n) -> None:
+    found = measure.median_interval(list(range(1, n + 1)))
+    assert found is not None
+    assert found[0] == 469
+
+
+def noise(rng: random.Random, base: float, spread: float) -> int:
+    """A launch time: a floor, a long tail, now and then an outlier, in steps of 32 ns."""
+    time = base * (1 + spread * rng.gammavariate(2, 0.5))
+    if rng.random() < 0.02:
+        time *= 1 + rng.random()
+    return max(32, round(time / 32) * 32)
+
+
+def test_the_median_interval_holds_the_true_median_as_often_as_it_says() -> None:
+    rng = random.Random(3)
+    truth = statistics.median(noise(rng, 300_000, 0.02) for _ in range(100_000))
+    hits = 0
+    for _ in range(1000):
+        interval = measure.median_interval([noise(rng, 300_000, 0.02) for _ in range(31)])
+        assert interval is not None
+        hits += interval[0] <= truth <= interval[1]
+    assert 940 <= hits < 1000
+
+
+def test_stopping_names_its_reason() -> None:
+    steady, wild = [100_000] * 10, [50_000, 100_000, 150_000, 200_000] * 3
+    assert measure.stop(steady, at_cap=False) == measure.Stop("precise", 10, 0.0)
+    assert measure.stop(steady[:9], at_cap=False) is None
+    assert measure.stop(wild, at_cap=False) is None
+    capped = measure.stop(wild, at_cap=True)
+    assert capped is not None
+    assert (capped.reason, capped.n) == ("cap", 12)
+    assert capped.relative_error is not None
+    assert capped.relative_error > 0.1
+    assert measure.stop([], at_cap=True) == measure.Stop("cap", 0, None)
+
+
+def test_a_median_that_stopped_precise_is_precise() -> None:
+    rng = random.Random(4)
+    truth = statistics.median(noise(rng, 300_000, 0.05) for _ in range(100_000))
+    wrong = tried = 0
+    for _ in range(300):
+        times: list[int] = []
+        found = None
+        while found is None:
+            times += [noise(rng, 300_000, 0.05) for _ in range(max(10, len(times) // 2))]
+            found = measure.stop(times, at_cap=len(times) > 20_000)
+        assert found.reason == "precise"
+        tried += found.n
+        wrong += abs(statistics.median(times) / truth - 1) > measure.STOP_AT
+    assert wrong <= 0.1 * 300  # asking several times costs a little of the 95 %
+    assert tried / 300 < 1000
+
+
+# -- comparing --------------------------------------------------------------------------------------
+
+
+def pairs(rng: random.Random, n: int, ratio: float, kind: str) -> tuple[list[int], list[int]]:
+    """Two versions timed in turn on a GPU whose state is of this kind."""
+    before, after, state = [], [], 0.0
+    for i in range(n):
+        for version, factor in ((before, 1.0), (after, ratio)):
+            slow = 1.0
+            if kind == "drift":  # warms up: 10 % slower at the end
+                slow = 1 + 0.1 * i / n
+            elif kind == "wander":  # a clock that wanders, each launch like the one before
+                state = 0.95 * state + rng.gauss(0, 0.005)
+                slow = 1 + state
+            elif kind == "two clocks":
+                slow = 1.15 if (i // 7) % 2 else 1.0
+            version.append(noise(rng, 300_000 * factor * slow, 0.01))
+    return before, after
+
+
+KINDS = ["steady", "drift", "wander", "two clocks"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_versions_are_seldom_told_apart(kind) -> None:
+    rng = random.Random(f"equal {kind}")
+    runs = 500
+    verdicts = [measure.compare(*pairs(rng, 30, 1.0, kind), resolution=0).verdict for _ in range(runs)]
+    assert sum(v != "inconclusive" for v in verdicts) <= 0.02 * runs  # 1 % is what 99 % allows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.97, "faster"), (1.03, "slower")])
+def test_three_percent_are_found_in_thirty_pairs(kind, ratio, verdict) -> None:
+    rng = random.Random(f"{ratio} {kind}")
+    found = [measure.compare(*pairs(rng, 30, ratio, kind)) for _ in range(100)]
+    assert sum(c.verdict == verdict for c in found) >= 95
+    assert all(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high for c in found)
+    assert statistics.median(c.ratio for c in found) == pytest.approx(ratio, rel=0.005)
+
+
+def test_a_sure_difference_below_the_resolution_is_not_claimed() -> None:
+    found = measure.compare([100_000] * 20, [100_300] * 20)
+    assert (found.verdict, found.ratio) == ("inconclusive", 1.003)
+    assert measure.compare([100_000] * 20, [100_300] * 20, resolution=0.001).verdict == "slower"
+
+
+def test_too_few_pairs_prove_nothing() -> None:
+    few = measure.compare([100] * 7, [50] * 7)
+    assert (few.verdict, few.low, few.high, few.pairs) == ("inconclusive", None, None, 7)
+    assert measure.compare([100] * 8, [50] * 8).verdict == "faster"
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), min_size=1, max_size=40))
+def test_exchanging_the_versions_exchanges_the_verdict(pairs) -> None:
+    before, after = [a for a, _ in pairs], [b for _, b in pairs]
+    opposite = {"faster": "slower", "slower": "faster", "inconclusive": "inconclusive"}
+    one = measure.compare(before, after, resolution=0).verdict
+    assert measure.compare(after, before, resolution=0).verdict == opposite[one]
+
+
+@pytest.mark.parametrize(("before", "after"), [([], []), ([1], [1, 2]), ([1, 0], [1, 1]), ([1], [-1])])
+def test_what_cannot_be_paired_is_refused(before, after) -> None:
+    with pytest.raises(ValueError, match=r"pairs|positive"):
+        measure.compare(before, after)
