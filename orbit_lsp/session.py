@@ -48,10 +48,16 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the compiler said of a kernel; `digest` is of the tokens it was compiled from."""
+    """What the compiler said of a kernel's instances.
+
+    `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
+    the other files that were read to their content hashes.
+    """
 
     digest: str
     resources: tuple[Resources, ...]
+    inputs: str
+    files: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,8 @@ class Result:
     at: float
     finished: Finished
     launches: tuple[Launches, ...]
+    inputs: str
+    files: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -91,6 +99,9 @@ class Session:
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+    """Content hashes of files seen saved or changed on disk since the server started."""
+    folders: list[str] = field(default_factory=list[str])
     machine: Machine | None = None
     looked_at: KernelId | None = None
     mirror_results: bool = False
@@ -131,6 +142,18 @@ class Session:
             file.tracker = kernels.track(
                 language, document.text, macros=self.macros(), headers=header_reader(document.path)
             )
+
+    def uri_for(self, path: str) -> str:
+        """The uri under which the client has the file open, else a plain one."""
+        for uri, file in self.files.items():
+            if file.document.path == path:
+                return uri
+        return uri_of(path)
+
+    def flags_for(self, path: str) -> tuple[str, ...]:
+        """Compiler flags for a file, after the trust rule."""
+        del path
+        return tuple(self.settings.nvcc_flags) if self.settings else ()
 
     # -- kernels ------------------------------------------------------------------------------
 

@@ -1,0 +1,180 @@
+"""Put what a job said where it belongs: problems under files, figures and times under kernels."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp import bundle, kernels
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.session import Figures, Frozen, KernelId, Problems, Result, Session, header_reader, identify, path_of
+from orbit_remote import contracts as c
+
+_Place = tuple[KernelId, Kernel, str]
+
+
+def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[str]:
+    """File a build's problems and figures; returns the uris whose views changed."""
+    known = _Kernels(session, frozen)
+    if event.resources:
+        found: dict[KernelId, list[c.Resources]] = defaultdict(list)
+        digests: dict[KernelId, str] = {}
+        for resources in event.resources:
+            if place := known.find(resources.place, resources.name):
+                found[place[0]].append(resources)
+                digests[place[0]] = place[2]
+        key = bundle.job_key(job)
+        for target, items in found.items():
+            session.figures[target] = Figures(digests[target], tuple(items), key, event.files)
+    changed = session.keep_problems(f"build {frozen.uri}", _by_file(session, frozen, known, event.problems))
+    return changed | {frozen.uri}
+
+
+def finished(
+    session: Session,
+    frozen: Frozen,
+    job: c.Job,
+    targets: set[KernelId],
+    build: c.Built | None,
+    event: c.Finished,
+) -> set[str]:
+    """File a finished run's results and problems; returns the uris whose views changed."""
+    known = _Kernels(session, frozen)
+    changed: set[str] = set()
+    if event.outcome != "cancelled":
+        problems = list(event.problems)
+        if not problems and event.failure and event.outcome != "compile error":
+            problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
+        changed = session.keep_problems(
+            f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
+        )
+    launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
+    digests = {found: digest for found, _, digest in known.of_main}
+    for launches in event.launches:
+        if place := known.find(launches.place, launches.name):
+            launched[place[0]].append(launches)
+            digests[place[0]] = place[2]
+    if job.action == "run" and event.outcome == "ok":
+        for target in targets:
+            launched.setdefault(target, [])
+    files = build.files if build else {}
+    for target, items in launched.items():
+        session.results[target] = Result(
+            digests.get(target, ""), time.time(), event, tuple(items), bundle.job_key(job), files
+        )
+        changed.add(target.uri)
+    return changed
+
+
+class _Kernels:
+    """Finds the kernel that a line or a name belongs to, in the file that ran and its headers."""
+
+    def __init__(self, session: Session, frozen: Frozen) -> None:
+        self._session = session
+        self._frozen = frozen
+        self.of_main = identify(frozen.uri, frozen.scan)
+        self._others: dict[str, list[_Place]] = {}
+
+    def find(self, place: c.Place | None, name: str) -> _Place | None:
+        """By the line of its code, which tells overloads apart; else by its name."""
+        if place is not None:
+            candidates = self._of(place.file)
+            for found in candidates:
+                if found[1].whole.line <= place.line - 1 <= found[1].whole.end_line:
+                    return found
+        base = base_name(name)
+        qualified = _without_arguments(name)
+        by_name = [found for found in self.of_main if found[1].name == base]
+        exact = [found for found in by_name if found[1].qualified == qualified]
+        return next(iter(exact or by_name), None)
+
+    def by_line(self, file: str, line: int) -> _Place | None:
+        for found in self._of(file):
+            if found[1].whole.line <= line <= found[1].whole.end_line:
+                return found
+        return None
+
+    def _of(self, file: str) -> list[_Place]:
+        if _same_file(file, path_of(self._frozen.uri)):
+            return self.of_main
+        uri = self._session.uri_for(file)
+        if uri not in self._others:
+            self._others[uri] = self._scan(uri, file)
+        return self._others[uri]
+
+    def _scan(self, uri: str, file: str) -> list[_Place]:
+        if open_file := self._session.files.get(uri):
+            return identify(uri, open_file.scan)
+        language = kernels.language_of(file) or "cuda"  # a kernel in a plain header is CUDA
+        try:
+            text = Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        scan = kernels.track(language, text, macros=self._session.macros(), headers=header_reader(file)).scan
+        return identify(uri, scan)
+
+
+def _by_file(
+    session: Session, frozen: Frozen, known: _Kernels, problems: Iterable[c.Problem]
+) -> dict[str, Problems]:
+    found: dict[str, list[c.Problem]] = defaultdict(list)
+    main = path_of(frozen.uri)
+    for problem in problems:
+        if problem.place is None and problem.symbol and (of := known.find(None, problem.symbol)):
+            line = of[1].name_span.line + 1
+            columns = of[1].name_span.column + 1, of[1].name_span.end_column + 1
+            placed = replace(problem, place=c.Place(main, line, *columns))
+        else:
+            placed = problem
+        file = placed.place.file if placed.place else main
+        uri = frozen.uri if _same_file(file, main) else session.uri_for(file)
+        found[uri].append(placed)
+    versions = {uri: file.document.version for uri, file in session.files.items()} | {
+        frozen.uri: frozen.version
+    }
+    return {uri: Problems(versions.get(uri, 0), tuple(items)) for uri, items in found.items()}
+
+
+def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: str) -> c.Problem:
+    """A failure as a diagnostic: on its own line, on its kernel, or on the kernel that was clicked."""
+    message = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure.remedy else failure.message
+    place = failure.place
+    if place is None:
+        of = known.find(None, failure.symbol) if failure.symbol else None
+        of = of or next((found for found in known.of_main if found[0] in targets), None)
+        if of:
+            span = of[1].name_span
+            place = c.Place(main, span.line + 1, span.column + 1, span.end_column + 1)
+    return c.Problem("error", message, "orbit", place or c.Place(main, 1))
+
+
+def _same_file(one: str, other: str) -> bool:
+    return one == other or Path(one) == Path(other)
+
+
+def _without_arguments(name: str) -> str:
+    """`void ns::tiled<32>(float*, int)` -> `ns::tiled`."""
+    depth, kept = 0, ""
+    for character in name.removesuffix(" const"):
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth -= 1
+        elif character == "(" and depth == 0 and not kept.endswith("operator"):
+            if kept and kept[-1] not in ":":
+                break
+            depth += 1  # (anonymous namespace)::
+        elif character == ")" and depth:
+            depth -= 1
+        elif depth == 0:
+            kept += character
+    return re.sub(r"^::|::(?=::)", "", kept.rpartition(" ")[2])
+
+
+def base_name(name: str) -> str:
+    """The kernel's own name without name space, template arguments and parameters."""
+    return _without_arguments(name).rpartition("::")[2]

@@ -1,0 +1,218 @@
+"""The life of a job: start, follow, cancel, close. Knows the session, not the editor."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from orbit_lsp import bundle, filing, jobs
+from orbit_lsp.runners import Runner
+from orbit_lsp.session import Frozen, KernelId, Running, Session
+from orbit_remote import contracts as c
+
+log = logging.getLogger("orbit.runs")
+
+Action = Literal["compile", "run"]
+_TICK_S = 1.0
+"""How often the seconds in a running kernel's lens are renewed."""
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    id: str
+    action: Action
+    frozen: Frozen
+    job: c.Job
+    targets: set[KernelId] = field(default_factory=set["KernelId"])
+    built: c.Built | None = None
+    finished: c.Finished | None = None
+    task: asyncio.Task[c.Finished] | None = None
+
+    @property
+    def title(self) -> str:
+        names = ", ".join(sorted(target.key for target in self.targets))
+        name = names or self.frozen.uri.rpartition("/")[2]
+        return f"{'Compile' if self.action == 'compile' else 'Run'} {name}"
+
+
+class Watcher(Protocol):
+    """Those who see a run: an editor's progress bar and hints, or a terminal."""
+
+    def begin(self, run: Run) -> None: ...
+    def stage(self, run: Run, state: c.State, why: str) -> None: ...
+    def output(self, run: Run, stream: str, text: str) -> None: ...
+    def end(self, run: Run, finished: c.Finished) -> None: ...
+    def changed(self, uris: set[str]) -> None:
+        """Diagnostics, hints or lenses of these files are others now."""
+        ...
+
+
+class Runs:
+    def __init__(self, session: Session, runner: Callable[[], Runner], watcher: Watcher) -> None:
+        self._session = session
+        self._runner = runner
+        self._watcher = watcher
+        self._active: dict[str, Run] = {}
+        self._waiting: dict[tuple[str, Action], Run] = {}
+        self._ids = itertools.count(1)
+
+    # -- starting -----------------------------------------------------------------------------
+
+    def start(self, action: Action, uri: str, target: KernelId | None = None) -> Run | None:
+        """Start a job for a file and return at once; None where the file is not open.
+
+        An identical job that is under way is joined. While another job of the same kind and file is
+        under way the newest request waits for it, in place of an older one that waits.
+        """
+        if (frozen := self._session.freeze(uri)) is None:
+            return None
+        job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}")
+        run = Run(job.run, action, frozen, job, {target} if target else set())
+        active = [other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)]
+        for other in active:
+            if replace(other.job, run=job.run) == job and not _cancelling(other):
+                other.targets |= run.targets
+                self._mark(other, "queued" if other.built is None else "running", "")
+                self._watcher.changed({uri})
+                return other
+        if active:
+            if older := self._waiting.pop((uri, action), None):
+                self._settle(older, _replaced(older))
+            self._waiting[uri, action] = run
+            self._mark(run, "queued", "waiting for the run before it")
+            if action == "compile":  # its answer would be of an older text
+                for other in active:
+                    self._cancel(other)
+            self._watcher.changed({uri})
+            return run
+        self._launch(run)
+        return run
+
+    def cancel(self, target: KernelId) -> bool:
+        """Cancel what `target` waits for; False where nothing is under way."""
+        running = self._session.running.get(target)
+        return bool(running) and self.cancel_run(running.run)
+
+    def cancel_run(self, run_id: str) -> bool:
+        for place, waiting in list(self._waiting.items()):
+            if waiting.id == run_id:
+                del self._waiting[place]
+                self._settle(waiting, _cancelled(waiting))
+                return True
+        run = self._active.get(run_id)
+        return self._cancel(run) if run else False
+
+    def cancel_file(self, uri: str, action: Action) -> None:
+        for run in list(self._active.values()):
+            if (run.frozen.uri, run.action) == (uri, action):
+                self._cancel(run)
+
+    def under_way(self) -> list[Run]:
+        return [*self._active.values(), *self._waiting.values()]
+
+    async def close(self) -> None:
+        self._waiting.clear()
+        tasks = [run.task for run in self._active.values() if run.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- following ----------------------------------------------------------------------------
+
+    def _launch(self, run: Run) -> None:
+        self._active[run.id] = run
+        self._mark(run, "queued", "")
+        run.task = asyncio.create_task(self._follow(run), name=f"{run.action} {run.id}")
+        self._watcher.begin(run)
+        self._watcher.changed({run.frozen.uri})
+
+    async def _follow(self, run: Run) -> c.Finished:
+        log.info("%s %s of %s begins", run.id, run.action, run.frozen.uri)
+        ticking = asyncio.create_task(self._tick(run)) if run.action == "run" else None
+        try:
+            async with aclosing(self._runner().run(run.job)) as events:
+                async for event in events:
+                    self._take(run, event)
+            finished = run.finished or _lost(run)
+        except asyncio.CancelledError:
+            finished = _cancelled(run)
+        except Exception as error:
+            log.exception("%s failed", run.id)
+            text = f"the run could not be followed: {type(error).__name__}: {error}"
+            failure = c.Failure("infrastructure", text, "see the server's log", retryable=True)
+            finished = c.Finished(run.id, "infrastructure", failure)
+        finally:
+            if ticking:
+                ticking.cancel()
+        del self._active[run.id]
+        self._settle(run, finished)
+        if waiting := self._waiting.pop((run.frozen.uri, run.action), None):
+            self._launch(waiting)
+        return finished
+
+    def _take(self, run: Run, event: c.Event) -> None:
+        match event:
+            case c.Stage(state=state, why=why):
+                log.info("%s %s %s", run.id, state, why)
+                self._mark(run, state, why)
+                self._watcher.stage(run, state, why)
+            case c.Output(stream=stream, text=text):
+                self._watcher.output(run, stream, text)
+            case c.Built():
+                run.built = event
+                self._watcher.changed(filing.built(self._session, run.frozen, run.job, event))
+            case c.Finished():
+                run.finished = event
+            case _:
+                pass
+
+    def _settle(self, run: Run, finished: c.Finished) -> None:
+        """The end of a run, exactly once."""
+        log.info("%s ended: %s", run.id, finished.outcome)
+        run.finished = finished
+        for target in [t for t, running in self._session.running.items() if running.run == run.id]:
+            del self._session.running[target]
+        changed = {run.frozen.uri}
+        if run.action == "run" or finished.outcome not in ("ok", "cancelled"):
+            changed |= filing.finished(self._session, run.frozen, run.job, run.targets, run.built, finished)
+        self._watcher.end(run, finished)
+        self._watcher.changed(changed)
+
+    def _mark(self, run: Run, state: c.State, why: str) -> None:
+        if run.action != "run":
+            return
+        for target in run.targets:
+            known = self._session.running.get(target)
+            began = known.began if known else time.monotonic()
+            self._session.running[target] = Running(run.id, state, why, began)
+
+    def _cancel(self, run: Run) -> bool:
+        return run.task.cancel() if run.task and not _cancelling(run) else False
+
+    async def _tick(self, run: Run) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._watcher.changed({run.frozen.uri})
+
+
+def _cancelling(run: Run) -> bool:
+    return bool(run.task and run.task.cancelling())
+
+
+def _cancelled(run: Run) -> c.Finished:
+    return c.Finished(run.id, "cancelled", c.Failure("cancelled", "cancelled"))
+
+
+def _replaced(run: Run) -> c.Finished:
+    return c.Finished(run.id, "cancelled", c.Failure("cancelled", "a newer request took its place"))
+
+
+def _lost(run: Run) -> c.Finished:
+    failure = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
+    return c.Finished(run.id, "infrastructure", failure)

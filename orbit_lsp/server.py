@@ -1,0 +1,293 @@
+"""The language server: the only module that makes a pygls server.
+
+Each handler looks up, calls one function and converts; decisions live elsewhere. Commands answer at
+once and work in tasks of `runs`: Emacs freezes while a command is unanswered, Neovim hides lenses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from typing import Any, cast
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+
+from orbit_lsp import __version__, startup
+from orbit_lsp.documents import Change
+from orbit_lsp.editor import EditorWatcher
+from orbit_lsp.protocol import OrbitProtocol
+from orbit_lsp.runs import Runs
+from orbit_lsp.session import KernelId, Session, path_of
+from orbit_lsp.views import hints, lenses
+from orbit_lsp.views.hover import hover as hover_view
+
+log = logging.getLogger("orbit.server")
+
+SAVE = lsp.TextDocumentSaveRegistrationOptions(document_selector=None, include_text=False)
+
+
+class OrbitServer(LanguageServer):
+    def __init__(self) -> None:
+        super().__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
+        self.session = Session()
+        self.watcher = EditorWatcher(self, self.session)
+        self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
+        self.runs = Runs(self.session, self.environment.runner, self.watcher)
+        self.watcher.runs = self.runs
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Any, name: str) -> None:
+        """A task of our own, kept until it ends."""
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+server = OrbitServer()
+
+
+# -- life -------------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.INITIALIZE)
+def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
+    encoding = ls.workspace.position_encoding
+    ls.session.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
+    workspace = params.capabilities.workspace
+    hint = workspace.inlay_hint if workspace else None
+    ls.session.mirror_results = not (hint and hint.refresh_support)
+    ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
+    if not ls.session.folders and params.root_uri:
+        ls.session.folders = [path_of(params.root_uri)]
+    ls.environment.options = params.initialization_options
+
+
+@server.feature(lsp.INITIALIZED)
+async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
+    del params
+    gc.collect()
+    gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
+    await configure(ls)
+    watch_headers(ls)
+    ls.spawn(ls.environment.look_around(), "probe")
+
+
+@server.feature(lsp.SHUTDOWN)
+async def shutdown(ls: OrbitServer, params: None) -> None:
+    del params
+    await ls.runs.close()
+    for task in list(ls.tasks):
+        task.cancel()
+    await ls.environment.close()
+
+
+@server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
+async def did_change_configuration(ls: OrbitServer, params: lsp.DidChangeConfigurationParams) -> None:
+    await configure(ls, params.settings)
+
+
+async def configure(ls: OrbitServer, pushed: Any = None) -> None:
+    """Ask the client for its settings, or take those it sent where it cannot be asked."""
+    workspace = ls.client_capabilities.workspace
+    if workspace and workspace.configuration:
+        items = [lsp.ConfigurationItem(section="orbit")]
+        try:
+            answer = await ls.workspace_configuration_async(lsp.ConfigurationParams(items))
+            pushed = answer[0] if answer else None
+        except Exception as error:
+            log.warning("the client did not say its settings: %s", error)
+    for complaint in ls.environment.configure(pushed):
+        ls.watcher.message(complaint, lsp.MessageType.Warning)
+    logging.getLogger("orbit").setLevel(ls.environment.settings.log_level.upper())
+    for uri in list(ls.session.files):
+        ls.watcher.changed({uri})
+
+
+def watch_headers(ls: OrbitServer) -> None:
+    """So that a header changed outside the editor makes results stale too."""
+    workspace = ls.client_capabilities.workspace
+    watching = workspace.did_change_watched_files if workspace else None
+    if not (watching and watching.dynamic_registration):
+        return
+    pattern = lsp.FileSystemWatcher("**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}")
+    ls.client_register_capability(
+        lsp.RegistrationParams(
+            [
+                lsp.Registration(
+                    "orbit/headers",
+                    lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+                    lsp.DidChangeWatchedFilesRegistrationOptions([pattern]),
+                )
+            ]
+        )
+    )
+
+
+# -- documents --------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
+    document = params.text_document
+    if file := ls.session.open(document.uri, document.version, document.text):
+        if file.scan.kernels:
+            ls.spawn(ls.environment.warm(file.scan.language), "warm")
+        compile_quietly(ls, document.uri)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
+    changes = [_change(change) for change in params.content_changes]
+    ls.session.change(params.text_document.uri, params.text_document.version, changes)
+
+
+def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
+    if isinstance(change, lsp.TextDocumentContentChangePartial):
+        start, end = change.range.start, change.range.end
+        return Change((start.line, start.character), (end.line, end.character), change.text)
+    return Change(None, None, change.text)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False))
+def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    changed_on_disk(ls, uri)
+    compile_quietly(ls, uri)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    ls.runs.cancel_file(uri, "compile")
+    ls.session.close(uri)
+    ls.watcher.forget(uri)
+
+
+@server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesParams) -> None:
+    for change in params.changes:
+        changed_on_disk(ls, change.uri)
+
+
+def changed_on_disk(ls: OrbitServer, uri: str) -> None:
+    """Compile again what is open and was built from this file."""
+    for dependent in ls.environment.changed_on_disk(path_of(uri)):
+        if dependent != uri:
+            compile_quietly(ls, dependent)
+        ls.watcher.changed({dependent})
+
+
+def compile_quietly(ls: OrbitServer, uri: str) -> None:
+    file = ls.session.files.get(uri)
+    if file and file.scan.language == "cuda" and ls.environment.settings.compile_on_save:
+        ls.runs.start("compile", uri)
+
+
+# -- views ------------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    return lenses.lenses(ls.session, params.text_document.uri)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    return hints.hints(ls.session, params.text_document.uri, params.range.start.line, params.range.end.line)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_HOVER)
+def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
+    uri, line = params.text_document.uri, params.position.line
+    look_at(ls, uri, line)
+    document = ls.client_capabilities.text_document
+    formats = document.hover.content_format if document and document.hover else None
+    markdown = not formats or lsp.MarkupKind.Markdown in formats
+    return hover_view(ls.session, uri, line, markdown=markdown)
+
+
+@server.feature(
+    lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty])
+)
+def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    uri = params.text_document.uri
+    look_at(ls, uri, params.range.start.line)
+    return lenses.actions(ls.session, uri, params.range.start.line, params.range.end.line)
+
+
+def look_at(ls: OrbitServer, uri: str, line: int) -> None:
+    """Remember the kernel, for commands that an editor sends without arguments."""
+    ls.session.looked_at = ls.session.at(uri, line) or ls.session.looked_at
+
+
+# -- commands ---------------------------------------------------------------------------------------
+
+
+@server.command("orbit.run")
+def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    started = ls.runs.start("run", target.uri, target)
+    return {"run": started.id} if started else None
+
+
+@server.command("orbit.cancel")
+def cancel(ls: OrbitServer, *arguments: Any) -> bool:
+    """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
+    if not arguments:
+        return any([ls.runs.cancel_run(one.id) for one in ls.runs.under_way()])
+    target = targeted(ls, arguments)
+    return bool(target) and ls.runs.cancel(target)
+
+
+@server.command("orbit.compile")
+def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Compile a file, {uri}: for Triton this imports the module, so it is never done unasked."""
+    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else None)
+    if uri is None or uri not in ls.session.files:
+        ls.watcher.message(NO_TARGET.replace("kernel", "file"), lsp.MessageType.Warning)
+        return None
+    started = ls.runs.start("compile", uri)
+    return {"run": started.id} if started else None
+
+
+@server.command("orbit.info")
+def info(ls: OrbitServer, *arguments: Any) -> dict[str, Any]:
+    """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
+    del arguments
+    return ls.environment.info(ls.client_capabilities)
+
+
+NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
+
+
+def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
+    """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
+    uri, kernel = named(arguments, "uri"), named(arguments, "kernel")
+    target = KernelId(uri, kernel) if uri and kernel else ls.session.looked_at
+    if target is None:
+        ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
+    elif ls.session.find(target) is None:
+        text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return None
+    return target
+
+
+def named(arguments: tuple[Any, ...], name: str) -> str | None:
+    """A field of the command's one argument, an object; None where it has none."""
+    first: Any = arguments[0] if arguments else None
+    value = cast("dict[str, Any]", first).get(name) if isinstance(first, dict) else getattr(first, name, None)
+    return value if isinstance(value, str) else None
+
+
+def serve() -> None:
+    """Speak LSP on standard input and output until the client leaves."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it prints every message's body
+    server.start_io()

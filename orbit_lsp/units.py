@@ -1,0 +1,92 @@
+"""How numbers are written for people: in hints, hovers and on the command line alike.
+
+Three significant digits, the unit that keeps the number between 1 and 1000, and "unavailable" for
+what is not known, so that a missing value is never read as 0.
+"""
+
+from __future__ import annotations
+
+UNAVAILABLE = "unavailable"
+
+_TIMES = ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
+_BYTES = ((1, "B"), (1 << 10, "KiB"), (1 << 20, "MiB"), (1 << 30, "GiB"), (1 << 40, "TiB"))
+_DECIMAL = ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"))
+
+
+def time(nanoseconds: float | None) -> str:
+    """`288 µs`, `1.85 ms`, `12.3 µs`; whole nanoseconds below a microsecond; seconds from a second on."""
+    if nanoseconds is not None and 0 < abs(nanoseconds) < 1:
+        return f"{nanoseconds:.2g} ns"
+    return _scaled(nanoseconds, _TIMES, whole_base=True)
+
+
+def size(count: float | None) -> str:
+    """Bytes by powers of 1024, as shared memory and caches are made: `48 KiB`, `1.5 GiB`, `512 B`."""
+    return _scaled(count, _BYTES, whole_base=True, pad=False)
+
+
+def bandwidth(bytes_per_second: float | None) -> str:
+    """By powers of 1000, as datasheets state it: `2.79 TB/s`."""
+    return _scaled(bytes_per_second, tuple((factor, f"{prefix}B/s") for factor, prefix in _DECIMAL))
+
+
+def flops(per_second: float | None) -> str:
+    """`634 TFLOP/s`, `67.0 TFLOP/s`."""
+    return _scaled(per_second, tuple((factor, f"{prefix}FLOP/s") for factor, prefix in _DECIMAL))
+
+
+def clock(megahertz: float | None) -> str:
+    """`1980 MHz`: clocks are read by their digits, never scaled to GHz."""
+    return UNAVAILABLE if megahertz is None else f"{megahertz:.0f} MHz"
+
+
+def percent(fraction: float | None) -> str:
+    """A share: `83%`, `0.4%`; below 10 % with one decimal, and a share that is not 0 is not written as 0."""
+    if fraction is None:
+        return UNAVAILABLE
+    value = 100 * fraction
+    if value == 0 or round(abs(value), 1) >= 10:
+        return f"{value:.0f}%"
+    return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
+
+
+def spread(fraction: float | None) -> str:
+    """`±0.2%` behind a time; empty where no spread is stated, because too few launches is no news."""
+    return "" if fraction is None else f"±{percent(fraction)}"
+
+
+def count(number: int | None) -> str:
+    """`1,048,576`."""
+    return UNAVAILABLE if number is None else f"{number:,}"
+
+
+def _scaled(
+    value: float | None,
+    units: tuple[tuple[float, str], ...],
+    *,
+    whole_base: bool = False,
+    pad: bool = True,
+) -> str:
+    """`whole_base` writes the smallest unit without decimals; `pad` keeps zeros that are significant."""
+    if value is None:
+        return UNAVAILABLE
+    chosen = 0
+    # what rounds to the next unit is written in it: 999.6 µs is 1.00 ms, not 1000 µs
+    while chosen + 1 < len(units) and _reaches(abs(value), units[chosen][0], units[chosen + 1][0]):
+        chosen += 1
+    factor, unit = units[chosen]
+    scaled = value / factor
+    digits = 0 if whole_base and chosen == 0 else _decimals(abs(scaled))
+    text = f"{scaled:.{digits}f}"
+    if not pad and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{text} {unit}"
+
+
+def _reaches(value: float, factor: float, following: float) -> bool:
+    return round(value / factor) >= following / factor
+
+
+def _decimals(value: float) -> int:
+    """How many decimals make three significant digits of a number from 1 up."""
+    return 2 if value < 9.995 else 1 if value < 99.95 else 0

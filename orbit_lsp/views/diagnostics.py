@@ -1,0 +1,102 @@
+"""What compilers and runs said, at its place in the present text."""
+
+from __future__ import annotations
+
+import re
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.documents import Document
+from orbit_lsp.session import Problems, Session, uri_of
+from orbit_lsp.views import facts, hints, positions
+from orbit_remote.contracts import Note, Place, Problem
+
+_SEVERITY = {
+    "error": lsp.DiagnosticSeverity.Error,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "information": lsp.DiagnosticSeverity.Information,
+}
+
+
+def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
+    """Messages whose line has been edited since they were made are left out until the next compile."""
+    file = session.files.get(uri)
+    document = file.document if file else None
+    found: list[lsp.Diagnostic] = []
+    for (_, about), problems in session.problems.items():
+        if about == uri:
+            found += [
+                one for problem in problems.items if (one := _diagnostic(session, document, problems, problem))
+            ]
+    if session.mirror_results and document:
+        found += _mirrored(session, uri, document)
+    return found
+
+
+def _diagnostic(
+    session: Session, document: Document | None, problems: Problems, problem: Problem
+) -> lsp.Diagnostic | None:
+    place = problem.place
+    line = place.line - 1 if place else 0
+    if document:
+        now = document.line_since(problems.version, line)
+        if now is None:
+            return None
+        line = min(now, len(document.lines) - 1)
+    return lsp.Diagnostic(
+        _range(session, document, line, place),
+        problem.message,
+        severity=_SEVERITY[problem.severity],
+        code=problem.code,
+        source=problem.tool,
+        related_information=[
+            lsp.DiagnosticRelatedInformation(_location(session, note.place), note.message)
+            for note in problem.notes
+            if note.place
+        ]
+        or None,
+    )
+
+
+def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
+    """The token at the column, or the whole line where no column is known."""
+    if document is None:
+        column = place.column - 1 if place and place.column else 0
+        end = place.end_column - 1 if place and place.end_column else column
+        return lsp.Range(lsp.Position(line, column), lsp.Position(line, end))
+    if place is None or place.column is None:
+        return positions.whole_line(session, document, line)
+    start = place.column - 1
+    if place.end_column:
+        end = place.end_column - 1
+    else:
+        token = re.compile(r"\w+|\S").match(document.line(line), start)
+        end = token.end() if token else start + 1
+    return lsp.Range(
+        positions.position(session, document, line, start), positions.position(session, document, line, end)
+    )
+
+
+def _location(session: Session, place: Place) -> lsp.Location:
+    uri = session.uri_for(place.file)
+    file = session.files.get(uri)
+    return lsp.Location(uri, _range(session, file.document if file else None, place.line - 1, place))
+
+
+def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
+    """Results as Hint diagnostics on the signature: Helix asks for hints again only after an edit."""
+    return [
+        lsp.Diagnostic(
+            positions.of_span(session, document, known.kernel.name_span),
+            hints.measured(session, known),
+            severity=lsp.DiagnosticSeverity.Hint,
+            source="orbit",
+        )
+        for known in facts.of(session, uri)
+        if known.result
+    ]
+
+
+def render_note(note: Note) -> str:
+    """A step of a note chain as one line of a terminal."""
+    return f"{note.message} ({uri_of(note.place.file)}:{note.place.line})" if note.place else note.message

@@ -1,0 +1,123 @@
+"""What is known of one kernel now, judged against the present text: the base of hints, hovers and lenses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orbit_lsp import bundle, jobs, units
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.session import Figures, KernelId, Result, Running, Session, path_of
+from orbit_remote import occupancy
+from orbit_remote.contracts import Launches, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`stale` and `figures_stale` say that the text, a header or a setting is no longer what it was."""
+
+    target: KernelId
+    kernel: Kernel
+    figures: Figures | None
+    figures_stale: bool
+    result: Result | None
+    stale: bool
+    running: Running | None
+
+
+def of(session: Session, uri: str) -> list[Facts]:
+    """In the order of the file."""
+    inputs = _inputs(session, uri)
+    found: list[Facts] = []
+    for target, kernel, digest in session.kernels(uri):
+        figures = session.figures.get(target)
+        result = session.results.get(target)
+
+        def stale(known: Figures | Result | None, digest: str = digest) -> bool:
+            return known is not None and (
+                known.digest != digest
+                or known.inputs != inputs
+                or bundle.files_changed(session, path_of(uri), known.files)
+            )
+
+        running = session.running.get(target)
+        found.append(Facts(target, kernel, figures, stale(figures), result, stale(result), running))
+    return found
+
+
+def _inputs(session: Session, uri: str) -> str:
+    """`bundle.job_key` of a job that would be made now."""
+    frozen = session.freeze(uri)
+    return bundle.job_key(jobs.make(session, frozen, "run", "")) if frozen else ""
+
+
+def gpu_name(session: Session) -> str:
+    """What the lens promises: this machine's own GPU where there is one, else the one of the settings."""
+    if own := jobs.own_gpu(session):
+        return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return jobs.settings_of(session).gpu
+
+
+def main_launch(launches: tuple[Launches, ...]) -> Launches | None:
+    """The configuration that took most of the kernel's time: the one a single number speaks of."""
+    return max(launches, key=lambda one: one.timing.median * one.count, default=None)
+
+
+def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
+    """Threads per block as far as the text says: a constant launch in the file."""
+    file = session.files.get(uri)
+    if file is None:
+        return None
+    sizes = {
+        launch.block[0] * launch.block[1] * launch.block[2]
+        for launch in file.scan.launches
+        if launch.kernel.rpartition("::")[2] == kernel.name and launch.block
+    }
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> str:
+    """`occ 75% (registers)`; with no block size to be had, the best reachable, said so."""
+    if resources.registers is None:
+        return ""
+    shared = resources.static_shared or 0
+    dynamic = resources.dynamic_shared or 0
+    threads = resources.threads or block_of(session, uri, kernel) or resources.max_threads
+    if threads:
+        found = occupancy.occupancy(
+            resources.architecture, resources.registers, threads, shared, dynamic,
+            barriers=resources.barriers or 0, max_threads=resources.max_threads,
+        )  # fmt: skip
+        if found is None:
+            return ""
+        if found.reason:
+            return f"cannot launch with {threads} threads: {found.reason}"
+        return f"occ {units.percent(found.fraction)}{limited_by(found)} at {threads} threads"
+    best = occupancy.best(
+        resources.architecture, resources.registers, shared, dynamic, barriers=resources.barriers or 0
+    )
+    if best is None:
+        return ""
+    block, found = best
+    return f"occ ≤{units.percent(found.fraction)}{limited_by(found)}, best at {block} threads"
+
+
+def launch_occupancy(launches: Launches, architecture: str) -> occupancy.Occupancy | None:
+    """Theoretical occupancy of the launch as it was made."""
+    if launches.registers is None:
+        return None
+    x, y, z = launches.block
+    return occupancy.occupancy(
+        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0
+    )
+
+
+def limited_by(found: occupancy.Occupancy) -> str:
+    return f" ({', '.join(found.limiters)})" if found.fraction < 1 and found.limiters else ""
+
+
+def ago(seconds: float) -> str:
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3600:.0f} h ago" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days ago"

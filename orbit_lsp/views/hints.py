@@ -1,0 +1,116 @@
+"""Inlay hints at the end of the kernel's line: the last time measured, then what the compiler says."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from orbit_lsp import jobs, units
+from orbit_lsp.session import Session
+from orbit_lsp.views import facts, positions
+from orbit_lsp.views.facts import Facts
+from orbit_remote.contracts import Launches, Resources, Timing
+
+
+def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
+    """For kernels whose name stands on the lines `first` to `last`, both counted in."""
+    file = session.files.get(uri)
+    if file is None:
+        return []
+    found: list[lsp.InlayHint] = []
+    for known in facts.of(session, uri):
+        line = known.kernel.name_span.line
+        if not first <= line <= last:
+            continue
+        for label in labels(session, uri, known):
+            place = positions.line_end(session, file.document, line)
+            found.append(lsp.InlayHint(place, label, padding_left=True))
+    return found
+
+
+def labels(session: Session, uri: str, known: Facts) -> list[str]:
+    """The texts for one kernel, most telling first."""
+    wanted = jobs.settings_of(session).hints
+    found: list[str] = []
+    if wanted.measured and known.result:
+        found.append(measured(session, known))
+    if wanted.static and known.figures and (text := static(session, uri, known)):
+        found.append(text)
+    return found
+
+
+def measured(session: Session, known: Facts) -> str:
+    assert known.result
+    mark = " · edited since" if known.stale else ""
+    launches = known.result.launches
+    main = facts.main_launch(launches)
+    if main is None:
+        return f"⏱ the program did not launch it{mark}"
+    parts = [f"⏱ {time_text(main.timing)}", f"({main.timing.label})"]
+    x, y, z = main.block
+    arch = architecture_of(known) or jobs.architecture(session)
+    if occupancy := facts.launch_occupancy(main, arch):
+        parts.append(f"· occ ≤{units.percent(occupancy.fraction)} ({x * y * z} thr)")
+    if len(launches) > 1:
+        total = sum(one.count for one in launches)
+        parts.append(f"· {total} launches in {len(launches)} configurations")
+    if known.result.finished.outcome != "ok":
+        parts.append(f"· then {known.result.finished.outcome}")
+    return " ".join(parts) + mark
+
+
+def time_text(timing: Timing) -> str:
+    """`288 µs ±0.2%`, the spread only where enough launches allow one."""
+    text = units.time(timing.median)
+    return text if timing.spread is None else f"{text} ±{units.percent(timing.spread)}"
+
+
+def static(session: Session, uri: str, known: Facts) -> str:
+    """`40 regs · 8 KB smem · occ 75% (registers) · sm_90a`; of several instances, the widest said so."""
+    assert known.figures
+    resources = known.figures.resources
+    widest = max(resources, key=lambda one: one.registers or 0)
+    parts = resource_parts(widest)
+    if occupancy := facts.static_occupancy(session, uri, known.kernel, widest):
+        parts.append(occupancy)
+    parts.append(widest.architecture)
+    if len(resources) > 1:
+        parts.append(f"the widest of {len(resources)} instances")
+    if known.figures_stale:
+        parts.append("before your edits")
+    return " · ".join(parts)
+
+
+def resource_parts(resources: Resources) -> list[str]:
+    parts: list[str] = []
+    if resources.registers is not None:
+        parts.append(f"{resources.registers} regs")
+    shared = (resources.static_shared or 0) + (resources.dynamic_shared or 0)
+    if shared:
+        parts.append(f"{units.size(shared)} smem")
+    spilled = (resources.spill_stores or 0) + (resources.spill_loads or 0)
+    if spilled:
+        parts.append(f"⚠ spills {units.size(spilled)}")
+    if resources.stack and not spilled:
+        parts.append(f"{units.size(resources.stack)} stack")
+    return parts
+
+
+def architecture_of(known: Facts) -> str | None:
+    """Of the GPU that the last run was on."""
+    device = known.result.finished.device if known.result else None
+    return device.capability if device else None
+
+
+def configuration(launches: Launches) -> str:
+    """`<<<(262144, 1, 1), (256, 1, 1)>>>` in the field's notation, trailing ones left out."""
+    text = f"<<<{_dim(launches.grid)}, {_dim(launches.block)}"
+    if launches.dynamic_shared:
+        text += f", {launches.dynamic_shared}"
+    return text + ">>>"
+
+
+def _dim(size: tuple[int, int, int]) -> str:
+    x, y, z = size
+    if (y, z) == (1, 1):
+        return str(x)
+    return f"({x}, {y})" if z == 1 else f"({x}, {y}, {z})"

@@ -1,0 +1,161 @@
+"""Everything known about a kernel, as tables that read well as markdown and as plain text."""
+
+from __future__ import annotations
+
+import time
+
+from lsprotocol import types as lsp
+
+from orbit_lsp import units
+from orbit_lsp.session import Session
+from orbit_lsp.views import facts, hints, positions
+from orbit_lsp.views.facts import Facts
+from orbit_remote.contracts import Device, Launches, Resources, Telemetry
+
+Row = tuple[str, str, str]
+"""What, its value, and where the value comes from."""
+
+
+def hover(session: Session, uri: str, line: int, *, markdown: bool, now: float | None = None) -> lsp.Hover | None:
+    """For a kernel's signature lines; None elsewhere, so that other servers' hovers stand alone."""
+    file = session.files.get(uri)
+    if file is None:
+        return None
+    for known in facts.of(session, uri):
+        span = known.kernel.name_span
+        if known.kernel.whole.line <= line <= span.end_line:
+            sections = content(session, uri, known, time.time() if now is None else now)
+            if not sections:
+                return None
+            text = render(sections, markdown=markdown)
+            kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
+            where = positions.of_span(session, file.document, span)
+            return lsp.Hover(lsp.MarkupContent(kind, text), where)
+    return None
+
+
+def content(session: Session, uri: str, known: Facts, now: float) -> list[tuple[str, list[Row]]]:
+    """Titled tables; empty where nothing is known yet."""
+    found: list[tuple[str, list[Row]]] = []
+    name = known.kernel.qualified
+    if known.result:
+        mark = ", edited since" if known.stale else ""
+        title = f"{name}: run {facts.ago(now - known.result.at)}{mark}"
+        rows = [row for one in known.result.launches for row in _launch_rows(one, known)]
+        if not rows:
+            rows = [("launches", "none: the program did not launch it", "CUPTI")]
+        found.append((title, rows + _run_rows(known)))
+    if known.figures:
+        mark = " (before your edits)" if known.figures_stale else ""
+        for resources in known.figures.resources:
+            title = f"{resources.name}, compiled for {resources.architecture}{mark}"
+            found.append((title, _resource_rows(session, uri, known, resources)))
+    return found
+
+
+def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
+    timing = launches.timing
+    rows: list[Row] = [(f"`{launches.name}{hints.configuration(launches)}`", f"{launches.count} launches", "CUPTI")]
+    rows.append(("time, median", f"{hints.time_text(timing)} ({timing.label})", timing.clock))
+    if timing.low is not None and timing.high is not None:
+        rows.append(("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock))
+    if timing.first is not None:
+        rows.append(("first launch", units.time(timing.first), timing.clock))
+    capability = hints.architecture_of(known)
+    if capability and (occupancy := facts.launch_occupancy(launches, capability)):
+        value = f"≤{units.percent(occupancy.fraction)}{facts.limited_by(occupancy)}"
+        value += f", {occupancy.blocks} blocks per SM"
+        rows.append(("occupancy, theoretical", value, "derived from the launch"))
+    if launches.registers is not None:
+        rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
+    if launches.static_shared is not None and launches.dynamic_shared is not None:
+        value = f"{units.size(launches.static_shared)} static, {units.size(launches.dynamic_shared)} dynamic"
+        rows.append(("shared memory per block", value, "CUPTI"))
+    if launches.local_per_thread:
+        rows.append(("local memory per thread", units.size(launches.local_per_thread), "CUPTI"))
+    rows += [(name, value, "Triton") for name, value in launches.constants.items()]
+    return rows
+
+
+def _run_rows(known: Facts) -> list[Row]:
+    assert known.result
+    finished = known.result.finished
+    rows: list[Row] = []
+    if finished.device:
+        rows += _device_rows(finished.device)
+    if finished.telemetry:
+        rows += _telemetry_rows(finished.telemetry)
+    if finished.outcome != "ok":
+        why = f": {finished.failure.message}" if finished.failure else ""
+        rows.append(("outcome", f"{finished.outcome}{why}", "program"))
+    if finished.run_s is not None:
+        rows.append(("program's wall time", f"{finished.run_s:.2f} s", "host clock"))
+    rows += [("remark", remark, "orbit") for remark in finished.remarks]
+    versions = ", ".join(f"{name} {version}" for name, version in finished.toolchain.items())
+    if versions:
+        rows.append(("toolchain", versions, "installed"))
+    return rows
+
+
+def _device_rows(device: Device) -> list[Row]:
+    driver = f", driver {device.driver}" if device.driver else ""
+    return [("GPU", f"{device.name}{driver}", "NVML")]
+
+
+def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
+    rows: list[Row] = []
+    source = f"NVML, n={telemetry.samples}"
+    if telemetry.sm_clock_mhz:
+        low, median, high = telemetry.sm_clock_mhz
+        rows.append(("SM clock", f"{median:.0f} MHz ({low:.0f} to {high:.0f})", source))
+    if telemetry.memory_clock_mhz:
+        rows.append(("memory clock", f"{telemetry.memory_clock_mhz[1]:.0f} MHz", source))
+    reasons = ", ".join(telemetry.throttle_reasons) or "none"
+    if telemetry.sm_clock_mhz:
+        rows.append(("throttling", reasons, source))
+    if telemetry.temperature_c:
+        rows.append(("temperature", f"{telemetry.temperature_c[2]:.0f} °C at most", source))
+    if telemetry.power_w:
+        rows.append(("power", f"{telemetry.power_w[2]:.0f} W at most", source))
+    if telemetry.memory_used is not None:
+        rows.append(("memory used", units.size(telemetry.memory_used), source))
+    return rows
+
+
+def _resource_rows(session: Session, uri: str, known: Facts, resources: Resources) -> list[Row]:
+    rows: list[Row] = []
+    source = "ptxas" if known.kernel.language == "cuda" else "Triton's compiler"
+    amounts = (
+        ("registers per thread", resources.registers, str),
+        ("static shared memory", resources.static_shared, units.size),
+        ("dynamic shared memory", resources.dynamic_shared, units.size),
+        ("stack per thread", resources.stack, units.size),
+        ("spill stores", resources.spill_stores, units.size),
+        ("spill loads", resources.spill_loads, units.size),
+        ("barriers", resources.barriers, str),
+    )
+    rows += [(name, show(value), source) for name, value, show in amounts if value is not None]
+    if occupancy := facts.static_occupancy(session, uri, known.kernel, resources):
+        rows.append(("occupancy, theoretical", occupancy.removeprefix("occ "), "derived from the above"))
+    rows += [(name, value, source) for name, value in resources.constants.items()]
+    return rows
+
+
+def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
+    parts: list[str] = []
+    for title, rows in sections:
+        if markdown:
+            lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
+            lines += ["| " + " | ".join(cell if cell.startswith("`") else escape(cell) for cell in row) + " |" for row in rows]
+        else:
+            width = max((len(name) for name, _, _ in rows), default=0)
+            lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def escape(text: str) -> str:
+    """What a program or compiler said must not become markup or break the table."""
+    for character in "\\`*_[]<>|#~":
+        text = text.replace(character, "\\" + character)
+    return text.replace("\r", " ").replace("\n", " ")

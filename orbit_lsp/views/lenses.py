@@ -1,0 +1,90 @@
+"""Lenses above kernels, and the same commands as code actions for editors that draw no lens.
+
+Both are sent resolved, with everything the command needs: Neovim 0.12 draws no lens that must be
+resolved first, and VS Code resolves only a code action's edit.
+"""
+
+from __future__ import annotations
+
+import time
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.session import KernelId, Session
+from orbit_lsp.views import facts, hints, positions
+from orbit_lsp.views.facts import Facts
+
+RUNNABLE_DSLS = frozenset({"cuda", "triton", "gluon"})
+
+
+def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
+    """`now` is on the monotonic clock."""
+    file = session.files.get(uri)
+    if file is None:
+        return []
+    found: list[lsp.CodeLens] = []
+    gpu = facts.gpu_name(session)
+    for known in facts.of(session, uri):
+        where = positions.whole_line(session, file.document, known.kernel.line)
+        found += [
+            lsp.CodeLens(where, command)
+            for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
+        ]
+    return found
+
+
+def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
+    """For the kernels whose definition meets the lines `first` to `last`."""
+    found: list[lsp.CodeAction] = []
+    gpu = facts.gpu_name(session)
+    for known in facts.of(session, uri):
+        whole = known.kernel.whole
+        if whole.line <= last and first <= whole.end_line:
+            for command in commands(session, uri, known, gpu, time.monotonic()):
+                title = f"{command.title} ({known.kernel.name})"
+                found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=command))
+    return found
+
+
+def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> list[lsp.Command]:
+    kernel = known.kernel
+    if kernel.dsl not in RUNNABLE_DSLS:
+        return []
+    target = known.target
+    if not kernel.launchable:
+        caller = _caller(session, uri, kernel)
+        if caller is None:
+            return []
+        return [_command(f"▶ Run {caller.key}", "orbit.run", caller)]
+    if known.running:
+        state = known.running.state
+        seconds = int(now - known.running.began)
+        why = f": {known.running.why}" if known.running.why else ""
+        return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
+    if not session.files[uri].scan.entries:
+        return [_command(f"▶ Run: {missing_entry(kernel)}", "orbit.run", target)]
+    title = f"▶ Run on {gpu}"
+    if known.result:
+        main = facts.main_launch(known.result.launches)
+        last = hints.time_text(main.timing) if main else "not launched"
+        title += f" · last {last}" + (", edited since" if known.stale else "")
+    return [_command(title, "orbit.run", target)]
+
+
+def missing_entry(kernel: Kernel) -> str:
+    if kernel.language == "cuda":
+        return "this file has no main"
+    return "no benchmark, main, run or test function without arguments, and no __main__ part"
+
+
+def _command(title: str, command: str, target: KernelId) -> lsp.Command:
+    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key}])
+
+
+def _caller(session: Session, uri: str, helper: Kernel) -> KernelId | None:
+    """The first kernel of the file that reaches a helper."""
+    for target, kernel, _ in session.kernels(uri):
+        if kernel.launchable and kernel.name in helper.callers:
+            return target
+    return None

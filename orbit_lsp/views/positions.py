@@ -1,0 +1,31 @@
+"""Spans in code points -> ranges in the units the client chose."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.documents import Document, to_client
+from orbit_lsp.kernels import Span
+from orbit_lsp.session import Session
+
+
+def position(session: Session, document: Document, line: int, column: int) -> lsp.Position:
+    return lsp.Position(line, to_client(document.line(line), column, session.encoding))
+
+
+def of_span(session: Session, document: Document, span: Span) -> lsp.Range:
+    return lsp.Range(
+        position(session, document, span.line, span.column),
+        position(session, document, span.end_line, span.end_column),
+    )
+
+
+def line_end(session: Session, document: Document, line: int) -> lsp.Position:
+    return position(session, document, line, len(document.line(line).rstrip()))
+
+
+def whole_line(session: Session, document: Document, line: int) -> lsp.Range:
+    """From the first character that is not white space to the last."""
+    text = document.line(line).rstrip()
+    start = len(text) - len(text.lstrip())
+    return lsp.Range(position(session, document, line, start), position(session, document, line, len(text)))

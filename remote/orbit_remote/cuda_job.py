@@ -1,0 +1,139 @@
+"""A `.cu` file: compile it, or build it, run it as it is, and file every launch under its kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote import build, injection, machine, measure, nvcc, program, telemetry, verdict
+from orbit_remote import contracts as c
+
+if TYPE_CHECKING:
+    from orbit_remote.worker import Context
+
+_DEFAULT_ARCHITECTURE = "sm_90a"
+
+
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
+    device = await asyncio.to_thread(machine.device, job.device) if job.action == "run" else None
+    if job.action == "run" and device is None:
+        # said before anything is built: the build cannot be run
+        return _no_gpu(job)
+    architecture = job.architecture or _architecture(device)
+    async with context.scratch() as scratch:
+        context.stage(job, "building")
+        built = await build.build(
+            job, architecture=architecture, started=context.groups(job), cache=context.cache, scratch=scratch
+        )
+        context.send(built.built)
+        if built.failure:
+            return c.Finished(
+                job.run, built.failure.category, built.failure, resources=built.built.resources,
+                toolchain=built.toolchain, build_s=built.built.seconds,
+            )  # fmt: skip
+        if job.action == "compile":
+            return c.Finished(
+                job.run, "ok", resources=built.built.resources, toolchain=built.toolchain,
+                build_s=built.built.seconds,
+            )  # fmt: skip
+        assert built.executable is not None
+        assert device is not None
+        async with context.gpu(job):
+            context.stage(job, "running")
+            return await _run(job, context, built, device, scratch)
+
+
+async def _run(
+    job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
+) -> c.Finished:
+    environment = context.environment()
+    if job.device:
+        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)}
+    remarks: list[str] = []
+    folder = scratch / "launches"
+    try:
+        environment |= await asyncio.to_thread(
+            injection.environment, folder, cache=context.home / "cupti", nvcc=job.nvcc
+        )
+    except injection.Unavailable as error:
+        # the program still runs; its times are absent, and this says why
+        remarks.append(f"{error.message}; {error.remedy}")
+    with telemetry.Sampler(device.uuid or device.index) as sampler:
+        ended = await program.run(
+            [str(built.executable), *job.arguments],
+            cwd=job.directory or str(Path(job.path).parent),
+            env=environment,
+            stdin=job.stdin,
+            timeout_s=job.run_timeout_s,
+            started=context.groups(job),
+            output=lambda stream, text: context.send(c.Output(job.run, stream, text)),
+        )
+    recorded = await asyncio.to_thread(injection.read, folder)
+    symbols = {resources.symbol: resources for resources in built.built.resources}
+    found = verdict.of_program(job, ended, recorded, symbols)
+    launches = measure.group(recorded.records, symbols)
+    remarks += [*recorded.remarks, *measure.remarks(recorded.records), *found.remarks]
+    if sampler.problem:
+        remarks.append(sampler.problem)
+    first = min((r.start_ns for r in recorded.records if r.timed), default=None)
+    last = max((r.end_ns for r in recorded.records if r.timed), default=None)
+    watched = sampler.telemetry(first, last)
+    if watched is None or not watched.samples:
+        watched = sampler.telemetry()
+    return c.Finished(
+        job.run,
+        found.outcome,
+        found.failure,
+        found.problems,
+        launches,
+        built.built.resources,
+        device,
+        watched,
+        built.toolchain,
+        ended.status,
+        built.built.seconds,
+        ended.seconds,
+        ended.stdout,
+        ended.stderr,
+        ended.truncated,
+        tuple(remarks),
+    )
+
+
+def prepare(home: Path) -> None:
+    """Compile the launch recorder before a first run needs it."""
+    try:
+        injection.environment(home / "cupti", cache=home / "cupti")
+    except injection.Unavailable:
+        pass  # the run says so, at its place
+
+
+def no_room(error: OSError) -> c.Failure:
+    """A file that could not be written or read, in a sentence."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return c.Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
+    return c.Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
+
+
+def _architecture(device: c.Device | None) -> str:
+    if device and device.capability:
+        return nvcc.architecture_of(device.capability)
+    return _DEFAULT_ARCHITECTURE
+
+
+def _no_gpu(job: c.Job) -> c.Finished:
+    return c.Finished(
+        job.run,
+        "infrastructure",
+        c.Failure(
+            "infrastructure",
+            "there is no NVIDIA GPU in this machine to run it on"
+            if job.device == 0
+            else f"this machine has no GPU number {job.device}",
+            "`orbit-lsp doctor` says what is missing; static figures and compile errors need no GPU",
+        ),
+    )

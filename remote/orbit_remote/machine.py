@@ -1,0 +1,113 @@
+"""What this machine has: Python, packages, compiler, GPUs; and what is missing, with what mends it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from importlib import metadata
+
+from orbit_remote import nvcc, telemetry
+from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe
+
+PACKAGES = {
+    "torch": "torch",
+    "triton": "triton",
+    "nvidia-ml-py": "nvidia-ml-py",
+    "cupti-python": "cupti-python",
+}
+"""Distributions a GPU machine's Python should have, and what installs them."""
+
+_CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
+
+
+def probe(request: Probe) -> Machine:
+    """Look; nothing is started but compilers that are asked for their version. Never raises."""
+    problems: list[Failure] = []
+    packages = {name: _version(name) for name in PACKAGES}
+    devices = telemetry.devices() or driver_devices()
+    if not devices:
+        problems.append(
+            Failure(
+                "infrastructure",
+                "this machine has no NVIDIA GPU that the driver shows",
+                "install the NVIDIA driver, or use a machine with a GPU; static figures need none",
+            )
+        )
+    found = nvcc.find(request.nvcc)
+    if isinstance(found, Failure):
+        problems.append(found)
+        return Machine(
+            request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems)
+        )
+    return Machine(
+        request.run,
+        VERSION,
+        sys.executable,
+        _python(),
+        packages,
+        devices,
+        nvcc=str(found.path),
+        nvcc_version=found.version,
+        host_compiler=found.host_compiler,
+        problems=tuple(problems),
+    )
+
+
+def missing(package: str) -> Failure:
+    return Failure(
+        "infrastructure",
+        f"the Python of the worker, {sys.executable}, has no {package}",
+        f"{sys.executable} -m pip install {PACKAGES.get(package, package)}",
+    )
+
+
+def device(index: int) -> Device | None:
+    """The GPU a job runs on."""
+    devices = telemetry.devices() or driver_devices()
+    return next((one for one in devices if one.index == index), None)
+
+
+def driver_devices() -> tuple[Device, ...]:
+    """The GPUs as the driver itself lists them, for a Python without nvidia-ml-py."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return ()
+    return tuple(_driver_device(driver, index) for index in range(count.value))
+
+
+def _driver_device(driver: ctypes.CDLL, index: int) -> Device:
+    name = ctypes.create_string_buffer(128)
+    memory = ctypes.c_size_t()
+    driver.cuDeviceGetName(name, len(name), index)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), index)
+    values: dict[str, int] = {}
+    for what, attribute in _CU_ATTRIBUTES.items():
+        value = ctypes.c_int()
+        if not driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, index):
+            values[what] = value.value
+    major, minor = values.pop("major", None), values.pop("minor", None)
+    capability = None if major is None or minor is None else f"{major}.{minor}"
+    return Device(
+        name.value.decode(errors="replace"),
+        index,
+        capability,
+        memory=memory.value or None,
+        multiprocessors=values.get("multiprocessors"),
+        l2_bytes=values.get("l2_bytes"),
+        bus_width_bits=values.get("bus_width_bits"),
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))
