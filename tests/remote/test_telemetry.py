@@ -1,0 +1,264 @@
+"""Telemetry against a fake NVML: there is no GPU here. tests/gpu has the same questions for a real one.
+
+The fake is a module object with pynvml's names, put where `import pynvml` finds it. It knows nothing
+of pynvml's behaviour but what is written here: functions return numbers or raise NVMLError.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from orbit_remote import telemetry
+from orbit_remote.contracts import Device
+
+
+class NVMLError(Exception):
+    pass
+
+
+class FakeNvml(ModuleType):
+    """An H100 as NVML reports one; `broken` names the functions that raise, `missing` those not there."""
+
+    def __init__(self, *, broken: set[str] | None = None, missing: set[str] | None = None) -> None:
+        super().__init__("pynvml")
+        self.open = 0
+        self.reasons = 0x1
+        self.sm_clock = 1980
+        self._broken, self._missing = broken or set(), missing or set()
+
+    def __getattr__(self, name: str):
+        answers = {
+            "nvmlInit": lambda: self._count(1),
+            "nvmlShutdown": lambda: self._count(-1),
+            "nvmlSystemGetDriverVersion": lambda: "580.159.04",
+            "nvmlDeviceGetCount": lambda: 1,
+            "nvmlDeviceGetHandleByIndex": self._handle,
+            "nvmlDeviceGetHandleByUUID": self._handle,
+            "nvmlDeviceGetName": lambda h: b"NVIDIA H100 80GB HBM3",
+            "nvmlDeviceGetUUID": lambda h: "GPU-fake",
+            "nvmlDeviceGetCudaComputeCapability": lambda h: (9, 0),
+            "nvmlDeviceGetNumGpuCores": lambda h: 16896,
+            "nvmlDeviceGetMemoryInfo": lambda h: SimpleNamespace(total=85_520_809_984, used=700_000_000),
+            "nvmlDeviceGetMaxClockInfo": lambda h, kind: {1: 1980, 2: 2619}[kind],
+            "nvmlDeviceGetMemoryBusWidth": lambda h: 5120,
+            "nvmlDeviceGetDefaultApplicationsClock": lambda h, kind: 1755,
+            "nvmlDeviceGetClockInfo": lambda h, kind: {1: self.sm_clock, 2: 2619}[kind],
+            "nvmlDeviceGetTemperature": lambda h, sensor: 41,
+            "nvmlDeviceGetPowerUsage": lambda h: 118_500,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda h: self.reasons,
+            "nvmlDeviceGetCurrentClocksThrottleReasons": lambda h: 0x8,
+        }
+        if name in self._missing or name not in answers:
+            raise AttributeError(name)
+        return self._raise if name in self._broken else answers[name]
+
+    def _raise(self, *arguments: object) -> None:
+        raise NVMLError("Not Supported")
+
+    def _count(self, by: int) -> None:
+        self.open += by
+
+    def _handle(self, device: int | str) -> str:
+        if device not in (0, "GPU-fake"):
+            raise NVMLError("Not Found")
+        return "handle"
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch):
+    def put(**kwargs: set[str]) -> FakeNvml:
+        fake = FakeNvml(**kwargs)
+        monkeypatch.setitem(sys.modules, "pynvml", fake)
+        return fake
+
+    return put
+
+
+def wait_for(sampler: telemetry.Sampler, samples: int) -> None:
+    while len(sampler.clocks) < samples:
+        time.sleep(0.001)
+
+
+def test_the_gpu_as_nvml_names_it(install) -> None:
+    fake = install()
+    assert telemetry.problem() is None
+    assert telemetry.devices() == (
+        Device(
+            name="NVIDIA H100 80GB HBM3",
+            index=0,
+            capability="9.0",
+            uuid="GPU-fake",
+            driver="580.159.04",
+            multiprocessors=132,
+            memory=85_520_809_984,
+            sm_clock_mhz=1980,
+            memory_clock_mhz=2619,
+            bus_width_bits=5120,
+        ),
+    )
+    assert fake.open == 0
+
+
+def test_what_a_gpu_does_not_report_is_unknown(install) -> None:
+    install(
+        broken={"nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMaxClockInfo"},
+        missing={"nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetNumGpuCores"},
+    )
+    (found,) = telemetry.devices()
+    assert found == Device(
+        name="NVIDIA H100 80GB HBM3", capability=None, uuid="GPU-fake", driver="580.159.04"
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "cores", "multiprocessors"),
+    [
+        ((7, 5), 2560, 40),
+        ((8, 0), 6912, 108),
+        ((8, 9), 18176, 142),
+        ((9, 0), 16900, None),
+        ((7, 0), 5120, None),
+    ],
+)
+def test_multiprocessors_are_counted_from_cores(capability, cores, multiprocessors) -> None:
+    assert telemetry._multiprocessors(cores, capability) == multiprocessors
+
+
+def test_without_the_binding(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert telemetry.devices() == ()
+    assert telemetry.problem() == "NVML cannot be asked: nvidia-ml-py is not installed"
+    with telemetry.Sampler() as sampler:
+        pass
+    assert (sampler.telemetry(), sampler.clocks) == (None, [])
+    assert sampler.problem == telemetry.problem()
+
+
+def test_without_a_driver(install) -> None:
+    install(broken={"nvmlInit"})
+    assert telemetry.devices() == ()
+    with telemetry.Sampler() as sampler:
+        pass
+    assert sampler.telemetry() is None
+    assert sampler.problem == "NVML cannot be asked: Not Supported"
+
+
+def test_a_gpu_that_is_not_there(install) -> None:
+    fake = install()
+    with telemetry.Sampler("GPU-other") as sampler:
+        pass
+    assert sampler.problem == "NVML knows no GPU GPU-other"
+    assert sampler.telemetry() is None
+    assert fake.open == 0
+
+
+def test_a_sampler_states_lowest_median_and_highest(install) -> None:
+    fake = install()
+    with telemetry.Sampler("GPU-fake", period_s=0.001) as sampler:
+        wait_for(sampler, 3)
+        fake.sm_clock, fake.reasons = 1200, 0x4 | 0x40
+        wait_for(sampler, len(sampler.clocks) + 3)
+    found = sampler.telemetry()
+    assert found is not None
+    assert found.samples == len(sampler.clocks) >= 6
+    assert found.sm_clock_mhz is not None
+    assert (found.sm_clock_mhz[0], found.sm_clock_mhz[2]) == (1200, 1980)
+    assert found.memory_clock_mhz == (2619, 2619, 2619)
+    assert found.temperature_c == (41, 41, 41)
+    assert found.power_w == (118.5, 118.5, 118.5)
+    assert found.memory_used == 700_000_000
+    assert found.throttle_reasons == ("power cap", "thermal slowdown (hardware)")
+    assert found.default_sm_clock_mhz == 1755
+    assert sampler.problem is None
+
+
+def test_leaving_ends_the_thread_and_closes_nvml(install) -> None:
+    fake = install()
+    with telemetry.Sampler() as sampler:
+        assert any(t.name == "nvml-sampler" for t in threading.enumerate())
+    assert not any(t.name == "nvml-sampler" for t in threading.enumerate())
+    assert fake.open == 0
+    assert len(sampler.clocks) >= 2  # one at the beginning and one at the end, however short the block
+
+
+def test_an_error_in_the_block_is_not_hidden_and_still_ends_the_thread(install) -> None:
+    fake = install()
+    with pytest.raises(ZeroDivisionError), telemetry.Sampler():
+        _ = 1 / 0
+    assert fake.open == 0
+
+
+def test_fields_that_are_not_supported_are_unknown_not_zero(install) -> None:
+    install(
+        broken={
+            "nvmlDeviceGetPowerUsage",
+            "nvmlDeviceGetTemperature",
+            "nvmlDeviceGetMemoryInfo",
+            "nvmlDeviceGetDefaultApplicationsClock",
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        }
+    )
+    with telemetry.Sampler() as sampler:
+        pass
+    found = sampler.telemetry()
+    assert found is not None
+    assert (found.power_w, found.temperature_c, found.memory_used) == (None, None, None)
+    assert (found.default_sm_clock_mhz, found.throttle_reasons) == (None, ())
+    assert found.sm_clock_mhz == (1980, 1980, 1980)
+    assert sampler.problem == "this GPU does not report why it throttles"
+
+
+def test_an_older_binding_is_asked_by_the_older_name(install) -> None:
+    install(missing={"nvmlDeviceGetCurrentClocksEventReasons"})
+    with telemetry.Sampler() as sampler:
+        pass
+    found = sampler.telemetry()
+    assert found is not None
+    assert found.throttle_reasons == ("hardware slowdown",)
+
+
+def test_only_the_samples_between_two_moments_count(install) -> None:
+    fake = install()
+    with telemetry.Sampler(period_s=0.001) as sampler:
+        wait_for(sampler, 2)
+        fake.sm_clock = 500
+        wait_for(sampler, len(sampler.clocks) + 3)
+    times = [t for t, clock in sampler.clocks if clock == 500]
+    within = sampler.telemetry(times[0], times[1])
+    assert within is not None
+    assert (within.samples, within.sm_clock_mhz) == (2, (500, 500, 500))
+    never = sampler.telemetry(1, 2)
+    assert never is not None
+    assert (never.samples, never.sm_clock_mhz, never.memory_used) == (0, None, None)
+
+
+def test_reasons_have_names_idle_is_none_and_new_ones_are_not_lost() -> None:
+    assert telemetry._names(0x1) == ()
+    assert telemetry._names(0x1 | 0x20) == ("thermal slowdown (driver)",)
+    assert telemetry._names(0x10000 | 0x2) == ("application clocks", "reason 0x10000")
+
+
+def test_the_names_agree_with_the_binding_that_is_installed() -> None:
+    pynvml = pytest.importorskip("pynvml")
+    assert pynvml.nvmlClocksEventReasonGpuIdle == telemetry.IDLE
+    assert telemetry.REASONS[pynvml.nvmlClocksEventReasonSwPowerCap] == "power cap"
+    assert telemetry.REASONS[pynvml.nvmlClocksEventReasonHwThermalSlowdown] == "thermal slowdown (hardware)"
+    assert telemetry.REASONS[pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown] == "power brake"
+    constants = (pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU)
+    assert constants == (telemetry._SM, telemetry._MEMORY, telemetry._GPU_TEMPERATURE)
+
+
+def test_every_question_exists_in_the_binding_that_is_installed() -> None:
+    # `ask` answers None for a function that is not there, so a misspelt one would never be noticed
+    pynvml = pytest.importorskip("pynvml")
+    asked = set(re.findall(r'"(nvml\w+)"', Path(telemetry.__file__).read_text()))
+    assert len(asked) > 10
+    assert not [name for name in asked if not hasattr(pynvml, name)]
