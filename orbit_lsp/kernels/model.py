@@ -8,6 +8,10 @@ from typing import Literal
 Language = Literal["cuda", "triton"]
 
 
+RUNNABLE = frozenset(("cuda", "triton", "gluon"))
+"""The kernel languages that get run lenses; kernels of others are known, and left alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Edit:
     """Characters [start, end) of the old text became `text` (offsets in code points)."""
@@ -35,7 +39,8 @@ class Kernel:
     `def` in Python, of the assignment in `k = triton.jit(f)`. `whole` runs from the template header
     or the first decorator to the end of the body. `launchable` is False for a Triton function that
     only other kernels can call; `callers` then names the kernels of this file that reach it.
-    `bounds` are the arguments of `__launch_bounds__` as written.
+    `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language proper:
+    Python has several (triton, gluon, numba, …), of which only `RUNNABLE` can be run so far.
     """
 
     name: str
@@ -48,16 +53,21 @@ class Kernel:
     callers: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
     template: bool = False
+    dsl: str = "cuda"
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A `kernel<<<grid, block, …>>>` in host code; `block` is its size where that is a constant."""
+    """A `kernel<<<grid, block, …>>>` or `kernel[grid](…)` in host code; `block` is its size where constant.
+
+    `grid` is kept for Python only, as written between the brackets.
+    """
 
     kernel: str
     line: int
     arguments: tuple[str, ...]
     block: tuple[int, int, int] | None = None
+    grid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
