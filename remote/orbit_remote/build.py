@@ -1,0 +1,353 @@
+"""One nvcc call: from a job to an executable or a cubin, its problems and what its kernels use."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import re
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import architectures, nvcc, nvcc_output, processes, ptx, ptxas
+from orbit_remote.cache import Cache, Entry, content_hash, file_hash
+from orbit_remote.contracts import Built, Failure, Job, Note, Place, Problem, Resources
+from orbit_remote.nvcc import Nvcc
+from orbit_remote.nvcc_flags import allowed_flags, is_shell_active
+from orbit_remote.processes import Started
+
+_CACHE_FORMAT = 1
+_HEADER_LIMIT = 8 << 20  # bytes of a header whose columns are worth finding
+_STATE = (  # environment variables that change what nvcc and the host compiler do
+    "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
+    "INCLUDE", "LIBRARY_PATH", "LIB", "PATH",
+)  # fmt: skip
+_LINE_MARKER = re.compile(rb'^#(?:line)? \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
+_SAFE_FOLDER = re.compile(r"[\w./+@%=:-]+", re.ASCII)
+_DIED = re.compile(
+    r"'?(?P<program>[\w+.-]+)'? died due to signal (?P<signal>\d+)|"
+    r"(?P<name>Killed|Segmentation fault|Aborted) signal terminated program (?P<victim>[\w+.-]+)"
+)
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
+_OPAQUE_FLAG = re.compile(
+    r"@.*|-optf|--options-file.*|-L.*|--library-path.*|[^-].*\.(?:o|a|so|obj|lib|cu|cpp)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a build left: `executable` for a run, `cubin` for a compile; neither where `failure` says why."""
+
+    built: Built
+    executable: Path | None = None
+    cubin: Path | None = None
+    failure: Failure | None = None
+    toolchain: dict[str, str] = field(default_factory=dict[str, str])
+    remarks: tuple[str, ...] = ()
+
+
+async def build(job: Job, *, architecture: str, started: Started, cache: Cache, scratch: Path) -> Build:
+    """Compile `job.text` as if it were the file at `job.path`, or take the result from the cache.
+
+    `scratch` receives the executable or cubin and nothing else. Raises CancelledError, with the
+    compiler gone, when cancelled; everything else that goes wrong is in the result.
+    """
+    begin = time.monotonic()
+    compiler = await asyncio.to_thread(nvcc.find, job.nvcc)
+    if isinstance(compiler, Failure):
+        return Build(Built(job.run, complete=False), failure=compiler)
+    try:
+        work = Path(tempfile.mkdtemp(prefix="build-", dir=scratch))
+    except OSError as error:
+        return Build(Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain)
+    try:
+        one = _Build(job, compiler, architecture, work, scratch)
+        result = await one.result(cache, started)
+    except OSError as error:
+        result = Build(Built(job.run, complete=False), failure=_no_room(error))
+    finally:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, work, ignore_errors=True))
+    built = replace(result.built, seconds=time.monotonic() - begin)
+    return replace(result, built=built, toolchain=compiler.toolchain)
+
+
+class _Build:
+    def __init__(self, job: Job, compiler: Nvcc, architecture: str, work: Path, scratch: Path) -> None:
+        self.job = job
+        self.compiler = compiler
+        self.work = work
+        self.flags, self.remarks = allowed_flags(job.flags, trusted=True)
+        self.path = str(Path(job.path).absolute())
+        self.folder = str(Path(self.path).parent)
+        wanted = Path(job.directory or self.folder)
+        self.directory = str(wanted if wanted.is_dir() else work)
+        targets = architectures.asked_for(self.flags)
+        self.target = () if targets else architectures.gencode(architecture)
+        self.many = len(targets) > 1 or targets in (("all",), ("all-major",))
+        self.running = job.action == "run"
+        stem = re.sub(r"[^\w.+-]", "_", Path(self.path).stem, flags=re.ASCII) or "kernel"
+        self.output = scratch / (
+            f"{stem}.exe" if self.running else f"{stem}.fatbin" if self.many else f"{stem}.cubin"
+        )
+
+    async def result(self, cache: Cache, started: Started) -> Build:
+        if failure := self._unsafe():
+            return Build(Built(self.job.run, complete=False), failure=failure)
+        key = self._key() if not any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags) else None
+        if key and (entry := await asyncio.to_thread(cache.load, key)):
+            return await asyncio.to_thread(self._from_cache, entry)
+        made = await self._compile(started)
+        if made.failure or key is None:
+            return made
+        try:
+            await asyncio.to_thread(self._store, cache, key, made)
+        except OSError as error:
+            said = error.strerror or str(error)
+            return replace(
+                made, remarks=(*made.remarks, f"the build could not be kept for the next time: {said}")
+            )
+        return made
+
+    def _unsafe(self) -> Failure | None:
+        for name in (self.path, self.directory, str(self.work), self.compiler.path):
+            if is_shell_active(name):
+                return Failure(
+                    "infrastructure",
+                    f"{name}: nvcc hands this name to a shell, which would execute a part of it",
+                    "rename it: $, `, \\ and line ends cannot be in the path of a CUDA file",
+                )
+        return None
+
+    # -- compiling ----------------------------------------------------------------------------------
+
+    async def _compile(self, started: Started) -> Build:
+        source, staged = await asyncio.to_thread(self._source)
+        limit = self.job.build_timeout_s
+        try:
+            status, out, err = await processes.communicate(
+                self._command(source, staged),
+                timeout_s=limit,
+                cwd=Path(self.directory),
+                env=self._environment(),
+                started=started,
+            )
+        except TimeoutError:
+            failure = Failure(
+                "timed out",
+                f"compiling {Path(self.path).name} took longer than the limit of {limit:g} s",
+                "raise the setting `build_timeout_s`",
+            )
+            return Build(Built(self.job.run, complete=False), failure=failure)
+        return await asyncio.to_thread(self._read, status, f"{out}\n{err}", source if staged else None)
+
+    def _source(self) -> tuple[str, bool]:
+        """The file to compile, and whether it is a copy of what stands in the editor."""
+        try:
+            saved: str | None = Path(self.path).read_bytes().decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError):
+            saved = None
+        text = self.job.text.removeprefix("\ufeff")
+        if saved == text:
+            return self.path, False
+        name = Path(self.path).name
+        copy = self.work / "edited" / (name if re.fullmatch(r"[\w.+-]+", name, re.ASCII) else "kernel.cu")
+        copy.parent.mkdir()
+        shown = self.path.replace("\\", "\\\\").replace('"', '\\"')
+        copy.write_bytes(f'#line 1 "{shown}"\n{text}'.encode("utf-8", "replace"))
+        return str(copy), True
+
+    def _command(self, source: str, staged: bool) -> list[str]:
+        command = [self.compiler.path]
+        if self.running:
+            command += [] if any(re.fullmatch(r"-O.*|--optimize.*|-G|-g", f) for f in self.flags) else ["-O3"]
+        else:
+            command.append("-fatbin" if self.many else "-cubin")
+        if not {"-G", "--device-debug"} & set(self.flags):
+            command.append("-lineinfo")
+        command += ["-Xptxas", "-v", *self.target, "--keep", "--keep-dir", str(self.work)]
+        if staged:
+            command += self._beside()
+        return [*command, *self.flags, "-x", "cu", "-o", str(self.output), source]
+
+    def _beside(self) -> list[str]:
+        """Flags by which a copy finds the headers beside the original first."""
+        if os.name == "posix" and _SAFE_FOLDER.fullmatch(self.folder):
+            return ["-Xcompiler", "-iquote", "-Xcompiler", self.folder]
+        # -Xcompiler reaches the shell unquoted, -I does not; the price is that <name> looks here too
+        return ["-I", self.folder.replace(",", "\\,")]
+
+    def _environment(self) -> dict[str, str]:
+        """The temporary files of every tool lie where they are removed; messages come in English."""
+        environment = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "LANGUAGE")}
+        return environment | {
+            "TMPDIR": str(self.work), "TMP": str(self.work), "TEMP": str(self.work),
+            "LC_MESSAGES": "C", "LC_CTYPE": "C.UTF-8",
+        }  # fmt: skip
+
+    # -- reading the result -------------------------------------------------------------------------
+
+    def _read(self, status: int, output: str, staged: str | None) -> Build:
+        modules = tuple(ptx.read(p.read_text("utf-8", "replace")) for p in sorted(self.work.glob("*.ptx")))
+        files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
+            staged
+        )
+        context = nvcc_output.Context(
+            self.job.path,
+            self._text_of,
+            self.directory,
+            {self.path: self.job.path} | ({staged: self.job.path} if staged else {}),
+            modules,
+        )
+        failure = self._outage(status, output)
+        problems = () if failure else nvcc_output.parse(output, context, failed=status != 0)
+        if not failure and status != 0:
+            problems, failure = self._refused(problems)
+        used = ptxas.resources(
+            output, modules, lambda p, n: context.named(replace(p, file=context.file(p.file)), n)
+        )
+        complete = failure is None or failure.category == "compile error"
+        built = Built(self.job.run, problems, used, files, complete=complete)
+        if failure:
+            return Build(built, failure=failure, remarks=self.remarks)
+        return self._made(built)
+
+    def _made(self, built: Built) -> Build:
+        if self.running:
+            return Build(built, executable=self.output, remarks=self.remarks)
+        return Build(built, cubin=self.output, remarks=self.remarks)
+
+    def _text_of(self, file: str) -> str | None:
+        if file == self.job.path:
+            return self.job.text
+        try:
+            with Path(file).open("rb") as content:
+                return content.read(_HEADER_LIMIT).decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    def _headers(self, staged: str | None) -> dict[str, str]:
+        """Every file the preprocessor read but the toolchain's own, by content.
+
+        The line markers of the kept preprocessor output say it; `-MD` would cost another
+        preprocessor run.
+        """
+        names: set[bytes] = set()
+        for expanded in self.work.glob("*.ii"):
+            names |= set(_LINE_MARKER.findall(expanded.read_bytes()))
+        own = {self.path, staged, ""}
+        found: dict[str, str] = {}
+        for name in names:
+            text = re.sub(r"\\(.)", r"\1", name.decode("utf-8", "surrogateescape"))
+            path = os.path.normpath(Path(self.directory, text))
+            if text.startswith("<") or path in own or self._is_toolchain(path):
+                continue
+            if digest := file_hash(path):
+                found[path] = digest
+        return found
+
+    def _is_toolchain(self, path: str) -> bool:
+        folders = (*self.compiler.include, "/usr/include", "/usr/lib/gcc")
+        return any(path.startswith(folder + os.sep) for folder in folders)
+
+    def _outage(self, status: int, output: str) -> Failure | None:
+        """What is not the author's fault: a compiler that was killed, a full disk."""
+        died = _DIED.search(output)
+        if status < 0 or died:
+            program = (died["program"] or died["victim"]) if died else "nvcc"
+            how = (
+                f"signal {died['signal']}"
+                if died and died["signal"]
+                else (died["name"] if died else f"signal {-status}")
+            )
+            return Failure(
+                "infrastructure",
+                f"{program} was ended by {how} while it compiled {Path(self.path).name}",
+                "try again with more free memory; if it happens again, it is a bug of the compiler",
+                retryable=True,
+            )
+        if status != 0 and _NO_SPACE.search(output):
+            return Failure(
+                "infrastructure", f"the disk is full ({self.work})", "free some space and try again"
+            )
+        return None
+
+    def _refused(self, problems: tuple[Problem, ...]) -> tuple[tuple[Problem, ...], Failure]:
+        name = Path(self.path).name
+        no_main = [p for p in problems if p.tool == "ld" and re.search(r"undefined .*\bmain\b", p.message)]
+        rest = tuple(p for p in problems if p not in no_main)
+        errors = [p for p in rest if p.severity == "error"]
+        if no_main and not errors:
+            return rest, Failure(
+                "compile error",
+                f"{name} has no main and no launch spec, so there is nothing to run",
+                "add `// orbit: launch …` above a kernel, or a main that launches it",
+            )
+        first = errors[0]
+        where = f"line {first.place.line}: " if first.place and first.place.file == self.job.path else ""
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        summary = first.message.partition("\n")[0]
+        return rest, Failure(
+            "compile error",
+            f"{name} does not compile: {count}; {where}{summary}",
+            place=first.place,
+            symbol=first.symbol,
+        )
+
+    # -- the cache ----------------------------------------------------------------------------------
+
+    def _key(self) -> str:
+        """Everything that decides the result and is known before compiling."""
+        parts: list[Any] = [
+            _CACHE_FORMAT, self.job.action, self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
+            self.flags, self.target, self.compiler.path, self.compiler.version, self.compiler.host_compiler,
+            self.compiler.host_version, [os.environ.get(name) for name in _STATE],
+        ]  # fmt: skip
+        return content_hash(repr(parts).encode("utf-8", "surrogateescape"))
+
+    def _store(self, cache: Cache, key: str, made: Build) -> None:
+        record = {
+            "problems": [dataclasses.asdict(p) for p in made.built.problems],
+            "resources": [dataclasses.asdict(r) for r in made.built.resources],
+        }
+        headers = {p: h for p, h in made.built.files.items() if p != self.job.path}
+        cache.store(key, Entry(record, self.output.read_bytes(), headers))
+
+    def _from_cache(self, entry: Entry) -> Build:
+        self.output.write_bytes(entry.artifact)
+        if self.running:
+            self.output.chmod(0o755)
+        built = Built(
+            self.job.run,
+            tuple(_problem(p) for p in entry.record["problems"]),
+            tuple(_resources(r) for r in entry.record["resources"]),
+            {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | entry.files,
+            cached=True,
+        )
+        return self._made(built)
+
+
+def _place(record: dict[str, Any] | None) -> Place | None:
+    return Place(**record) if record else None
+
+
+def _problem(record: dict[str, Any]) -> Problem:
+    notes = tuple(Note(n["message"], _place(n["place"])) for n in record.pop("notes"))
+    return Problem(place=_place(record.pop("place")), notes=notes, **record)
+
+
+def _resources(record: dict[str, Any]) -> Resources:
+    return Resources(place=_place(record.pop("place")), **record)
+
+
+def _no_room(error: OSError) -> Failure:
+    said = error.strerror or str(error)
+    where = f" ({error.filename})" if error.filename else ""
+    return Failure(
+        "infrastructure",
+        f"the build could not write or start a file: {said}{where}",
+        "free some space and try again",
+    )

@@ -1,0 +1,297 @@
+"""Where on a source line a compiler's caret really points.
+
+The CUDA front end (EDG) reads text that the host preprocessor has expanded. The line that it echoes
+under a message, and so its caret, is that expanded line: `__global__` has become
+`__attribute__((global))`, macros are gone, comments are a blank. The caret is brought back in two
+ways. Where source and echo differ in white space alone, characters are counted. Otherwise both are
+split into tokens and the source is read as a sequence of tokens that were copied and macro
+invocations that were replaced by anything; the reading with the fewest invocations wins, and where
+equally good readings disagree about the token under the caret the column is not known.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank> [\s\ufeff]+ | \\\r?\n | //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
+    | (?:u8|[uUL])?R"(?P<fence>[^()\\\s"]{0,16})\(.*?\)(?P=fence)"
+    | (?:u8|[uUL])?"(?:[^"\\\n]|\\.)*"
+    | (?:u8|[uUL])?'(?:[^'\\\n]|\\.)+'
+    | (?P<name> (?:[^\W\d]|\\[uU][0-9a-fA-F]{4,8}|\$)(?:\w|\\[uU][0-9a-fA-F]{4,8}|\$)* )
+    | \.?\d(?:[eEpP][+-]|'?[\w.])*
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_UNIVERSAL_NAME = re.compile(r"\\[uU]([0-9a-fA-F]{4,8})")
+_REACH = 60  # lines that a macro invocation may span
+_EFFORT = 120_000  # cells of the alignment; a longer line keeps no column
+_FAR = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A token's place; lines and columns count from 1, `end_column` is exclusive."""
+
+    line: int
+    column: int
+    end_column: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    text: str
+    start: int
+    end: int
+    is_name: bool
+
+
+def tokenise(text: str, start: int = 0, end: int | None = None) -> list[Token]:
+    """The tokens of C++ text without white space and comments; never fails."""
+    tokens: list[Token] = []
+    for found in _TOKEN.finditer(text, start, len(text) if end is None else end):
+        if found["blank"] is None:
+            word, name = found[0], found["name"] is not None
+            if name and "\\" in word:  # EDG echoes é as \U000000e9
+                word = _UNIVERSAL_NAME.sub(lambda m: chr(int(m[1], 16)), word)
+            tokens.append(Token(word, found.start(), found.end(), name))
+    return tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Tokens [start, end) as one possible macro invocation."""
+
+    start: int
+    end: int
+
+    @property
+    def cost(self) -> int:
+        return 1000 + self.end - self.start
+
+
+class Source:
+    """One file's text, split into tokens when first asked."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *(m.end() for m in re.finditer(r"\n", text))]
+        self._tokens: list[Token] | None = None
+        self._offsets: list[int] = []
+        self._found: dict[tuple[int, str, int], Span | None] = {}
+
+    @property
+    def line_count(self) -> int:
+        return len(self._starts)
+
+    def line(self, number: int) -> str:
+        """The text of a line without its end; empty outside the file."""
+        if not 1 <= number <= len(self._starts):
+            return ""
+        end = self._starts[number] if number < len(self._starts) else len(self._text)
+        return self._text[self._starts[number - 1] : end].rstrip("\r\n")
+
+    def last_line(self) -> int:
+        """The last line that is not blank."""
+        return self._text.rstrip().count("\n") + 1
+
+    def token_at(self, line: int, column: int) -> Span | None:
+        """The token that covers a position, or the next one on that line, or the last before it."""
+        if not 1 <= line <= len(self._starts):
+            return None
+        tokens = self._all()
+        offset = self._starts[line - 1] + column - 1
+        index = bisect_right(self._offsets, offset) - 1
+        if index >= 0 and offset < tokens[index].end:
+            return self._span(tokens[index])
+        if index + 1 < len(tokens) and self._line_of(tokens[index + 1].start) == line:
+            return self._span(tokens[index + 1])
+        if index >= 0 and self._line_of(tokens[index].start) == line:
+            return self._span(tokens[index])
+        return None
+
+    def named(self, line: int, name: str) -> Span | None:
+        """The token `name` on a line, if it stands there exactly once."""
+        if not 1 <= line <= len(self._starts):
+            return None
+        first, beyond = self._bounds(line)
+        found = [t for t in self._all()[first:beyond] if t.text == name]
+        return self._span(found[0]) if len(found) == 1 else None
+
+    def uses(self, name: str) -> list[Span]:
+        """Every token `name` of the file, comments and strings left out."""
+        return [self._span(t) for t in self._all() if t.text == name]
+
+    def locate(self, line: int, echo: str, caret: int) -> Span | None:
+        """The token under character `caret` of the expanded line `echo`, which begins at `line`."""
+        key = (line, echo, caret)
+        if key not in self._found:
+            self._found[key] = self._locate(line, echo, caret)
+        return self._found[key]
+
+    def _locate(self, line: int, echo: str, caret: int) -> Span | None:
+        text = self.line(line)
+        if not text and not echo.strip():
+            return None
+        if "".join(text.split()) == "".join(echo.split()):
+            before = len("".join(echo[:caret].split()))
+            solid = [i for i, c in enumerate(text) if not c.isspace()]
+            if before < len(solid):
+                return self.token_at(line, solid[before] + 1)
+            return self.token_at(line, len(text) + 1)
+        return self._align(line, echo, caret)
+
+    def _align(self, line: int, echo: str, caret: int) -> Span | None:
+        words = tokenise(echo)
+        if not words or not 1 <= line <= len(self._starts):
+            return None
+        under = next((i for i, w in enumerate(words) if caret < w.end), len(words) - 1)
+        first, beyond = self._bounds(line)
+        last_offset = self._starts[min(line + _REACH, len(self._starts)) - 1]
+        reach = max(beyond, bisect_right(self._offsets, last_offset))
+        tokens = self._all()[first:reach]
+        if len(tokens) * len(words) > _EFFORT:
+            tokens = tokens[: beyond - first]
+            if len(tokens) * len(words) > _EFFORT:
+                return None
+        token = _read(tokens, beyond - first, [w.text for w in words], under)
+        return self._span(token) if token else None
+
+    def _bounds(self, line: int) -> tuple[int, int]:
+        """The indices of the first token that starts on a line and of the first after it."""
+        self._all()
+        end = self._starts[line] if line < len(self._starts) else len(self._text) + 1
+        return bisect_right(self._offsets, self._starts[line - 1] - 1), bisect_right(self._offsets, end - 1)
+
+    def _all(self) -> list[Token]:
+        if self._tokens is None:
+            self._tokens = tokenise(self._text)
+            self._offsets = [t.start for t in self._tokens]
+        return self._tokens
+
+    def _line_of(self, offset: int) -> int:
+        return bisect_right(self._starts, offset)
+
+    def _span(self, token: Token) -> Span:
+        line = self._line_of(token.start)
+        start = self._starts[line - 1]
+        one_line = self._line_of(token.end - 1) == line
+        bom = 1 if line == 1 and self._text.startswith("\ufeff") else 0
+        return Span(line, token.start - start + 1 - bom, token.end - start + 1 - bom if one_line else None)
+
+
+def _read(tokens: Sequence[Token], on_line: int, words: Sequence[str], under: int) -> Token | None:
+    """The token that became `words[under]`; None where the best readings do not agree.
+
+    The first `on_line` tokens stand on the reported line; later ones can only be the arguments of
+    an invocation that begins on it.
+    """
+    calls = _calls(tokens, on_line)
+    n = len(tokens)
+    m = len(words)
+    ending: list[list[_Call]] = [[] for _ in range(n + 1)]
+    starting: list[list[_Call]] = [[] for _ in range(n + 1)]
+    for call in calls:
+        ending[call.end].append(call)
+        starting[call.start].append(call)
+
+    # cost of having read tokens[:s] as words[:e], from the front and to the end
+    front = [[_FAR] * (m + 1) for _ in range(n + 1)]
+    front[0][0] = 0
+    for s in range(1, on_line):
+        if tokens[s - 1].text == ")":  # the line begins inside an invocation that ends here
+            front[s][0] = 1000 + s
+    inside: dict[_Call, list[int]] = {}
+    for s in range(n + 1):
+        for call in ending[s]:
+            best = _FAR
+            absorbed: list[int] = []
+            for e in range(m + 1):
+                best = min(best, front[call.start][e] + call.cost)
+                absorbed.append(best)
+                front[s][e] = min(front[s][e], best)
+            inside[call] = absorbed
+        if s < on_line:
+            word = tokens[s].text
+            for e in range(m):
+                if words[e] == word and front[s][e] < front[s + 1][e + 1]:
+                    front[s + 1][e + 1] = front[s][e]
+
+    back = [[_FAR] * (m + 1) for _ in range(n + 1)]
+    rest: dict[_Call, list[int]] = {}
+    for s in range(n, -1, -1):
+        if s >= on_line:
+            back[s][m] = 0
+            continue
+        word = tokens[s].text
+        for e in range(m):
+            if words[e] == word:
+                back[s][e] = back[s + 1][e + 1]
+        for call in starting[s]:
+            best = _FAR
+            after = [_FAR] * (m + 1)
+            for e in range(m, -1, -1):
+                best = min(best, back[call.end][e])
+                after[e] = best
+                back[s][e] = min(back[s][e], best + call.cost)
+            rest[call] = after
+
+    total = min(front[s][m] for s in range(on_line, n + 1))
+    if total >= _FAR:
+        return None
+    readings: set[int] = set()
+    for s in range(on_line):
+        if tokens[s].text == words[under] and front[s][under] + back[s + 1][under + 1] == total:
+            readings.add(s)
+    for call in calls:
+        if inside[call][under] + rest[call][under + 1] == total:
+            readings.add(_within(tokens, call, words[under]))
+    return tokens[readings.pop()] if len(readings) == 1 else None
+
+
+def _within(tokens: Sequence[Token], call: _Call, word: str) -> int:
+    """The argument that an expanded word came from where only one can be meant, else the macro's name."""
+    arguments = [i for i in range(call.start + 2, call.end - 1) if tokens[i].text == word and len(word) > 1]
+    return arguments[0] if len(arguments) == 1 else call.start
+
+
+def _calls(tokens: Sequence[Token], on_line: int) -> list[_Call]:
+    """Every `NAME` and `NAME(…)` that begins on the line and could be a macro."""
+    closing: dict[int, int] = {}
+    opened: list[int] = []
+    for i, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(i)
+        elif token.text == ")" and opened:
+            closing[opened.pop()] = i
+        if i >= on_line and not opened:
+            break
+    calls: list[_Call] = []
+    for i, token in enumerate(tokens[:on_line]):
+        if token.is_name:
+            calls.append(_Call(i, i + 1))
+            if i + 1 in closing:
+                calls.append(_Call(i, closing[i + 1] + 1))
+    return calls
+
+
+def from_display(text: str, column: int) -> int | None:
+    """The code point column of GCC's display column: tab stops every 8, wide characters count 2."""
+    shown = 1
+    for index, character in enumerate(text, 1):
+        if character == "\t":
+            width = 8 - (shown - 1) % 8
+        elif unicodedata.combining(character):
+            width = 0
+        else:
+            width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if shown <= column < shown + width:
+            return index
+        shown += width
+    return len(text) + 1 if column == shown else None

@@ -1,0 +1,101 @@
+"""Names of functions as a person reads them, from names as a linker does."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from functools import lru_cache
+from typing import Any
+
+_ITANIUM = re.compile(r"_Z(?:N\w*?)?(\d+)")
+
+
+@lru_cache(maxsize=1)
+def _library() -> Any:
+    """The C++ run time that knows `__cxa_demangle`, or None."""
+    names = (
+        ("libc++.1.dylib",)
+        if sys.platform == "darwin"
+        else ("libstdc++.so.6", "libc++.so.1", "libc++abi.so.1")
+    )
+    for name in names:
+        try:
+            library = ctypes.CDLL(name)
+            function = library["__cxa_demangle"]
+        except (OSError, AttributeError):
+            continue
+        function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+        function.restype = ctypes.c_void_p
+        free = ctypes.CDLL(None).free
+        free.argtypes = [ctypes.c_void_p]
+        return function, free
+    return None
+
+
+@lru_cache(maxsize=4096)
+def demangle(symbol: str) -> str:
+    """`_Z5tiledILi32EEvPf` -> `void tiled<32>(float*)`; the symbol itself where it is no C++ name."""
+    if not symbol.startswith("_Z") or (tools := _library()) is None:
+        return symbol
+    function, free = tools
+    status = ctypes.c_int()
+    address = function(symbol.encode(), None, None, ctypes.byref(status))
+    if not address:
+        return symbol
+    try:
+        return ctypes.string_at(address).decode(errors="replace")
+    finally:
+        free(address)
+
+
+def short_name(symbol: str) -> str:
+    """The name without result and parameters: `ns::tiled<32>`."""
+    name = demangle(symbol)
+    if name == symbol:
+        return _own_guess(symbol)
+    name = re.sub(r" \[clone [^\]]*\]$", "", name)
+    if name.endswith(")") and (start := _opening(name)) > 0:
+        name = name[:start]
+    depth = 0
+    for index in range(len(name) - 1, -1, -1):
+        if name[index] in ">)}]":
+            depth += 1
+        elif name[index] in "<({[":
+            depth -= 1
+        elif name[index] == " " and depth == 0:
+            return name[index + 1 :]
+    return name
+
+
+def base_name(symbol: str) -> str:
+    """The bare identifier a source file spells: `tiled`."""
+    name, depth = "", 0
+    for character in short_name(symbol):
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth -= 1
+        elif depth == 0:
+            name += character
+    return name.rsplit("::", 1)[-1]
+
+
+def _opening(text: str) -> int:
+    """The index of the parenthesis that the last character closes; -1 for none."""
+    depth = 0
+    for index in range(len(text) - 1, -1, -1):
+        if text[index] == ")":
+            depth += 1
+        elif text[index] == "(":
+            depth -= 1
+            if depth == 0:
+                return index
+    return -1
+
+
+def _own_guess(symbol: str) -> str:
+    """Without a demangler (Windows): the first identifier of a plain Itanium name."""
+    if (found := _ITANIUM.match(symbol)) and not symbol.startswith("_ZN"):
+        return symbol[found.end() : found.end() + int(found[1])]
+    return symbol
