@@ -15,7 +15,7 @@ _DECIMAL = ((1, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"
 
 def time(nanoseconds: float | None) -> str:
     """`288 µs`, `1.85 ms`, `12.3 µs`; whole nanoseconds below a microsecond; seconds from a second on."""
-    if nanoseconds is not None and 0 < abs(nanoseconds) < 1:
+    if nanoseconds is not None and abs(nanoseconds) < 1:
         return f"{nanoseconds:.2g} ns"
     return _scaled(nanoseconds, _TIMES, whole_base=True)
 

@@ -148,6 +148,17 @@ def test_a_launch_without_time_stamps_is_counted_and_said() -> None:
     assert measure.remarks(records) == ("1 launch without a time stamp, counted but not timed",)
 
 
+@pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 50), (50, 50), (50, 0)])
+def test_what_is_not_a_time(start, end) -> None:
+    assert not LaunchRecord("_Z5saxpyif", start, end, (1, 1, 1), (1, 1, 1)).timed
+
+
+def test_configurations_stand_in_the_order_of_their_first_timed_launch() -> None:
+    lost = LaunchRecord("late", 0, 0, (1, 1, 1), (1, 1, 1))
+    late = LaunchRecord("late", 5000, 5010, (1, 1, 1), (1, 1, 1))
+    assert [g.symbol for g in measure.group([lost, late, launch(1000, 10, "early")])] == ["early", "late"]
+
+
 def test_a_kernel_never_timed_has_no_group_but_a_remark() -> None:
     records = [LaunchRecord("_Z5saxpyif", 0, 0, (1, 1, 1), (1, 1, 1))] * 2
     assert measure.group(records) == ()
@@ -160,10 +171,11 @@ def test_an_ordinary_run_needs_no_remark() -> None:
 
 
 def test_kernels_that_shared_the_gpu_are_told() -> None:
-    alone, long, inside, touching = launch(100, 50), launch(1000, 500), launch(1100, 10), launch(1500, 10)
-    elsewhere = launch(1200, 10, process=2)
-    (sentence,) = measure.remarks([alone, long, inside, touching, elsewhere])
-    assert sentence == "2 launches overlapped another kernel and shared the GPU with it"
+    alone, long, touching = launch(100, 50), launch(1000, 500), launch(1500, 10)
+    inside = [launch(1100, 10), launch(1300, 10)]
+    elsewhere = [launch(1200, 10, process=2), launch(1400, 10, device=1)]
+    (sentence, _) = measure.remarks([alone, long, touching, *inside, *elsewhere])
+    assert sentence == "3 launches overlapped another kernel and shared the GPU with it"
 
 
 def test_several_gpus_are_told() -> None:
@@ -321,6 +333,7 @@ def test_three_percent_are_found_in_thirty_pairs(kind, ratio, verdict) -> None:
 def test_a_sure_difference_below_the_resolution_is_not_claimed() -> None:
     found = measure.compare([100_000] * 20, [100_300] * 20)
     assert (found.verdict, found.ratio) == ("inconclusive", 1.003)
+    assert measure.compare([100_300] * 20, [100_000] * 20).verdict == "inconclusive"
     assert measure.compare([100_000] * 20, [100_300] * 20, resolution=0.001).verdict == "slower"
 
 

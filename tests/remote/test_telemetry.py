@@ -31,6 +31,7 @@ class FakeNvml(ModuleType):
         self.open = 0
         self.reasons = 0x1
         self.sm_clock = 1980
+        self.used = 700_000_000
         self._broken, self._missing = broken or set(), missing or set()
 
     def __getattr__(self, name: str):
@@ -45,7 +46,7 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetUUID": lambda h: "GPU-fake",
             "nvmlDeviceGetCudaComputeCapability": lambda h: (9, 0),
             "nvmlDeviceGetNumGpuCores": lambda h: 16896,
-            "nvmlDeviceGetMemoryInfo": lambda h: SimpleNamespace(total=85_520_809_984, used=700_000_000),
+            "nvmlDeviceGetMemoryInfo": lambda h: SimpleNamespace(total=85_520_809_984, used=self.used),
             "nvmlDeviceGetMaxClockInfo": lambda h, kind: {1: 1980, 2: 2619}[kind],
             "nvmlDeviceGetMemoryBusWidth": lambda h: 5120,
             "nvmlDeviceGetDefaultApplicationsClock": lambda h, kind: 1755,
@@ -163,8 +164,10 @@ def test_a_sampler_states_lowest_median_and_highest(install) -> None:
     fake = install()
     with telemetry.Sampler("GPU-fake", period_s=0.001) as sampler:
         wait_for(sampler, 3)
-        fake.sm_clock, fake.reasons = 1200, 0x4 | 0x40
+        fake.sm_clock, fake.reasons, fake.used = 1200, 0x4 | 0x40, 900_000_000
         wait_for(sampler, len(sampler.clocks) + 3)
+        fake.reasons, fake.used = 0x1, 700_000_000
+        wait_for(sampler, len(sampler.clocks) + 2)
     found = sampler.telemetry()
     assert found is not None
     assert found.samples == len(sampler.clocks) >= 6
@@ -173,7 +176,7 @@ def test_a_sampler_states_lowest_median_and_highest(install) -> None:
     assert found.memory_clock_mhz == (2619, 2619, 2619)
     assert found.temperature_c == (41, 41, 41)
     assert found.power_w == (118.5, 118.5, 118.5)
-    assert found.memory_used == 700_000_000
+    assert found.memory_used == 900_000_000
     assert found.throttle_reasons == ("power cap", "thermal slowdown (hardware)")
     assert found.default_sm_clock_mhz == 1755
     assert sampler.problem is None
