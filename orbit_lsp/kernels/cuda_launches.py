@@ -1,0 +1,230 @@
+"""`kernel<<<grid, block>>>` in host code, and the constants that say how large a block is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+_FURTHEST_BACK: Final = 2_000
+_FURTHEST_AHEAD: Final = 4_000
+_MOST_TOKENS = 64
+_MOST_NESTING = 16
+_LARGEST = 1 << 31
+
+_NAME_BEFORE = re.compile(r"(?:[^\W\d]\w*)\Z")
+_BRACKET = re.compile(r"[()\[\]{}<>,;]")
+_CONSTANT = re.compile(
+    r"\b(?:constexpr|const)\b[^;=(){}<>,]*?\b([^\W\d]\w*)\s*(?:=\s*([^;{}]{1,200})|\{([^;{}]{1,200})\}|\(([^;{}]{1,200})\))\s*;"
+)
+_DIM3 = re.compile(r"\bdim3\s+([^;]{1,400});")
+_DIM3_PART = re.compile(
+    r"([^\W\d]\w*)\s*(?:=\s*(?:dim3\s*)?[({]?([^;(){}]*(?:\([^(){}]*\)[^;(){}]*)*)[)}]?|[({]([^(){}]*(?:\([^(){}]*\)[^(){}]*)*)[)}])"
+)
+_EXPRESSION_TOKEN = re.compile(r"\s*(0[xX][\da-fA-F']+|\d[\d']*|[^\W\d]\w*|<<|>>|[-+*/%()])([uUlLzZ]*)")
+
+Block = tuple[int, int, int]
+
+
+class Found(NamedTuple):
+    """One launch; `at` is where its kernel's name stands."""
+
+    kernel: str
+    at: int
+    arguments: tuple[str, ...]
+
+
+def find(code: str, brackets: int) -> Found | None:
+    """The launch whose `<<<` stands at `brackets` in `code`, which has no comments."""
+    name, at = _kernel_before(code, brackets)
+    if not name:
+        return None
+    arguments = _arguments_after(code, brackets + 3)
+    return Found(name, at, arguments) if arguments is not None else None
+
+
+def _kernel_before(code: str, end: int) -> tuple[str, int]:
+    """The last part of the name before `end`, its template arguments left out."""
+    start = max(0, end - _FURTHEST_BACK)
+    before = code[start:end].rstrip()
+    if before.endswith((">", ")")):
+        depth = 0
+        for match in reversed(list(_BRACKET.finditer(before))):
+            if match[0] in {")", ">", "]", "}"}:
+                depth += 1
+            elif match[0] in {"(", "<", "[", "{"}:
+                depth -= 1
+                if depth == 0:
+                    inside = before[match.start() + 1 : -1].strip()
+                    outside = before[: match.start()].rstrip()
+                    named = _NAME_BEFORE.search(outside[-256:])
+                    if match[0] == "(" and not (named and named[0] not in {"return", "if", "else", "do"}):
+                        inner, _ = _kernel_before(inside, len(inside)) if len(inside) < len(before) else ("", 0)
+                        return inner, start + match.start()
+                    before = outside
+                    break
+            elif match[0] == ";":
+                return "", 0
+        else:
+            return "", 0
+    match = _NAME_BEFORE.search(before, max(0, len(before) - 256))
+    return (match[0], start + match.start()) if match else ("", 0)
+
+
+def _arguments_after(code: str, start: int) -> tuple[str, ...] | None:
+    depth = 0
+    done = start
+    arguments: list[str] = []
+    for match in _BRACKET.finditer(code, start, start + _FURTHEST_AHEAD):
+        at = match.start()
+        bracket = match[0]
+        if bracket in {"(", "[", "{"}:
+            depth += 1
+        elif bracket in {")", "]", "}"}:
+            depth -= 1
+            if depth < 0:
+                return None
+        elif depth == 0:
+            if bracket == "," or code.startswith(">>>", at):
+                arguments.append(" ".join(code[done:at].split()))
+                done = at + 1
+                if bracket == ">":
+                    return tuple(arguments)
+            elif bracket == ";":
+                return None
+    return None
+
+
+def constants(code: str) -> dict[str, str]:
+    """Names of constants, and of `dim3` variables, with what initialises them; "" where two disagree."""
+    found: dict[str, str] = {}
+    if "const" in code:
+        for match in _CONSTANT.finditer(code):
+            add_constant(found, match[1], match[2] or match[3] or match[4])
+    if "dim3" in code:
+        for statement in _DIM3.finditer(code):
+            for match in _DIM3_PART.finditer(statement[1]):
+                add_constant(found, match[1], f"dim3({match[2] or match[3] or ''})")
+    return found
+
+
+def add_constant(found: dict[str, str], name: str, value: str) -> None:
+    value = " ".join(value.split())
+    found[name] = value if found.get(name, value) == value else ""
+
+
+def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
+    """The size of a block, where `expression` is constant."""
+    expression = expression.strip()
+    for _ in range(_MOST_NESTING):
+        following = names.get(expression)
+        if following is None:
+            break
+        expression = following.strip()
+    match = re.fullmatch(r"dim3\s*[({](.*)[)}]", expression, re.DOTALL)
+    parts = _top_level(match[1]) if match else [expression]
+    if not 1 <= len(parts) <= 3:
+        return None
+    sizes = [_evaluate(part, names) for part in parts]
+    if any(size is None or not 0 < size < _LARGEST for size in sizes):
+        return None
+    x, y, z = [size or 1 for size in sizes] + [1] * (3 - len(sizes))
+    return x, y, z
+
+
+def _top_level(text: str) -> list[str]:
+    parts: list[str] = []
+    depth = done = 0
+    for match in _BRACKET.finditer(text):
+        if match[0] in "([{":
+            depth += 1
+        elif match[0] in ")]}":
+            depth -= 1
+        elif match[0] == "," and depth == 0:
+            parts.append(text[done : match.start()])
+            done = match.end()
+    return [*parts, text[done:]]
+
+
+def _evaluate(expression: str, names: Mapping[str, str]) -> int | None:
+    try:
+        return _Evaluator(names).value(expression)
+    except (ValueError, ZeroDivisionError, IndexError):
+        return None
+
+
+class _Evaluator:
+    """Integer arithmetic as C++ does it; every failure is a ValueError."""
+
+    _LEVELS: Final = (("<<", ">>"), ("+", "-"), ("*", "/", "%"))
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._left = 4 * _MOST_TOKENS
+
+    def value(self, expression: str, nesting: int = 0) -> int:
+        tokens: list[str] = []
+        position = 0
+        expression = expression.rstrip()
+        while position < len(expression):
+            match = _EXPRESSION_TOKEN.match(expression, position)
+            self._left -= 1
+            if not match or self._left < 0 or nesting > _MOST_NESTING:
+                raise ValueError(expression)
+            tokens.append(match[1])
+            position = match.end()
+        value = self._binary(tokens, 0, nesting)
+        if tokens:
+            raise ValueError(expression)
+        return value
+
+    def _binary(self, tokens: list[str], level: int, nesting: int) -> int:
+        """Takes the operators of `level` and tighter from the front of `tokens`."""
+        if level == len(self._LEVELS):
+            return self._unary(tokens, nesting)
+        left = self._binary(tokens, level + 1, nesting)
+        while tokens and tokens[0] in self._LEVELS[level]:
+            operator = tokens.pop(0)
+            right = self._binary(tokens, level + 1, nesting)
+            left = _combine(left, operator, right)
+        return left
+
+    def _unary(self, tokens: list[str], nesting: int) -> int:
+        if not tokens or nesting > _MOST_NESTING:
+            raise ValueError
+        token = tokens.pop(0)
+        if token == "(":
+            value = self._binary(tokens, 0, nesting + 1)
+            if tokens.pop(0) != ")":
+                raise ValueError
+            return value
+        if token in {"-", "+"}:
+            value = self._unary(tokens, nesting + 1)
+            return -value if token == "-" else value
+        if token[0].isdigit():
+            digits = token.replace("'", "")
+            octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+            return int(digits, 8 if octal else 0)
+        return self.value(self._names[token], nesting + 1) if token in self._names else int(token)
+
+
+def _combine(left: int, operator: str, right: int) -> int:
+    if operator in {"<<", ">>"} and not 0 <= right < 64:
+        raise ValueError(operator)
+    match operator:
+        case "<<":
+            value = left << right
+        case ">>":
+            value = left >> right
+        case "+":
+            value = left + right
+        case "-":
+            value = left - right
+        case "*":
+            value = left * right
+        case _:
+            quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+            value = quotient if operator == "/" else left - quotient * right
+    if abs(value) > 1 << 63:
+        raise ValueError(operator)
+    return value

@@ -1,0 +1,179 @@
+"""The lexical layer of CUDA C++: where code is, where it is not, and what its tokens are.
+
+All patterns are possessive (`*+`, `++`): each reads its input once, whatever the input is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_ESCAPE = r"\\(?:\r\n|[\s\S])"
+_RAW_BODY = r'[^()\\\s"]{0,16})\((?:[^)]++|\)(?!(?P=delimiter)"))*+(?:\)(?P=delimiter)")?+'
+_RAW_STRING = rf'"(?<=R")(?:(?<!\wR")|(?<=\b[LuU]R")|(?<=\bu8R"))(?P<delimiter>{_RAW_BODY}'
+_STRING = rf'"(?:[^"\\\n]++|{_ESCAPE})*+"?+'
+# the quote in 1'000 and in 0xAB'CD, but neither the one in u8'a' nor the one in case'a'
+_SEPARATOR = r"'(?:(?<=\d')(?<!\bu8')|(?<=[a-fA-F]')(?=[0-9a-fA-F][^']))(?=[0-9a-fA-F])"
+_CHARACTER = rf"'(?:[^'\\\n]++|{_ESCAPE})++'"
+_LINE_COMMENT = rf"//(?:[^\\\n]++|{_ESCAPE})*+"
+_BLOCK_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+"
+_CLOSED_LITERAL = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
+_DIRECTIVE = (
+    rf"\#(?:[^\n\\/\"']++|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_CLOSED_LITERAL}|{_ESCAPE}|[/\"'\\])*+"
+)
+_SKIPPABLE = rf"{_RAW_STRING}|{_STRING}|{_SEPARATOR}|{_CHARACTER}|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_DIRECTIVE}"
+
+ITEM: Final = re.compile(rf"\(|\)|;|\{{|\}}|{_SKIPPABLE}|<(?=<<)")
+"""What the structure of a file hangs on; between two items there is plain code.
+
+A match that starts with `<` is the first of `<<<`; one that starts with `#` is a directive only where
+nothing but blanks stands before it on its line.
+"""
+
+SKIPPED_ITEM: Final = re.compile(_SKIPPABLE)
+"""The same for text that the preprocessor skips, where braces count for nothing."""
+
+TOKEN: Final = re.compile(
+    rf'(?:u8|[uUL])?+R"(?P<delimiter>{_RAW_BODY}'
+    r"|[^\W\d]\w*+|\.?+\d(?:[eEpP][+-]|'\w|[\w.])*+"
+    rf"|{_STRING}|{_CHARACTER}"
+    r"|->\*?+|\+\+|--|<<=|>>=|<=>|[-+*/%&|^<>=!]=|&&|\|\||::|\.\.\.|\#\#|[^\s\w\ufeff\\]|\\(?!\r?\n)"
+)
+"""One token; `<<` and `>>` come as two, so that `>>` can close two template argument lists."""
+
+IDENTIFIER: Final = re.compile(r"[^\W\d]\w*+")
+
+_DIRECTIVE_NOISE = re.compile(
+    rf"(?P<comment>{_LINE_COMMENT}|{_BLOCK_COMMENT})|(?P<splice>\\\r?\n)|{_CLOSED_LITERAL}"
+)
+
+# A space is needed where its removal would join two words or make another operator of two.
+_NEEDLESS_SPACE = re.compile(
+    r" (?!\w(?<=\w \w)|=(?<=[-+*/%&|^<>=!] =)"
+    r"|[-+&|<>:#](?<=\+ \+|- -|- >|& &|\| \||< <|> >|: :|\# \#)"
+    r"|[.\d*](?<=\. .)|\.(?<=\d \.)|[*/](?<=/ .))"
+)
+
+_IN_DIRECTIVE = re.compile(_CLOSED_LITERAL)
+_FUNCTION_LIKE = re.compile(r"\#\s*define\s+\w+\(")
+
+Kind = int
+COMMENT: Final[Kind] = 0
+"""A comment, or text in a branch that the preprocessor never takes."""
+LITERAL: Final[Kind] = 1
+DIRECTIVE: Final[Kind] = 2
+
+
+class Token(NamedTuple):
+    """`start` and `end` are where the text that it came from stands (of a macro: its invocation)."""
+
+    text: str
+    start: int
+    end: int
+
+
+def clean_directive(text: str) -> str:
+    """A directive on one line, without its comments."""
+
+    def clean(match: re.Match[str]) -> str:
+        return " " if match["comment"] or match["splice"] else match[0]
+
+    return _DIRECTIVE_NOISE.sub(clean, text) if "/" in text or "\\" in text else text
+
+
+def starts_line(text: str, position: int) -> bool:
+    """Whether only blanks stand before `position` on its line."""
+    position -= 1
+    while position >= 0 and text[position] in " \t\f\v\ufeff":
+        position -= 1
+    return position < 0 or text[position] == "\n" or text.endswith("*/", 0, position + 1)
+
+
+def tokenize(text: str, offset: int = 0) -> list[Token]:
+    return [Token(m[0], m.start() + offset, m.end() + offset) for m in TOKEN.finditer(text)]
+
+
+class Source:
+    """A text and the parts of it that are not plain code, in order, as they become known."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._starts: list[int] = []
+        self._gaps: list[tuple[int, Kind]] = []
+
+    def gap(self, start: int, end: int, kind: Kind) -> None:
+        self._starts.append(start)
+        self._gaps.append((end, kind))
+
+    def forget(self) -> None:
+        """Nothing before the next gap will be asked about again."""
+        self._starts.clear()
+        self._gaps.clear()
+
+    def gaps(self, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
+        index = bisect_left(self._starts, start)
+        while index < len(self._starts) and self._starts[index] < end:
+            yield self._starts[index], *self._gaps[index]
+            index += 1
+
+    def code(self, start: int, end: int) -> str:
+        """The text with blanks for comments and directives: every character keeps its place."""
+        parts: list[str] = []
+        done = start
+        for begin, stop, kind in self.gaps(start, end):
+            if kind != LITERAL:
+                parts += (self.text[done:begin], " " * (min(stop, end) - begin))
+                done = stop
+        parts.append(self.text[done:end])
+        return "".join(parts)
+
+    def comments_above(self, start: int, limit: int) -> list[str]:
+        """The comments that end directly above `start`, but for white space, from the top."""
+        found: list[str] = []
+        for begin, stop, kind in reversed(list(self.gaps(limit, start))):
+            if kind != COMMENT or self.text[stop:start].strip():
+                break
+            found.append(self.text[begin:stop])
+            start = begin
+        return found[::-1]
+
+    def tokens(self, start: int, end: int) -> str:
+        """A text that is equal for equal token sequences, and only for them."""
+        text = self.text
+        code: list[str] = []
+        verbatim: list[str] = []
+        done = start
+        for begin, stop, kind in self.gaps(start, end):
+            code.append(text[done:begin])
+            done = stop
+            if kind == LITERAL:
+                code.append('"')
+                verbatim.append(text[begin:stop])
+            elif kind == DIRECTIVE:
+                code.append("\1")
+                verbatim.append(directive_tokens(text[begin:stop]))
+            else:
+                code.append(" ")
+        code.append(text[done:end])
+        joined = _normal("".join(code))
+        return "\0".join((joined, *verbatim)) if verbatim else joined
+
+
+def directive_tokens(text: str) -> str:
+    """As `Source.tokens`, for one directive; `#define F(x)` and `#define F (x)` differ."""
+    text = clean_directive(text)
+    verbatim: list[str] = []
+    if '"' in text or "'" in text:
+        verbatim = _IN_DIRECTIVE.findall(text)
+        text = _IN_DIRECTIVE.sub('"', text)
+    if _FUNCTION_LIKE.match(text):
+        text = "\2" + text
+    return "\0".join((_normal(text), *verbatim))
+
+
+def _normal(code: str) -> str:
+    if "\\" in code:
+        code = code.replace("\\\r\n", " ").replace("\\\n", " ")
+    return _NEEDLESS_SPACE.sub("", " ".join(code.replace("\ufeff", " ").split()))
