@@ -26,7 +26,7 @@ _STATE = (  # environment variables that change what nvcc and the host compiler 
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
     "INCLUDE", "LIBRARY_PATH", "LIB", "PATH",
 )  # fmt: skip
-_LINE_MARKER = re.compile(rb'^#(?:line)? \d+ "((?:[^"\\\n]|\\.)+)"', re.MULTILINE)
+_LINE_MARKER = re.compile(rb'\n#(?:line)? \d+ "((?:[^"\\\n]|\\.)+)"')  # no ^: 5 times faster
 _SAFE_FOLDER = re.compile(r"[\w./+@%=:-]+", re.ASCII)
 _DIED = re.compile(
     r"'?(?P<program>[\w+.-]+)'? died due to signal (?P<signal>\d+)|"
@@ -88,6 +88,8 @@ class _Build:
         targets = architectures.asked_for(self.flags)
         self.target = () if targets else architectures.gencode(architecture)
         self.many = len(targets) > 1 or targets in (("all",), ("all-major",))
+        roots = {compiler.root, os.path.realpath(compiler.root)} - {"/usr"}
+        self.toolchain_folders = tuple(r + os.sep for r in (*roots, "/usr/include", "/usr/lib/gcc"))
         self.running = job.action == "run"
         stem = re.sub(r"[^\w.+-]", "_", Path(self.path).stem, flags=re.ASCII) or "kernel"
         self.output = scratch / (
@@ -250,8 +252,7 @@ class _Build:
         return found
 
     def _is_toolchain(self, path: str) -> bool:
-        folders = (*self.compiler.include, "/usr/include", "/usr/lib/gcc")
-        return any(path.startswith(folder + os.sep) for folder in folders)
+        return path.startswith(self.toolchain_folders)
 
     def _outage(self, status: int, output: str) -> Failure | None:
         """What is not the author's fault: a compiler that was killed, a full disk."""
@@ -287,15 +288,11 @@ class _Build:
                 "add `// orbit: launch …` above a kernel, or a main that launches it",
             )
         first = errors[0]
-        where = f"line {first.place.line}: " if first.place and first.place.file == self.job.path else ""
+        where = f"{Path(first.place.file).name}:{first.place.line}: " if first.place else ""
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         summary = first.message.partition("\n")[0]
-        return rest, Failure(
-            "compile error",
-            f"{name} does not compile: {count}; {where}{summary}",
-            place=first.place,
-            symbol=first.symbol,
-        )
+        message = f"{name} does not compile ({count}): {where}{summary}"
+        return rest, Failure("compile error", message, place=first.place, symbol=first.symbol)
 
     # -- the cache ----------------------------------------------------------------------------------
 

@@ -86,10 +86,6 @@ class Source:
         self._offsets: list[int] = []
         self._found: dict[tuple[int, str, int], Span | None] = {}
 
-    @property
-    def line_count(self) -> int:
-        return len(self._starts)
-
     def line(self, number: int) -> str:
         """The text of a line without its end; empty outside the file."""
         if not 1 <= number <= len(self._starts):
@@ -97,9 +93,10 @@ class Source:
         end = self._starts[number] if number < len(self._starts) else len(self._text)
         return self._text[self._starts[number - 1] : end].rstrip("\r\n")
 
-    def last_line(self) -> int:
-        """The last line that is not blank."""
-        return self._text.rstrip().count("\n") + 1
+    def last(self) -> Span | None:
+        """The last token of the file."""
+        tokens = self._all()
+        return self._span(tokens[-1]) if tokens else None
 
     def token_at(self, line: int, column: int) -> Span | None:
         """The token that covers a position, or the next one on that line, or the last before it."""

@@ -31,12 +31,11 @@ _known: dict[tuple[_Signature, str], Nvcc] = {}
 
 @dataclass(frozen=True, slots=True)
 class Nvcc:
-    """A compiler that answered. `include` are the toolkit's own header folders."""
+    """A compiler that answered. `root` is its toolkit's folder, whatever script stands on PATH."""
 
     path: str
     version: str
     root: str
-    include: tuple[str, ...]
     host_compiler: str
     host_version: str
 
@@ -155,12 +154,10 @@ def _ask(path: Path) -> Nvcc | Failure:
     if failed := re.search(r"^nvcc fatal\s+: (.*host compiler.*)$", plan, re.MULTILINE):
         return Failure("infrastructure", f"{path}: {failed[1]}", _host_remedy())
     root = re.search(r"^#\$ TOP=(.*)$", plan, re.MULTILINE)
-    named = "\n".join(re.findall(r"^#\$ (?:SYSTEM_)?INCLUDES=.*$", plan, re.MULTILINE))
     return Nvcc(
         str(path),
         version[1],
         os.path.normpath(root[1]) if root else str(path.parent.parent),
-        tuple(os.path.normpath(folder) for folder in re.findall(r'"(?:-I)?([^"-][^"]*)"', named)),
         shutil.which("cl" if os.name == "nt" else "g++") or "",
         next(iter(host.strip().splitlines()), "unknown"),
     )

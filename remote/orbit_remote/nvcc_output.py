@@ -60,6 +60,7 @@ _DECLARED = re.compile(
 _SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
 _QUOTED_NAME = re.compile(r"[`'‘]([A-Za-z_]\w*)(?:\(.*?\))?['’]")
+_NAMED = re.compile(r'"(?:[^"(<]*?::)?([A-Za-z_]\w*)(?:[(<][^"]*)?"')
 _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left)\b", re.IGNORECASE)
 _TEMPORARY = re.compile(
     r"\S*?(?:tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_)?([\w.+-]+?)\.(?:cudafe1|cpp\d|compute_\w+)\.\w+"
@@ -172,6 +173,9 @@ class _Reader:
         file, line = self.context.file(found["file"]), int(found["line"])
         extra, echo, caret, after = self._body()
         place = self._place(file, line, echo, caret)
+        if caret is None:  # errors found after parsing have none
+            for name in _NAMED.findall(found["message"]):
+                place = self.context.named(place, name) or place
         code = found["code"]
         if found["kind"] == "note" and self.problems:
             self._note(Note(found["message"], place))
@@ -199,11 +203,8 @@ class _Reader:
         main = self.context.main
         source = self.context.text(main)
         self._body()
-        place = Place(main, 1)
-        if source:
-            line = source.last_line()
-            span = source.token_at(line, max(1, len(source.line(line))))
-            place = Place(main, line, span.column, span.end_column) if span else Place(main, line)
+        span = source.last() if source else None
+        place = Place(main, span.line, span.column, span.end_column) if span else Place(main, 1)
         code = found["code"]
         self._add(found["kind"], found["message"], "nvcc", place, code=f"#{code}" if code else None)
 
@@ -249,9 +250,8 @@ class _Reader:
         for found in _DECLARED.finditer(message):
             named = found["quoted"] or found["file"]
             place = Place(self.context.file(named) if named else file, int(found["line"]))
-            words = message[: found.start()].strip()
-            name = re.search(r'"(?:[^"(]*?::)?([A-Za-z_]\w*)(?:\([^"]*\))?[^"]*"$', words)
-            notes.append(Note("declared here", self.context.named(place, name[1]) if name else place))
+            names = _NAMED.findall(message[: found.start()])
+            notes.append(Note("declared here", self.context.named(place, names[-1]) if names else place))
         return notes
 
     def _note(self, note: Note) -> None:
