@@ -169,7 +169,8 @@ class Sampler:
             …
         result = sampler.telemetry()
 
-    Entering takes milliseconds and never raises; `problem` then says what, if anything, is missing.
+    Entering does not wait for NVML and never raises; leaving waits for the sample under way, some
+    milliseconds. `problem` then says what, if anything, is missing.
     """
 
     def __init__(self, device: int | str = 0, *, period_s: float = PERIOD_S) -> None:
@@ -179,24 +180,9 @@ class Sampler:
         self._samples: list[_Sample] = []
         self._default_sm_clock_mhz: int | None = None
         self._done = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._watch, name="nvml-sampler", daemon=True)
 
     def __enter__(self) -> Self:
-        try:
-            nvml = _Nvml()
-        except Unavailable as error:
-            self.problem = str(error)
-            return self
-        try:
-            handle = nvml.handle(self._device)
-        except Unavailable as error:
-            self.problem = str(error)
-            nvml.close()
-            return self
-        self._default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
-        self._thread = threading.Thread(
-            target=self._watch, args=(nvml, handle), name="nvml-sampler", daemon=True
-        )
         self._thread.start()
         return self
 
@@ -204,22 +190,31 @@ class Sampler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
-    def _watch(self, nvml: _Nvml, handle: Any) -> None:
+    def _watch(self) -> None:
         try:
-            while True:
-                # asked before the wait, so that even the shortest block has a sample after its work
-                last = self._done.is_set()
-                self._samples.append(_sample(nvml, handle))
-                if last:
-                    break
-                self._done.wait(self._period_s)
-            if all(s.reasons is None for s in self._samples):
-                self.problem = "this GPU does not report why it throttles"
+            nvml = _Nvml()
+        except Unavailable as error:
+            self.problem = str(error)
+            return
+        try:
+            self._sample_until_done(nvml, nvml.handle(self._device))
+        except Unavailable as error:
+            self.problem = str(error)
         finally:
             nvml.close()
+
+    def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
+        self._default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
+        done = False
+        while not done:
+            # asked before the sample, so that even the shortest block has one after its work
+            done = self._done.is_set()
+            self._samples.append(_sample(nvml, handle))
+            self._done.wait(self._period_s)
+        if all(s.reasons is None for s in self._samples):
+            self.problem = "this GPU does not report why it throttles"
 
     @property
     def clocks(self) -> list[tuple[int, float]]:
@@ -234,7 +229,7 @@ class Sampler:
         sample fell between them `samples` is 0 and nothing is known. `memory_used` is the most that
         was in use on the whole GPU.
         """
-        if self._thread is None:
+        if not self._samples:
             return None
         chosen = [
             s

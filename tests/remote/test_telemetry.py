@@ -188,7 +188,7 @@ def test_leaving_ends_the_thread_and_closes_nvml(install) -> None:
         assert any(t.name == "nvml-sampler" for t in threading.enumerate())
     assert not any(t.name == "nvml-sampler" for t in threading.enumerate())
     assert fake.open == 0
-    assert len(sampler.clocks) >= 2  # one at the beginning and one at the end, however short the block
+    assert sampler.clocks  # at least the one at the end, however short the block
 
 
 def test_an_error_in_the_block_is_not_hidden_and_still_ends_the_thread(install) -> None:
