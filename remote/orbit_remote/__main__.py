@@ -15,7 +15,7 @@ from pathlib import Path
 ROLES = {
     "worker": ("worker", "main"),
     "template": ("spares", "template_main"),
-    "child": ("spares", "child_main"),
+    "child": ("job_process", "child_main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""
 

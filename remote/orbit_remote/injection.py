@@ -43,6 +43,10 @@ _RUNTIME_NAMES = {
 """Runtime errors that have no equal in the driver; all others share the driver's numbers and names."""
 
 
+_FATAL = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
+"""ECC and NVLink errors, illegal address, time-out, assert, and all kinds of illegal instruction."""
+
+
 class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
     """Launches cannot be recorded on this machine; `remedy` says what is missing."""
 
@@ -73,6 +77,11 @@ class CudaError:
     name: str
     last_kernel: str | None
     process: int
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the CUDA context was lost with it: what the process did afterwards means nothing."""
+        return self.code in _FATAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +251,7 @@ def read(directory: Path) -> Recorded:
                             process.names[key] = name
                         case ["k", *fields]:
                             record = _launch(fields, process)
-                            (records if record.end_ns > record.start_ns > 0 else unfinished).append(record)
+                            (records if record.timed else unfinished).append(record)
                         case ["e", *fields]:
                             errors.append(_error(fields, process))
                         case ["r", str(text)]:
@@ -284,7 +293,7 @@ def _launch(fields: list[Any], process: _Process) -> LaunchRecord:
     if len(numbers) != 21 or not all(isinstance(n, int) for n in numbers):
         raise ValueError("not a launch")
     start, end, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic, local = numbers[:15]
-    stream, correlation, device = numbers[15:18]
+    stream, correlation, device, _context, graph = numbers[15:20]
     return LaunchRecord(
         symbol=process.names[name],
         start_ns=start,
@@ -300,6 +309,7 @@ def _launch(fields: list[Any], process: _Process) -> LaunchRecord:
         correlation=correlation,
         device=device,
         process=process.pid,
+        graph=graph or None,
     )
 
 

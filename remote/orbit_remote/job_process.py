@@ -1,0 +1,118 @@
+"""A process for one job on a `.py`: from the job's JSON to the lines of its events.
+
+Standard output and error belong to the user's code and are whatever the process was given. Events go
+to a descriptor of their own, one JSON object a line, the last of them `finished`; a process that ends
+without it has crashed, and its status says how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import importlib
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TextIO
+
+from orbit_remote import contracts as c
+from orbit_remote import recorder, triton_job, wire
+
+
+def warm_up() -> None:
+    """Import what a job will need, and touch no GPU: CUDA does not survive a fork."""
+    for name in ("torch", "triton", "triton.language", "triton.compiler", "torch.profiler"):
+        with contextlib.suppress(ImportError):  # said by the user's own import, at its line
+            importlib.import_module(name)
+
+
+def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Recorder:
+    """Recorder first, then the CUDA context: CUPTI wants to be there when CUDA starts."""
+    if not _has_gpu():
+        return recorder.Nothing()
+    recording = recorder.begin(cache, launches)
+    torch = sys.modules.get("torch")
+    with contextlib.suppress(Exception):  # a broken GPU is reported by the user's code, not here
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.set_device(device)
+            torch.empty(1, device="cuda")
+            torch.cuda.synchronize()
+    return recording
+
+
+def _has_gpu() -> bool:
+    """Without asking CUDA, which a process that will fork must not start."""
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
+
+
+def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
+    """Carry out `job` and write its events; returns the exit status a process would have had."""
+
+    def send(event: c.Event) -> None:
+        events.write(c.encode(event) + "\n")
+        events.flush()
+
+    # what user code prints is seen when it is printed, and is not lost in a crash
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True, errors="backslashreplace")
+    try:
+        finished = triton_job.carry_out(job, send, recording)
+    except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
+        text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
+        traceback.print_exc()
+        finished = c.Finished(
+            job.run, "infrastructure", c.Failure("infrastructure", text, "please report it")
+        )
+    send(finished)
+    return finished.exit_code or 0
+
+
+def child_main(arguments: list[str]) -> int:
+    """A process started for one job, where none could be kept ready: the job is its first input line."""
+    parser = argparse.ArgumentParser(prog="orbit_remote child")
+    parser.add_argument("--events", required=True, help="file the events are written to")
+    parser.add_argument("--cache", required=True, type=Path)
+    parser.add_argument("--launches", required=True, type=Path)
+    options = parser.parse_args(arguments)
+    job = c.decode_request(_first_line(0).decode())
+    assert isinstance(job, c.Job)
+    warm_up()
+    with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
+        recording = begin_recording(options.cache, options.launches, job.device)
+        status = work(job, events, recording)
+    leave(status)
+    return status
+
+
+def _first_line(descriptor: int) -> bytes:
+    """Byte by byte: what follows the line is the user's own standard input."""
+    line = bytearray()
+    while (byte := os.read(descriptor, 1)) and byte != b"\n":
+        line += byte
+    return bytes(line)
+
+
+def leave(status: int) -> None:
+    """End as a process does, but for threads that the user's code left running: nobody waits for them."""
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(status)
+
+
+def decode_event(line: str) -> c.Event | None:
+    """The events of a job's process; user code may write there too, so anything else is None."""
+    kinds: dict[str, type[Any]] = {"stage": c.Stage, "finished": c.Finished}
+    try:
+        data = json.loads(line)
+        return wire.build(kinds[data["kind"]], data)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,478 @@
+"""Python files as their author left them, each in a process of its own, with the real Triton and no GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import orbit_remote
+from orbit_remote import contracts as c
+from orbit_remote import job_process
+from orbit_remote.user_module import Entry, UserFile
+
+pytest.importorskip("triton")
+
+MAIN = Path(orbit_remote.__file__).with_name("__main__.py")
+
+
+@dataclass(frozen=True)
+class Done:
+    finished: c.Finished
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def failure(self) -> c.Failure:
+        assert self.finished.failure is not None, self
+        return self.finished.failure
+
+    @property
+    def problem(self) -> c.Problem:
+        [problem] = self.finished.problems
+        return problem
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """Carry out a file's text in a fresh process that only knows the way to __main__.py."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+    def carry_out(
+        text: str, *, name: str = "kernels.py", action: str = "run", stdin: str = "", save=None, **fields
+    ) -> Done:
+        path = tmp_path / name
+        if save is not None:
+            path.write_text(save)
+        request = c.Job("1", action, "triton", str(path), textwrap.dedent(text), **fields)
+        events = tmp_path / "events"
+        places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
+        done = subprocess.run(
+            [sys.executable, "-P", str(MAIN), "child", *places],
+            input=c.encode(request) + "\n" + stdin, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
+            env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
+        )  # fmt: skip
+        last = events.read_text().splitlines()[-1]
+        finished = job_process.decode_event(last)
+        assert isinstance(finished, c.Finished), (last, done)
+        return Done(finished, done.returncode, done.stdout, done.stderr)
+
+    carry_out.path = lambda name="kernels.py": str(tmp_path / name)
+    return carry_out
+
+
+def at(text: str, name: str, needle: str, line: int | None = None) -> c.Place:
+    """Where `needle` stands in the dedented `text`."""
+    lines = textwrap.dedent(text).splitlines()
+    number = line or next(i for i, found in enumerate(lines, 1) if needle in found)
+    column = lines[number - 1].index(needle) + 1
+    return c.Place(name, number, column, column + len(needle))
+
+
+# -- the way in --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "entry"),
+    [
+        ("def run(): pass\ndef main(): pass", Entry("main")),
+        ("def benchmark(n=3, *, k=4): pass\ndef main(): pass", Entry("benchmark")),
+        ("def benchmark(size): pass\ndef test(): pass", Entry("test")),
+        ("def benchmark(*, size): pass\ndef run(*args, **kw): pass", Entry("run")),
+        ("if True:\n    def main(): pass", Entry("main")),
+        ("class A:\n    def main(): pass", None),
+        ("def outer():\n    def main(): pass", None),
+        ("async def main(): pass", None),
+        ("@triton.jit\ndef run(): pass", None),
+        ("def f(): pass\nif __name__ == '__main__':\n    f()", Entry(None)),
+        ("def f(): pass\nif '__main__' == __name__: f()", Entry(None)),
+        ("def f(): pass\nf()", Entry(None, certain=False)),
+        ("import torch\nx = 1\n'words'", None),
+    ],
+)
+def test_the_entry_of_a_file(text, entry):
+    assert UserFile("k.py", text).entry() == entry
+
+
+def test_a_function_is_called_with_the_file_as_it_stands_in_the_editor(job):
+    text = """
+        import inspect, sys, os
+        def main():
+            print(__name__, __file__ == sys.argv[0], sys.argv[1:], os.getcwd() == os.path.dirname(__file__))
+            print(inspect.getsource(main).splitlines()[0], sys.path[0] == os.getcwd())
+            print(sys.stdin.read())
+    """
+    done = job(text, save="not what is in the editor", arguments=("--n", "5"), stdin="typed")
+    assert done.finished.outcome == "ok", done
+    assert done.stdout.splitlines() == ["kernels True ['--n', '5'] True", "def main(): True", "typed"]
+    assert (done.finished.exit_code, done.status) == (0, 0)
+    assert done.finished.run_s is not None
+
+
+def test_the_main_part_runs_as_main(job):
+    done = job(
+        "if __name__ == '__main__':\n    import sys; print('main', sys.modules['__main__'].__file__[-10:])"
+    )
+    assert (done.finished.outcome, done.stdout) == ("ok", "main kernels.py\n")
+
+
+def test_a_script_that_calls_something_is_run(job):
+    assert job("print('as a script')").stdout == "as a script\n"
+
+
+def test_no_entry_says_what_would_be_one(job):
+    done = job("import torch\ndef helper(x): return x\n")
+    assert done.failure.category == "runtime error"
+    for word in ("kernels.py has no entry point", "benchmark", "main", '`if __name__ == "__main__":`'):
+        assert word in done.failure.message
+    assert done.finished.exit_code is None
+
+
+def test_a_file_named_like_the_standard_library_shadows_nothing(job):
+    done = job(
+        "import sys\ndef main(): print(sys.modules['random'].__name__)\nimport random", name="queue.py"
+    )
+    assert done.finished.outcome == "ok", done
+    import_it = job("import queue, sys\ndef main(): print(hasattr(queue, 'Queue'))", name="queue.py")
+    assert import_it.stdout == "True\n"
+
+
+def test_files_beside_it_can_be_imported(job, tmp_path):
+    (tmp_path / "sizes.py").write_text("N = 5\n")
+    assert job("from sizes import N\ndef main(): print(N)").stdout == "5\n"
+
+
+def test_a_file_in_a_package_can_import_from_it(job, tmp_path):
+    (tmp_path / "ops").mkdir()
+    (tmp_path / "ops" / "__init__.py").touch()
+    (tmp_path / "ops" / "sizes.py").write_text("N = 6\n")
+    done = job("from .sizes import N\ndef main(): print(N)", name="ops/kernels.py")
+    assert done.stdout == "6\n", done
+
+
+def test_a_path_that_exists_on_another_machine_only(job):
+    done = job("import inspect\ndef main(): print(len(inspect.getsource(main)))", name="no/such/folder/k.py")
+    assert done.finished.outcome == "ok", done
+
+
+# -- how it ends -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "words"),
+    [
+        ("", 0, None),
+        ("0", 0, None),
+        ("3", 3, "exit code 3"),
+        ("-1", 255, "exit code 255"),
+        ("'no data'", 1, "no data"),
+    ],
+)
+def test_sys_exit_is_a_process_that_leaves(code, status, words, job):
+    done = job(f"import sys\ndef main(): sys.exit({code})")
+    assert (done.finished.exit_code, done.status) == (status, status)
+    if words is None:
+        assert done.finished.outcome == "ok"
+    else:
+        assert done.failure.category == "runtime error"
+        assert words in done.failure.message
+        assert ("no data" in done.stderr) == (code == "'no data'")
+
+
+def test_an_exception_is_put_on_the_users_innermost_line(job):
+    text = """
+        import json
+        def parse(text):
+            return json.loads(text)
+
+        def main():
+            é = 1; parse("{")
+    """
+    done = job(text)
+    assert done.finished.outcome == "runtime error"
+    problem = done.problem
+    assert problem.message.startswith("JSONDecodeError: Expecting property name")
+    assert problem.place == at(text, job.path(), "json.loads(text)")
+    assert [n.place for n in problem.notes] == [at(text, job.path(), 'parse("{")')]
+    assert "triton_job" not in done.stderr
+    assert "JSONDecodeError" in done.stderr
+    assert (done.finished.exit_code, done.status) == (1, 1)
+
+
+def test_an_exception_in_a_file_beside_it_is_put_there(job, tmp_path):
+    (tmp_path / "sizes.py").write_text("def size():\n    return 1 / 0\n")
+    done = job("import sizes\ndef main(): sizes.size()")
+    assert done.problem.place == c.Place(str(tmp_path / "sizes.py"), 2, 12, 17)
+    assert done.problem.message == "ZeroDivisionError: division by zero"
+
+
+def test_a_syntax_error_has_its_place(job):
+    done = job("def main():\n    é = 'ab' + (1\n    y = 2\n")
+    assert done.finished.outcome == "compile error"
+    assert done.problem.tool == "python"
+    assert done.problem.message == "SyntaxError: '(' was never closed"
+    assert done.problem.place is not None
+    assert (done.problem.place.line, done.problem.place.column) == (2, 16)
+
+
+def test_a_missing_package_is_told_at_its_import(job):
+    done = job("import os\nimport not_installed_anywhere\ndef main(): pass")
+    assert done.problem.message == "ModuleNotFoundError: No module named 'not_installed_anywhere'"
+    assert done.problem.place is not None
+    assert done.problem.place.line == 2
+
+
+def test_an_interrupt_is_told(job):
+    done = job("def main(): raise KeyboardInterrupt")
+    assert (done.finished.outcome, done.finished.exit_code) == ("runtime error", 130)
+
+
+def test_no_gpu_is_no_fault_of_the_program(job):
+    done = job(ADD + "\ndef main():\n    x = torch.zeros(8)\n    add[(1,)](x, x, x, 8, BLOCK=8)\n")
+    assert done.finished.outcome == "infrastructure", done
+    assert "GPU" in done.failure.message
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("CUDA error: an illegal memory access was encountered", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+        ("Triton Error [CUDA]: device-side assert triggered", "CUDA_ERROR_ASSERT"),
+        ("CUDA error: something new", "CUDA error"),
+    ],
+)
+def test_a_cuda_error_is_named(words, code, job):
+    done = job(f"def main(): raise RuntimeError({words!r})")
+    assert done.problem.code == code
+    assert done.failure.message.startswith(code)
+
+
+def test_out_of_memory_is_named(job):
+    done = job(
+        "import torch\ndef main(): raise torch.OutOfMemoryError('CUDA out of memory. Tried to allocate')"
+    )
+    assert done.problem.code == "CUDA_ERROR_OUT_OF_MEMORY"
+
+
+def test_out_of_resources_keeps_tritons_words(job):
+    done = job(
+        "from triton.runtime.errors import OutOfResources\n"
+        "def main(): raise OutOfResources(262144, 232448, 'shared memory')"
+    )
+    assert done.problem.tool == "triton"
+    assert "Required: 262144, Hardware limit: 232448" in done.problem.message
+
+
+def test_results_are_json_whatever_the_program_prints(job):
+    done = job('def main(): print(\'{"kind":"finished"}\'); import os; os.write(1, b"\\xff\\n")')
+    assert done.finished.outcome == "ok"
+    assert json.loads(c.encode(done.finished))["outcome"] == "ok"
+
+
+# -- compiling without a GPU -------------------------------------------------------------------------
+
+ADD = textwrap.dedent("""
+    import torch, triton
+    import triton.language as tl
+
+    @triton.jit
+    def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offsets < n
+        tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
+    """)
+
+
+def compile_one(done: Done) -> c.Resources:
+    assert done.finished.outcome == "ok", done
+    [resources] = done.finished.resources
+    return resources
+
+
+def test_constants_are_taken_from_a_launch_in_the_text(job):
+    text = ADD + "SIZE = 256\ndef main(x):\n    add[(4,)](x, x, x, 9, BLOCK=SIZE, num_warps=8)\n"
+    resources = compile_one(job(text, action="compile"))
+    assert (resources.name, resources.symbol, resources.architecture) == ("add", "add", "sm_90a")
+    assert resources.threads == 256
+    assert resources.registers is not None
+    assert 8 <= resources.registers <= 64
+    assert (resources.spill_stores, resources.spill_loads, resources.stack) == (0, 0, 0)
+    assert resources.dynamic_shared == 0
+    assert resources.place == c.Place(job.path(), 6)
+    assert resources.constants["BLOCK"] == "256"
+    assert resources.constants["x_ptr"] == "*fp32 (assumed)"
+    assert resources.constants["n"] == "i32 (assumed)"
+
+
+def test_constants_are_taken_from_autotune(job):
+    configurations = "[triton.Config({'BLOCK': b}, num_warps=w) for b, w in ((128, 2), (1024, 8))]"
+    text = ADD.replace("@triton.jit", f"@triton.autotune({configurations}, key=['n'])\n@triton.jit")
+    done = job(text, action="compile")
+    assert [(r.constants["BLOCK"], r.threads) for r in done.finished.resources] == [
+        ("128", 64),
+        ("1024", 256),
+    ]
+
+
+def test_a_kernel_whose_constants_nobody_says_needs_a_run(job):
+    done = job(ADD, action="compile")
+    assert done.finished.outcome == "ok"
+    assert done.finished.resources == ()
+    assert "add needs a run: the file does not say what BLOCK is" in done.finished.remarks
+
+
+def test_shared_memory_and_the_architecture_asked_for(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def product(a_ptr, b_ptr, c_ptr, stride, B: tl.constexpr = 64):
+            rows, columns = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+            a = tl.load(a_ptr + rows * stride + columns)
+            b = tl.load(b_ptr + rows * stride + columns)
+            tl.store(c_ptr + rows * stride + columns, tl.dot(a, b))
+    """
+    resources = compile_one(job(text, action="compile", architecture="sm_80"))
+    assert resources.architecture == "sm_80"
+    assert resources.dynamic_shared is not None
+    assert resources.dynamic_shared >= 64 * 64 * 4
+
+
+def test_pointers_that_index_are_found_by_trying(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def gather(index_ptr, x_ptr, out_ptr, B: tl.constexpr = 64):
+            i = tl.arange(0, B)
+            tl.store(out_ptr + i, tl.load(x_ptr + tl.load(index_ptr + i)))
+    """
+    resources = compile_one(job(text, action="compile"))
+    assert resources.constants["index_ptr"] == "*i32 (assumed)"
+
+
+def test_a_helper_is_not_compiled_by_itself(job):
+    text = ADD.replace("@triton.jit\n", "@triton.jit\ndef twice(x):\n    return x + x\n\n@triton.jit\n", 1)
+    text = (
+        text.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr = 64")
+        .replace("tl.store(out_ptr + offsets, ", "tl.store(out_ptr + offsets, twice(")
+        .replace(", mask=mask)\n", "), mask=mask)\n")
+    )
+    assert compile_one(job(text, action="compile")).name == "add"
+
+
+def test_an_undefined_name_is_an_error_at_its_columns(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        def factory():
+            @triton.jit
+            def wrong(x_ptr, B: tl.constexpr = 64):
+                é = tl.arange(0, B); tl.store(x_ptr + é, nowhere)
+            return wrong
+
+        kernel = factory()
+    """
+    done = job(text, action="compile")
+    assert done.problem.tool == "triton"
+    assert done.problem.message == "NameError('nowhere is not defined')"
+    assert done.problem.place == at(text, job.path(), "nowhere")
+
+
+def test_an_error_in_a_helper_is_told_in_the_helper_and_names_its_caller(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def helper(x):
+            return x + missing
+
+        @triton.jit
+        def kernel(x_ptr, B: tl.constexpr = 64):
+            i = tl.arange(0, B)
+            tl.store(x_ptr + i, helper(i))
+    """
+    problem = job(text, action="compile").problem
+    assert problem.place == at(text, job.path(), "missing")
+    assert problem.notes[0].place == at(text, job.path(), "helper(i)")
+
+
+def test_an_error_inside_tritons_library_is_put_on_the_users_call(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(x_ptr, B: tl.constexpr = 64):
+            i = tl.arange(0, B)
+            tl.store(x_ptr + i, tl.sum(i, axis=3))
+    """
+    problem = job(text, action="compile").problem
+    assert problem.place is not None
+    assert (problem.place.file, problem.place.line) == (job.path(), 8)
+
+
+def test_a_static_assert_may_be_owed_to_what_was_assumed(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(x_ptr, B: tl.constexpr = 64):
+            tl.static_assert(x_ptr.dtype.element_ty == tl.float64, "doubles only")
+            tl.store(x_ptr, B)
+    """
+    done = job(text, action="compile")
+    assert (done.finished.outcome, done.finished.problems) == ("ok", ())
+    [remark] = done.finished.remarks
+    assert remark.startswith("kernel needs a run")
+    assert remark.endswith("doubles only")
+
+
+def test_an_error_that_depends_on_the_assumed_types_is_not_reported(job):
+    text = """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def kernel(x_ptr, y_ptr, B: tl.constexpr = 64):
+            i = tl.load(x_ptr + tl.arange(0, B))
+            tl.store(y_ptr + (i << 1), i.to(tl.float32) * 1.5)
+            tl.store(y_ptr + i, tl.math.sqrt(i))
+    """
+    done = job(text, action="compile")
+    assert (done.finished.outcome, done.finished.problems) == ("ok", ())
+    [remark] = done.finished.remarks
+    assert remark == "kernel needs a run: it does not compile with the argument types assumed here"
+
+
+def test_compiling_runs_no_entry(job):
+    text = ADD + "def main():\n    print('ran')\nif __name__ == '__main__':\n    main()\n"
+    done = job(text, action="compile")
+    assert done.stdout == ""
+
+
+def test_a_file_that_uses_the_gpu_at_import_is_compiled_up_to_there(job):
+    text = ADD.replace("tl.constexpr", "tl.constexpr = 64") + "x = torch.zeros(8, device='cuda')\n"
+    done = job(text, action="compile")
+    assert compile_one(done).name == "add"
+    assert any("uses the GPU while it is imported" in remark for remark in done.finished.remarks)
+
+
+def test_a_file_that_cannot_be_imported_is_explained(job):
+    done = job("import not_installed_anywhere\n" + ADD, action="compile")
+    assert done.problem.message.startswith("ModuleNotFoundError")
+    assert done.problem.place is not None
+    assert done.problem.place.line == 1
