@@ -189,13 +189,14 @@ class _Pass:
         self.brackets: list[int] = []
         self.pieces: list[bytes] = []
         self.newlines: list[int] = []
+        self.pattern = words_pattern(environment.names)
+        self.words = [start - 1]
 
     def regions(self) -> Iterator[Region]:
         """The regions up to the end of the text. Runs no further than the caller asks."""
         text = self.text
         gap = self.source.gap
-        words = (m.start() for m in words_pattern(self.environment.names).finditer(text, self.begin))
-        word = next(words, len(text) + 1)
+        word = self._next_word(self.begin)
         position = self.begin
         while position >= 0:
             items = ITEM.finditer(text, position)
@@ -212,31 +213,30 @@ class _Pass:
                     continue
                 ended = -1
                 if character == ";":
-                    if self.head <= word < at:
+                    if word < at:
                         self._statement(at)
-                        while word < at:
-                            word = next(words, len(text) + 1)
                     self.parens = 0
                     self.head = at + 1
+                    if word < at:
+                        word = self._next_word(at)
                     if self.scope.namespace:
                         ended = at + 1
                 elif character == "{":
-                    has_word = self.head <= word < at
-                    if has_word or self.scope.namespace or self.scope.type_body:
-                        if self._open(at, has_word):
-                            while word < at:
-                                word = next(words, len(text) + 1)
-                            if self.scope.namespace:
-                                ended = at + 1
+                    if word < at or self.scope.namespace or self.scope.type_body:
+                        settled = self._open(at, word < at)
+                        if settled and self.scope.namespace:
+                            ended = at + 1
                     else:
                         self._push(at)
+                    if word < at:
+                        word = self._next_word(at)
                 elif character == "}":
-                    if self.head <= word < at:
+                    if word < at:
                         self._statement(at)
-                        while word < at:
-                            word = next(words, len(text) + 1)
                     if self._close(at):
                         ended = at + 1
+                    if word < at or self.head < at:
+                        word = self._next_word(self.head)
                 elif character == "/":
                     gap(at, item.end(), COMMENT)
                     continue
@@ -248,9 +248,9 @@ class _Pass:
                     if not starts_line(text, at):
                         position = at + 1
                         break
-                    position = self._directive(at, item.end(), self.head <= word < at)
-                    while word < position:
-                        word = next(words, len(text) + 1)
+                    position = self._directive(at, item.end(), word < at)
+                    if word < self.head:
+                        word = self._next_word(self.head)
                     if self.head == position and self.scope.namespace:
                         ended = position
                 else:
@@ -274,6 +274,14 @@ class _Pass:
         self.closed += self.open
         self._end_piece(len(text))
         yield self._end_region(len(text))
+
+    def _next_word(self, position: int) -> int:
+        """Where the next name stands that can lead to `__global__`, in code or not."""
+        words = self.words
+        while words[-1] < position:
+            match = self.pattern.search(self.text, words[-1] + 1)
+            words.append(match.start() if match else len(self.text) + 1)
+        return words[bisect_left(words, position)]
 
     def _push(self, at: int, *, interrupted: bool | None = None, type_name: str | None = None) -> None:
         if interrupted is None:
@@ -356,9 +364,11 @@ class _Pass:
                 kernel.end = end
         self._sort_open()
 
-    def _statement(self, at: int) -> None:
+    def _statement(self, at: int) -> bool:
         """The declaration that ends at `at` without a body may hold invocations that have one."""
-        self._keep(self._define(at, body_follows=False), at)
+        found = self._define(at, body_follows=False)
+        self._keep(found, at)
+        return bool(found)
 
     def _define(self, at: int, *, body_follows: bool) -> list[cuda_declarator.Found]:
         code = self.source.code(self.head, at)
@@ -385,9 +395,8 @@ class _Pass:
         fresh = not self.source.code(self.head, at).strip() if self.head < at else True
         if name in {"define", "undef"}:
             if (definition := parse_definition(directive)) is not None:
-                if has_word and definition.macro is None and not fresh:
-                    self._statement(at)  # what stands before the #undef means what it meant
-                    fresh, self.head = True, at
+                if has_word and definition.macro is None and self._statement(at):
+                    fresh = True  # what stands before the #undef means what it meant
                 self.environment.apply(definition)
                 self.region.definitions.append(definition)
         elif name in {"include", "import", "include_next"}:
@@ -643,7 +652,7 @@ class CudaTracker:
             new.append(region)
             new_starts.append(position)
             position += region.length
-            if position >= edit.start + len(edit.text):
+            if edit.start + len(edit.text) <= position < len(text):
                 index = bisect_left(starts, position - moved, first)
                 if (
                     index < len(starts)
