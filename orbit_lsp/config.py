@@ -46,9 +46,7 @@ class Settings(BaseModel):
         description="Python that holds your torch and triton. Empty: the workspace's virtual environment "
         "(`.venv` or `venv`, trusted workspaces only), else the server's own.",
     )
-    nvcc: str = Field(
-        default="", description="CUDA compiler. Empty: CUDA_HOME, PATH, then the PyPI wheels."
-    )
+    nvcc: str = Field(default="", description="CUDA compiler. Empty: CUDA_HOME, PATH, then the PyPI wheels.")
     nvcc_flags: list[str] = Field(
         default_factory=list,
         description="Flags added to every nvcc call. A workspace that is not trusted may use only -D -U -I "
@@ -120,7 +118,9 @@ def markdown() -> str:
     for name, info in Settings.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             for inner, detail in info.annotation.model_fields.items():
-                rows.append(f"| `orbit.{name}.{inner}` | `{_literal(detail.default)}` | {detail.description} |")
+                rows.append(
+                    f"| `orbit.{name}.{inner}` | `{_literal(detail.default)}` | {detail.description} |"
+                )
             continue
         default = info.get_default(call_default_factory=True)
         rows.append(f"| `orbit.{name}` | `{_literal(default)}` | {info.description} |")

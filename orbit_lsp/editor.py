@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import summary, views
+from orbit_lsp import summary
 from orbit_lsp.runs import Run
 from orbit_lsp.session import Session
 from orbit_lsp.views import diagnostics
@@ -54,7 +54,7 @@ class EditorWatcher:
             self.log(f"[{run.id}] {line}", kind)
 
     def end(self, run: Run, finished: c.Finished) -> None:
-        text = summary.one_line(run.frozen, finished)
+        text = summary.one_line(finished)
         if bar := self._bars.pop(run.id, None):
             bar.end(text)
         if run.action == "run":
@@ -67,10 +67,10 @@ class EditorWatcher:
         if outcome in ("compile error", "cancelled") or (outcome == "runtime error" and failure.place):
             return
         text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
-        if run.action == "compile" and text in self._said:
-            return
-        self._said.add(text)
-        self.message(text, lsp.MessageType.Error)
+        if run.action == "compile":
+            self.once(text, lsp.MessageType.Error)
+        else:
+            self.message(text, lsp.MessageType.Error)
 
     def _cancel(self, run: Run) -> None:
         if self.runs:
@@ -107,6 +107,12 @@ class EditorWatcher:
             self._server.workspace_code_lens_refresh(None)
 
     # -- words --------------------------------------------------------------------------------
+
+    def once(self, text: str, kind: lsp.MessageType) -> None:
+        """What would be said again at every save."""
+        if text not in self._said:
+            self._said.add(text)
+            self.message(text, kind)
 
     def message(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
         self._server.window_show_message(lsp.ShowMessageParams(kind, text))
@@ -147,7 +153,7 @@ class _Bar:
         progress = self._server.work_done_progress
         try:
             await progress.create_async(self._token)
-        except Exception as error:  # the client would not: the run goes on without a bar
+        except Exception as error:  # noqa: BLE001 - the client would not: no bar, the run goes on
             log.warning("no progress for %s: %s", self._token, error)
             return
         progress.tokens[self._token].add_done_callback(self._cancelled)
@@ -163,8 +169,5 @@ class _Bar:
         progress.tokens.pop(self._token, None)  # pygls 2.1.1 never does (issue 607)
 
     def _cancelled(self, future: object) -> None:
-        if getattr(future, "cancelled")() and callable(self._cancel):
+        if future.cancelled() and callable(self._cancel):
             self._cancel(self._run)
-
-
-__all__ = ["EditorWatcher", "views"]

@@ -11,7 +11,17 @@ from pathlib import Path
 
 from orbit_lsp import bundle, kernels
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.session import Figures, Frozen, KernelId, Problems, Result, Session, header_reader, identify, path_of
+from orbit_lsp.session import (
+    Figures,
+    Frozen,
+    KernelId,
+    Problems,
+    Result,
+    Session,
+    header_reader,
+    identify,
+    path_of,
+)
 from orbit_remote import contracts as c
 
 _Place = tuple[KernelId, Kernel, str]
@@ -47,7 +57,7 @@ def finished(
     changed: set[str] = set()
     if event.outcome != "cancelled":
         problems = list(event.problems)
-        if not problems and event.failure and event.outcome != "compile error":
+        if not problems and event.failure and _has_a_place(event.outcome, build):
             problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
         changed = session.keep_problems(
             f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
@@ -68,6 +78,14 @@ def finished(
         )
         changed.add(target.uri)
     return changed
+
+
+def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:
+    """Whether a failure belongs on a line; outages and time-outs are messages. (A program without main
+    is a compile error that no compiler's message has a line for.)"""
+    if outcome == "compile error":
+        return build is None or not any(problem.severity == "error" for problem in build.problems)
+    return outcome in ("runtime error", "wrong answer")
 
 
 class _Kernels:
@@ -165,7 +183,7 @@ def _without_arguments(name: str) -> str:
         elif character == ">":
             depth -= 1
         elif character == "(" and depth == 0 and not kept.endswith("operator"):
-            if kept and kept[-1] not in ":":
+            if kept and kept[-1] != ":":
                 break
             depth += 1  # (anonymous namespace)::
         elif character == ")" and depth:

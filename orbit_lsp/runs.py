@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from orbit_lsp import bundle, filing, jobs
+from orbit_lsp import filing, jobs
 from orbit_lsp.runners import Runner
 from orbit_lsp.session import Frozen, KernelId, Running, Session
 from orbit_remote import contracts as c
@@ -74,7 +74,9 @@ class Runs:
             return None
         job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}")
         run = Run(job.run, action, frozen, job, {target} if target else set())
-        active = [other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)]
+        active = [
+            other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)
+        ]
         for other in active:
             if replace(other.job, run=job.run) == job and not _cancelling(other):
                 other.targets |= run.targets
@@ -85,7 +87,6 @@ class Runs:
             if older := self._waiting.pop((uri, action), None):
                 self._settle(older, _replaced(older))
             self._waiting[uri, action] = run
-            self._mark(run, "queued", "waiting for the run before it")
             if action == "compile":  # its answer would be of an older text
                 for other in active:
                     self._cancel(other)
@@ -95,9 +96,9 @@ class Runs:
         return run
 
     def cancel(self, target: KernelId) -> bool:
-        """Cancel what `target` waits for; False where nothing is under way."""
-        running = self._session.running.get(target)
-        return bool(running) and self.cancel_run(running.run)
+        """Cancel whatever is under way for `target`; False where nothing is."""
+        ids = [run.id for run in self.under_way() if run.action == "run" and target in run.targets]
+        return sum(map(self.cancel_run, reversed(ids))) > 0  # what waits first, or it would be started
 
     def cancel_run(self, run_id: str) -> bool:
         for place, waiting in list(self._waiting.items()):

@@ -71,6 +71,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     gc.collect()
     gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
     await configure(ls)
+    ls.environment.configured.set()
     watch_headers(ls)
     ls.spawn(ls.environment.look_around(), "probe")
 
@@ -97,7 +98,7 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
         try:
             answer = await ls.workspace_configuration_async(lsp.ConfigurationParams(items))
             pushed = answer[0] if answer else None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the answer is the client's; any fault means none
             log.warning("the client did not say its settings: %s", error)
     for complaint in ls.environment.configure(pushed):
         ls.watcher.message(complaint, lsp.MessageType.Warning)
@@ -133,9 +134,15 @@ def watch_headers(ls: OrbitServer) -> None:
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     document = params.text_document
     if file := ls.session.open(document.uri, document.version, document.text):
-        if file.scan.kernels:
-            ls.spawn(ls.environment.warm(file.scan.language), "warm")
-        compile_quietly(ls, document.uri)
+        ls.spawn(prepare(ls, document.uri, file.scan.language if file.scan.kernels else None), "prepare")
+
+
+async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
+    """What an opened file asks for, once the settings are known."""
+    await ls.environment.configured.wait()
+    compile_quietly(ls, uri)
+    if warm:
+        await ls.environment.warm(warm)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
@@ -182,7 +189,11 @@ def changed_on_disk(ls: OrbitServer, uri: str) -> None:
 
 def compile_quietly(ls: OrbitServer, uri: str) -> None:
     file = ls.session.files.get(uri)
-    if file and file.scan.language == "cuda" and ls.environment.settings.compile_on_save:
+    if file is None or file.scan.language != "cuda":
+        return
+    for refused in ls.environment.choose_flags(uri):
+        ls.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
+    if ls.environment.settings.compile_on_save:
         ls.runs.start("compile", uri)
 
 
@@ -240,7 +251,7 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
 def cancel(ls: OrbitServer, *arguments: Any) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
     if not arguments:
-        return any([ls.runs.cancel_run(one.id) for one in ls.runs.under_way()])
+        return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0
     target = targeted(ls, arguments)
     return bool(target) and ls.runs.cancel(target)
 

@@ -101,6 +101,7 @@ class Session:
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """Content hashes of files seen saved or changed on disk since the server started."""
+    flags: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     folders: list[str] = field(default_factory=list[str])
     machine: Machine | None = None
     looked_at: KernelId | None = None
@@ -151,9 +152,8 @@ class Session:
         return uri_of(path)
 
     def flags_for(self, path: str) -> tuple[str, ...]:
-        """Compiler flags for a file, after the trust rule."""
-        del path
-        return tuple(self.settings.nvcc_flags) if self.settings else ()
+        """Compiler flags for a file, after the trust rule; known since it was opened or saved."""
+        return self.flags.get(path, ())
 
     # -- kernels ------------------------------------------------------------------------------
 

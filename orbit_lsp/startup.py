@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orbit_lsp import __version__, bundle, jobs
-from orbit_lsp.session import Session
+from orbit_lsp.session import Session, path_of
+from orbit_remote import nvcc_flags
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
     from orbit_lsp.runners import Runner
+    from orbit_lsp.runners.local import LocalRunner
 
 log = logging.getLogger("orbit.startup")
 
@@ -30,7 +32,9 @@ class Environment:
         self._session = session
         self._message = message
         self._changed = changed
-        self._runner: Any = None
+        self._runner: LocalRunner | None = None
+        self.configured = asyncio.Event()
+        """Set once the client's settings are known: nothing is started with others before that."""
 
     @property
     def settings(self) -> Settings:
@@ -44,14 +48,7 @@ class Environment:
         trusted = user.get("trusted") is True
         workspace = {name: value for name, value in _object(section).items() if value is not None}
         refused = [name for name in (*config.EXECUTABLES, "trusted") if name in workspace]
-        complaints: list[str] = []
-        if not trusted:
-            for name in refused:
-                if workspace.pop(name) not in ("", False):
-                    complaints.append(
-                        f"orbit setting `{name}` is not taken from a workspace that is not trusted; "
-                        "set it in the client's initializationOptions, or trust the workspace"
-                    )
+        complaints = () if trusted else [_not_trusted(name) for name in refused if workspace.pop(name)]
         before = self._session.settings
         settings, mistakes = config.parse(user | workspace)
         self._session.settings = settings
@@ -82,7 +79,7 @@ class Environment:
         """Setting, then the workspace's virtual environment (trusted only), then the server's own."""
         settings = self.settings
         if settings.python:
-            return os.path.expanduser(settings.python)
+            return str(Path(settings.python).expanduser())
         if settings.trusted:
             for folder in self._session.folders:
                 for name in _PYTHONS:
@@ -91,11 +88,9 @@ class Environment:
         return sys.executable
 
     def _retire(self) -> None:
+        """Let the old runner end its jobs, then close it."""
         if self._runner is not None:
-            import asyncio
-
-            old = self._runner
-            task = asyncio.ensure_future(old.close())
+            task = asyncio.ensure_future(self._runner.retire())
             _retiring.add(task)
             task.add_done_callback(_retiring.discard)
 
@@ -114,9 +109,19 @@ class Environment:
         if self._runner is not None:
             await self._runner.close()
         for task in list(_retiring):
-            await task
+            task.cancel()
+        await asyncio.gather(*_retiring, return_exceptions=True)
 
     # -- files --------------------------------------------------------------------------------
+
+    def choose_flags(self, uri: str) -> tuple[str, ...]:
+        """Find the compiler flags of a file; returns a sentence for each that is not used."""
+        path = path_of(uri)
+        from_database = compile_commands(self._session.folders, path)
+        wanted = (*from_database, *self.settings.nvcc_flags)
+        kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
+        self._session.flags[path] = kept
+        return refused
 
     def changed_on_disk(self, path: str) -> list[str]:
         """Note a file's new content; returns the open files that were built from it."""
@@ -126,12 +131,13 @@ class Environment:
             uri
             for uri in self._session.files
             if any(
-                path in figures.files for target, figures in self._session.figures.items() if target.uri == uri
+                path in figures.files
+                for target, figures in self._session.figures.items()
+                if target.uri == uri
             )
         ]
 
     def info(self, capabilities: Any) -> dict[str, Any]:
-        import lsprotocol  # noqa: F401
         from importlib.metadata import version
 
         from orbit_remote.contracts import VERSION
@@ -163,7 +169,30 @@ class Environment:
         }
 
 
-_retiring: set[Any] = set()
+_retiring: set[asyncio.Task[None]] = set()
+_DATABASES = ("compile_commands.json", "build/compile_commands.json")
+
+
+def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
+    """Nvcc's flags for a file from the compilation database of its workspace folder, if it has one."""
+    for folder in folders:
+        if not Path(path).is_relative_to(folder):
+            continue
+        for name in _DATABASES:
+            try:
+                text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if (flags := nvcc_flags.flags_for(path, text)) is not None:
+                return flags
+    return ()
+
+
+def _not_trusted(name: str) -> str:
+    return (
+        f"orbit setting `{name}` is not taken from a workspace that is not trusted; "
+        "set it in the client's initializationOptions, or trust the workspace"
+    )
 
 
 def _object(value: Any) -> dict[str, Any]:

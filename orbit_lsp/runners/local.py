@@ -14,7 +14,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,9 @@ def _writable(folder: Path) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        fallback = Path(tempfile.gettempdir()) / f"orbit-lsp-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+        fallback = (
+            Path(tempfile.gettempdir()) / f"orbit-lsp-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
+        )
         fallback.mkdir(mode=0o700, parents=True, exist_ok=True)
         return fallback
 
@@ -93,6 +95,7 @@ class _Worker:
             "--cache-bytes", str(options.cache_bytes),
             "--spare-idle-s", str(options.spare_idle_s),
             "--environment", ",".join(options.environment),
+            "--author-python", sys.executable,
         ]  # fmt: skip
         try:
             process = await asyncio.create_subprocess_exec(
@@ -175,8 +178,9 @@ class _Worker:
 
 
 def _validator() -> Callable[[bytes], c.Event]:
-    from pydantic import Discriminator, TypeAdapter
     from typing import Annotated
+
+    from pydantic import Discriminator, TypeAdapter
 
     adapter: TypeAdapter[Any] = TypeAdapter(Annotated[c.Event, Discriminator("kind")])
     return adapter.validate_json
@@ -201,8 +205,23 @@ class LocalRunner:
         self._worker: _Worker | None = None
         self._starting = asyncio.Lock()
         self._closed = False
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        self._active += 1
+        self._idle.clear()
+        try:
+            async with aclosing(self._run(job)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._active -= 1
+            if not self._active:
+                self._idle.set()
+
+    async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         try:
             worker = await self._ready()
         except WorkerError as error:
@@ -243,6 +262,13 @@ class LocalRunner:
         with suppress(WorkerError):
             worker = await self._ready()
             worker.send(c.Warm(f"warm-{next(_ids)}", "triton" if language == "triton" else "cuda"))
+
+    async def retire(self) -> None:
+        """Close once no job is under way; at once where the wait is cancelled."""
+        try:
+            await self._idle.wait()
+        finally:
+            await asyncio.shield(self.close())
 
     async def close(self) -> None:
         self._closed = True

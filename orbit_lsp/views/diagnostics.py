@@ -26,7 +26,9 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     for (_, about), problems in session.problems.items():
         if about == uri:
             found += [
-                one for problem in problems.items if (one := _diagnostic(session, document, problems, problem))
+                one
+                for problem in problems.items
+                if (one := _diagnostic(session, document, problems, problem))
             ]
     if session.mirror_results and document:
         found += _mirrored(session, uri, document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from orbit_lsp import bundle, jobs, units
@@ -101,14 +102,18 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
     return f"occ ≤{units.percent(found.fraction)}{limited_by(found)}, best at {block} threads"
 
 
-def launch_occupancy(launches: Launches, architecture: str) -> occupancy.Occupancy | None:
-    """Theoretical occupancy of the launch as it was made."""
+def launch_occupancy(
+    launches: Launches, architecture: str, compiled: Iterable[Resources] = ()
+) -> occupancy.Occupancy | None:
+    """Theoretical occupancy of the launch as it was made; barriers are what the compiler said."""
     if launches.registers is None:
         return None
     x, y, z = launches.block
+    barriers = next((one.barriers for one in compiled if one.symbol == launches.symbol), None)
     return occupancy.occupancy(
-        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0
-    )
+        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0,
+        barriers=barriers or 0,
+    )  # fmt: skip
 
 
 def limited_by(found: occupancy.Occupancy) -> str:

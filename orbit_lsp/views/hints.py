@@ -48,7 +48,7 @@ def measured(session: Session, known: Facts) -> str:
     parts = [f"⏱ {time_text(main.timing)}", f"({main.timing.label})"]
     x, y, z = main.block
     arch = architecture_of(known) or jobs.architecture(session)
-    if occupancy := facts.launch_occupancy(main, arch):
+    if occupancy := facts.launch_occupancy(main, arch, known.result.finished.resources):
         parts.append(f"· occ ≤{units.percent(occupancy.fraction)} ({x * y * z} thr)")
     if len(launches) > 1:
         total = sum(one.count for one in launches)

@@ -10,13 +10,16 @@ from orbit_lsp import units
 from orbit_lsp.session import Session
 from orbit_lsp.views import facts, hints, positions
 from orbit_lsp.views.facts import Facts
+from orbit_remote import occupancy
 from orbit_remote.contracts import Device, Launches, Resources, Telemetry
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
 
 
-def hover(session: Session, uri: str, line: int, *, markdown: bool, now: float | None = None) -> lsp.Hover | None:
+def hover(
+    session: Session, uri: str, line: int, *, markdown: bool, now: float | None = None
+) -> lsp.Hover | None:
     """For a kernel's signature lines; None elsewhere, so that other servers' hovers stand alone."""
     file = session.files.get(uri)
     if file is None:
@@ -55,16 +58,18 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[tuple[
 
 def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     timing = launches.timing
-    rows: list[Row] = [(f"`{launches.name}{hints.configuration(launches)}`", f"{launches.count} launches", "CUPTI")]
+    rows: list[Row] = [
+        (f"`{launches.name}{hints.configuration(launches)}`", f"{launches.count} launches", "CUPTI")
+    ]
     rows.append(("time, median", f"{hints.time_text(timing)} ({timing.label})", timing.clock))
     if timing.low is not None and timing.high is not None:
-        rows.append(("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock))
+        rows.append(
+            ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
+        )
     if timing.first is not None:
         rows.append(("first launch", units.time(timing.first), timing.clock))
-    capability = hints.architecture_of(known)
-    if capability and (occupancy := facts.launch_occupancy(launches, capability)):
-        value = f"≤{units.percent(occupancy.fraction)}{facts.limited_by(occupancy)}"
-        value += f", {occupancy.blocks} blocks per SM"
+    if held := _occupancy(launches, known):
+        value = f"≤{units.percent(held.fraction)}{facts.limited_by(held)}, {held.blocks} blocks per SM"
         rows.append(("occupancy, theoretical", value, "derived from the launch"))
     if launches.registers is not None:
         rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
@@ -75,6 +80,13 @@ def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
         rows.append(("local memory per thread", units.size(launches.local_per_thread), "CUPTI"))
     rows += [(name, value, "Triton") for name, value in launches.constants.items()]
     return rows
+
+
+def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
+    capability = hints.architecture_of(known)
+    assert known.result
+    compiled = known.result.finished.resources
+    return facts.launch_occupancy(launches, capability, compiled) if capability else None
 
 
 def _run_rows(known: Facts) -> list[Row]:
@@ -110,9 +122,8 @@ def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
         rows.append(("SM clock", f"{median:.0f} MHz ({low:.0f} to {high:.0f})", source))
     if telemetry.memory_clock_mhz:
         rows.append(("memory clock", f"{telemetry.memory_clock_mhz[1]:.0f} MHz", source))
-    reasons = ", ".join(telemetry.throttle_reasons) or "none"
-    if telemetry.sm_clock_mhz:
-        rows.append(("throttling", reasons, source))
+    if telemetry.throttle_reasons is not None:
+        rows.append(("throttling", ", ".join(telemetry.throttle_reasons) or "none", source))
     if telemetry.temperature_c:
         rows.append(("temperature", f"{telemetry.temperature_c[2]:.0f} °C at most", source))
     if telemetry.power_w:
@@ -135,8 +146,8 @@ def _resource_rows(session: Session, uri: str, known: Facts, resources: Resource
         ("barriers", resources.barriers, str),
     )
     rows += [(name, show(value), source) for name, value, show in amounts if value is not None]
-    if occupancy := facts.static_occupancy(session, uri, known.kernel, resources):
-        rows.append(("occupancy, theoretical", occupancy.removeprefix("occ "), "derived from the above"))
+    if reached := facts.static_occupancy(session, uri, known.kernel, resources):
+        rows.append(("occupancy, theoretical", reached.removeprefix("occ "), "derived from the above"))
     rows += [(name, value, source) for name, value in resources.constants.items()]
     return rows
 
@@ -146,7 +157,10 @@ def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
     for title, rows in sections:
         if markdown:
             lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
-            lines += ["| " + " | ".join(cell if cell.startswith("`") else escape(cell) for cell in row) + " |" for row in rows]
+            lines += [
+                "| " + " | ".join(cell if cell.startswith("`") else escape(cell) for cell in row) + " |"
+                for row in rows
+            ]
         else:
             width = max((len(name) for name, _, _ in rows), default=0)
             lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]

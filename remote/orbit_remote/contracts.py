@@ -89,7 +89,7 @@ class Warm:
     language: Literal["cuda", "triton"]
 
 
-Request = Union[Job, Cancel, Probe, Warm]
+Request = Job | Cancel | Probe | Warm
 
 
 # -- what comes back --------------------------------------------------------------------------------
@@ -209,7 +209,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """NVML while the work ran; each list is [lowest, median, highest] of the samples."""
+    """NVML while the kernels ran; each triple is [lowest, median, highest] of the samples.
+
+    `throttle_reasons` is None where the GPU does not report them, empty where it reported none.
+    """
 
     samples: int
     sm_clock_mhz: tuple[float, float, float] | None = None
@@ -217,7 +220,7 @@ class Telemetry:
     temperature_c: tuple[float, float, float] | None = None
     power_w: tuple[float, float, float] | None = None
     memory_used: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
+    throttle_reasons: tuple[str, ...] | None = None
     default_sm_clock_mhz: int | None = None
 
 
@@ -316,7 +319,7 @@ class Machine:
     kind: Literal["machine"] = "machine"
 
 
-Event = Union[Stage, Output, Built, Group, Finished, Machine]
+Event = Stage | Output | Built | Group | Finished | Machine
 
 
 # -- JSON -------------------------------------------------------------------------------------------
@@ -351,7 +354,7 @@ def _build(cls: type[Any], record: dict[str, Any]) -> Any:
     hints = typing.get_type_hints(cls)
     known = {f.name for f in dataclasses.fields(cls)}
     if strange := set(record) - known:
-        raise ValueError(f"{cls.__name__} has no field {sorted(strange)[0]!r}")
+        raise ValueError(f"{cls.__name__} has no field {min(strange)!r}")
     try:
         return cls(**{name: _convert(hints[name], value, name) for name, value in record.items()})
     except TypeError as error:

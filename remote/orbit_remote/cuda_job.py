@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_remote import build, injection, machine, measure, nvcc, program, telemetry, verdict
+from orbit_remote import architectures, build, injection, machine, measure, program, telemetry, verdict
 from orbit_remote import contracts as c
 
 if TYPE_CHECKING:
     from orbit_remote.worker import Context
 
 _DEFAULT_ARCHITECTURE = "sm_90a"
+_SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
@@ -80,9 +82,10 @@ async def _run(
         remarks.append(sampler.problem)
     first = min((r.start_ns for r in recorded.records if r.timed), default=None)
     last = max((r.end_ns for r in recorded.records if r.timed), default=None)
-    watched = sampler.telemetry(first, last)
-    if watched is None or not watched.samples:
-        watched = sampler.telemetry()
+    watched = None
+    if first is not None and last is not None:
+        # a sample just before or after is of the same clocks; those of an idle GPU would be others
+        watched = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
     return c.Finished(
         job.run,
         found.outcome,
@@ -105,10 +108,8 @@ async def _run(
 
 def prepare(home: Path) -> None:
     """Compile the launch recorder before a first run needs it."""
-    try:
+    with contextlib.suppress(injection.Unavailable):  # a run says so, at its place
         injection.environment(home / "cupti", cache=home / "cupti")
-    except injection.Unavailable:
-        pass  # the run says so, at its place
 
 
 def no_room(error: OSError) -> c.Failure:
@@ -120,9 +121,9 @@ def no_room(error: OSError) -> c.Failure:
 
 
 def _architecture(device: c.Device | None) -> str:
-    if device and device.capability:
-        return nvcc.architecture_of(device.capability)
-    return _DEFAULT_ARCHITECTURE
+    if device is None or device.capability is None:
+        return _DEFAULT_ARCHITECTURE
+    return architectures.architecture_of(device.capability)
 
 
 def _no_gpu(job: c.Job) -> c.Finished:

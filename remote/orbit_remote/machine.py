@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import sys
+from dataclasses import replace
 from importlib import metadata
 
 from orbit_remote import nvcc, telemetry
@@ -20,11 +22,14 @@ PACKAGES = {
 _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
 
 
-def probe(request: Probe) -> Machine:
-    """Look; nothing is started but compilers that are asked for their version. Never raises."""
+async def probe(request: Probe, author_python: str | None = None) -> Machine:
+    """Look; nothing is started but compilers that are asked for their version. Never raises.
+
+    `author_python` is the server's own Python: compiler wheels may be installed beside it.
+    """
     problems: list[Failure] = []
     packages = {name: _version(name) for name in PACKAGES}
-    devices = telemetry.devices() or driver_devices()
+    devices = await asyncio.to_thread(all_devices)
     if not devices:
         problems.append(
             Failure(
@@ -33,7 +38,7 @@ def probe(request: Probe) -> Machine:
                 "install the NVIDIA driver, or use a machine with a GPU; static figures need none",
             )
         )
-    found = nvcc.find(request.nvcc)
+    found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
     if isinstance(found, Failure):
         problems.append(found)
         return Machine(
@@ -46,9 +51,9 @@ def probe(request: Probe) -> Machine:
         _python(),
         packages,
         devices,
-        nvcc=str(found.path),
+        nvcc=found.path,
         nvcc_version=found.version,
-        host_compiler=found.host_compiler,
+        host_compiler=f"{found.host_compiler} {found.host_version}",
         problems=tuple(problems),
     )
 
@@ -63,8 +68,19 @@ def missing(package: str) -> Failure:
 
 def device(index: int) -> Device | None:
     """The GPU a job runs on."""
-    devices = telemetry.devices() or driver_devices()
-    return next((one for one in devices if one.index == index), None)
+    return next((one for one in all_devices() if one.index == index), None)
+
+
+def all_devices() -> tuple[Device, ...]:
+    """As NVML names them, with what only the driver knows (the L2's size)."""
+    driver = driver_devices()
+    found = telemetry.devices()
+    if len(found) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver
+        return found or driver
+    return tuple(
+        replace(one, l2_bytes=other.l2_bytes) if one.name == other.name else one
+        for one, other in zip(found, driver, strict=True)
+    )
 
 
 def driver_devices() -> tuple[Device, ...]:

@@ -42,7 +42,7 @@ async def start(
     """Start `command` as the leader of a new group. Raises OSError where it cannot be started."""
     posix = os.name == "posix"
     return await asyncio.create_subprocess_exec(
-        *map(os.fspath, command),
+        *(os.fspath(part) for part in command),
         cwd=cwd,
         env=None if env is None else dict(env),
         stdin=stdin,

@@ -236,9 +236,10 @@ class Sampler:
             for s in self._samples
             if (begin_ns is None or s.time_ns >= begin_ns) and (end_ns is None or s.time_ns <= end_ns)
         ]
+        reported = [sample.reasons for sample in chosen if sample.reasons is not None]
         reasons = 0
-        for sample in chosen:
-            reasons |= sample.reasons or 0
+        for reason in reported:
+            reasons |= reason
         return Telemetry(
             samples=len(chosen),
             sm_clock_mhz=_range(s.sm_clock_mhz for s in chosen),
@@ -246,7 +247,7 @@ class Sampler:
             temperature_c=_range(s.temperature_c for s in chosen),
             power_w=_range(s.power_w for s in chosen),
             memory_used=max((s.memory_used for s in chosen if s.memory_used is not None), default=None),
-            throttle_reasons=_names(reasons),
+            throttle_reasons=_names(reasons) if reported else None,
             default_sm_clock_mhz=self._default_sm_clock_mhz,
         )
 

@@ -20,7 +20,7 @@ from orbit_remote.program import Ended
 _ASSERT = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+): (?P<function>.+?): "
     r"block: \[(?P<block>\d+,\d+,\d+)\], thread: \[(?P<thread>\d+,\d+,\d+)\] Assertion `(?P<what>.*)` failed\.$",
-    re.M,
+    re.MULTILINE,
 )
 
 _WORDS = {
@@ -84,9 +84,7 @@ def of_program(
     return _cuda(job, ended, error, how, symbols)
 
 
-def _cuda(
-    job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[str, Resources]
-) -> Verdict:
+def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[str, Resources]) -> Verdict:
     words = _WORDS.get(error.name, "a CUDA call failed")
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")

@@ -15,15 +15,17 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_remote import contracts as c
-from orbit_remote import cuda_job, machine, processes, program, triton_child
+from orbit_remote import cuda_job, machine, processes, program
 from orbit_remote.cache import Cache
-from orbit_remote.spares import Spares
+
+if TYPE_CHECKING:
+    from orbit_remote.spares import Spares
 
 _LEAVE_S = 2.0
 """How long leaving may take when the author's side has gone."""
@@ -37,9 +39,24 @@ class Context:
         self.home = Path(options.cache)
         self.cache = Cache(self.home / "builds", limit=options.cache_bytes)
         self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
-        self.spares = Spares(idle_s=options.spare_idle_s)
+        self.author_python: str | None = options.author_python or None
+        self.idle_s: float = options.spare_idle_s
+        self._spares: Spares | None = None
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
+
+    @property
+    def spares(self) -> Spares:
+        """Made at the first Triton job: CUDA files need none."""
+        if self._spares is None:
+            from orbit_remote.spares import Spares
+
+            self._spares = Spares(idle_s=self.idle_s)
+        return self._spares
+
+    async def close(self) -> None:
+        if self._spares is not None:
+            await self._spares.close()
 
     def environment(self) -> dict[str, str]:
         return program.environment(os.environ, self.environment_names)
@@ -51,7 +68,7 @@ class Context:
         return lambda pgid, alive: self.send(c.Group(job.run, pgid, alive))
 
     @asynccontextmanager
-    async def gpu(self, job: c.Job) -> AsyncIterator[None]:
+    async def gpu(self, job: c.Job) -> AsyncGenerator[None]:
         """The GPU for this job alone: two jobs at once would measure each other."""
         lock = self._gpus.setdefault(job.device, asyncio.Lock())
         if lock.locked():
@@ -61,7 +78,7 @@ class Context:
             yield
 
     @asynccontextmanager
-    async def scratch(self) -> AsyncIterator[Path]:
+    async def scratch(self) -> AsyncGenerator[Path]:
         """A folder of the job's own, gone when the job is over."""
         folder = self.home / "scratch"
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +127,7 @@ class Worker:
         for job in jobs:
             job.cancel()
         await asyncio.gather(*jobs, return_exceptions=True)
-        await self._context.spares.close()
+        await self._context.close()
 
     def _take(self, request: c.Request) -> None:
         match request:
@@ -130,7 +147,7 @@ class Worker:
         task.add_done_callback(lambda _: self._jobs.pop(run, None))
 
     async def _probe(self, request: c.Probe) -> None:
-        self._context.send(await asyncio.to_thread(machine.probe, request))
+        self._context.send(await machine.probe(request, self._context.author_python))
 
     async def _warm(self, request: c.Warm) -> None:
         if request.language == "triton":
@@ -140,14 +157,18 @@ class Worker:
 
     async def _carry_out(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""
-        carry_out = cuda_job.carry_out if job.language == "cuda" else triton_child.carry_out
         try:
-            finished = await carry_out(job, self._context)
+            if job.language == "cuda":
+                finished = await cuda_job.carry_out(job, self._context)
+            else:
+                from orbit_remote import triton_child
+
+                finished = await triton_child.carry_out(job, self._context)
         except asyncio.CancelledError:
             finished = c.Finished(job.run, "cancelled", c.Failure("cancelled", "cancelled by the user"))
         except OSError as error:
             finished = c.Finished(job.run, "infrastructure", cuda_job.no_room(error))
-        except Exception as error:  # the fault is ours: the author gets a sentence, the log the rest
+        except Exception as error:  # noqa: BLE001 - ours: the author gets a sentence, the log the rest
             traceback.print_exc()
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
             failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
@@ -185,6 +206,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--cache-bytes", type=int, default=2 << 30)
     parser.add_argument("--spare-idle-s", type=float, default=300.0)
     parser.add_argument("--environment", default="", help="further variables passed to jobs, by comma")
+    parser.add_argument(
+        "--author-python", default="", help="the server's Python: compiler wheels may be there"
+    )
     options = parser.parse_args(arguments)
     # events have standard output to themselves: whatever else prints goes to the log
     events = os.dup(1)

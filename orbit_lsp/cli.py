@@ -1,0 +1,97 @@
+"""The command line: the language server, and the same engine without an editor.
+
+Exit codes: 0 ok, 1 compile error, 2 runtime error, 3 wrong answer, 4 timed out, 5 infrastructure,
+64 usage, 130 cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import NoReturn
+
+from orbit_lsp import __version__
+
+USAGE = 64
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        print(f"{self.prog}: {message}", file=sys.stderr)
+        raise SystemExit(USAGE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="orbit-lsp",
+        description="Run and measure CUDA and Triton kernels, from an editor (LSP on standard input and "
+        "output, without a command) or from here.",
+    )
+    parser.add_argument("--version", action="version", version=f"orbit-lsp {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    serve = commands.add_parser("serve", help="speak LSP on standard input and output (the default)")
+    serve.add_argument("--stdio", action="store_true", help="what some clients add; the only way there is")
+    run = commands.add_parser("run", help="build and run a file on this machine's GPU and time its kernels")
+    _common(run)
+    run.add_argument("--kernel", metavar="K", help="the kernel to report on; default: all")
+    run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    compiled = commands.add_parser("compile", help="diagnostics and resources; needs no GPU")
+    _common(compiled)
+    show = commands.add_parser("show", help="print a file as an editor shows it: lenses, hints, squiggles")
+    _common(show)
+    show.add_argument("--run", action="store_true", help="run it first, so that times stand on the lines")
+    show.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
+    _common(doctor, file=False)
+    commands.add_parser("settings", help="print docs/settings.md")
+    commands.add_parser("schema", help="print the JSON schema of `run --json` and `compile --json`")
+    return parser
+
+
+def _common(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
+    if file:
+        parser.add_argument("file", metavar="FILE", help="a .cu, .cuh or .py file")
+    parser.add_argument("--gpu", metavar="G", help="GPU that static figures are for, as in the settings")
+    parser.add_argument("--device", type=int, metavar="N", help="index of this machine's GPU")
+    parser.add_argument("--python", metavar="PATH", help="Python that holds your torch and triton")
+    parser.add_argument("--nvcc", metavar="PATH", help="CUDA compiler")
+    parser.add_argument(
+        "--flag", action="append", default=[], metavar="F", dest="nvcc_flags",
+        help="a flag for nvcc, as in --flag=-DN=4; may be given several times",
+    )  # fmt: skip
+    parser.add_argument("--timeout", type=float, metavar="S", dest="run_timeout_s", help="limit of a run")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    if given in (["--stdio"], []):
+        given = ["serve"]
+    options = _parser().parse_args(given)
+    if options.command in (None, "serve"):
+        from orbit_lsp.server import serve
+
+        serve()
+        return 0
+    if options.command == "settings":
+        from orbit_lsp.config import markdown
+
+        print(markdown(), end="")
+        return 0
+    if options.command == "schema":
+        from orbit_lsp.schema import text
+
+        print(text(), end="")
+        return 0
+    from orbit_lsp import terminal
+
+    try:
+        return terminal.main(options)
+    except BrokenPipeError:  # the reader had enough, as `head` does
+        sys.stderr.close()
+        return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

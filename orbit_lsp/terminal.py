@@ -1,0 +1,221 @@
+"""run, compile, show and doctor: the editor's engine with a terminal as its watcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from orbit_lsp import listing, startup, summary
+from orbit_lsp.kernels import language_of
+from orbit_lsp.runs import Action, Run, Runs
+from orbit_lsp.session import KernelId, Session, uri_of
+from orbit_lsp.views import facts, hover
+from orbit_remote import contracts as c
+
+_USAGE = c.EXIT_CODES["usage"]
+_FROM_OPTIONS = ("gpu", "device", "python", "nvcc", "run_timeout_s")
+
+
+class UsageError(Exception):
+    """The command line or the file it names; the text is the sentence to print."""
+
+
+class TerminalWatcher:
+    """States on standard error - one line that changes on a terminal, a line each when piped -, the
+    program's own output where the program put it.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._shown = False
+
+    def begin(self, run: Run) -> None:
+        pass
+
+    def stage(self, run: Run, state: c.State, why: str) -> None:
+        text = f"{state}: {why}" if why else state
+        self._status(f"{run.title}: {text}")
+
+    def output(self, run: Run, stream: str, text: str) -> None:
+        del run
+        if not self._quiet:
+            self._clear()
+            print(text, end="", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+
+    def end(self, run: Run, finished: c.Finished) -> None:
+        del run, finished
+        self._clear()
+
+    def changed(self, uris: set[str]) -> None:
+        pass
+
+    def _status(self, text: str) -> None:
+        if self._live:
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+        elif not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+
+def main(options: argparse.Namespace) -> int:
+    try:
+        return asyncio.run(_main(options))
+    except UsageError as error:
+        print(f"orbit-lsp: {error}", file=sys.stderr)
+        return _USAGE
+    except KeyboardInterrupt:
+        print("orbit-lsp: cancelled", file=sys.stderr)
+        return c.EXIT_CODES["cancelled"]
+
+
+async def _main(options: argparse.Namespace) -> int:
+    session = Session(folders=[str(Path.cwd())])
+    watcher = TerminalWatcher(quiet=options.json)
+    environment = startup.Environment(session, print, watcher.changed)
+    values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
+    if options.nvcc_flags:
+        values["nvcc_flags"] = options.nvcc_flags
+    # who types the command has said what may run
+    environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
+    if complaints := environment.configure(None):
+        raise UsageError(complaints[0])
+    runs = Runs(session, environment.runner, watcher)
+    try:
+        if options.command == "doctor":
+            return await _doctor(session, environment, as_json=options.json)
+        return await _file(options, session, environment, runs)
+    finally:
+        await runs.close()
+        await environment.close()
+
+
+async def _file(
+    options: argparse.Namespace, session: Session, environment: startup.Environment, runs: Runs
+) -> int:
+    uri = _open(session, options.file)
+    for refused in environment.choose_flags(uri):
+        print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
+    target = _target(session, uri, getattr(options, "kernel", None))
+    action: Action = "run" if options.command == "run" or getattr(options, "run", False) else "compile"
+    if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
+        finished = None  # compiling Triton imports the module: only `compile` and `run` do that
+    else:
+        if options.gpu is None:
+            await environment.look_around()
+        finished = await _carry_out(runs, action, uri, target)
+    if options.json:
+        print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
+    elif options.command == "show":
+        color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+        print("\n".join(listing.lines(session, uri, color=color)))
+    else:
+        _report(session, uri, target, finished)
+    return c.EXIT_CODES[finished.outcome] if finished and options.command != "show" else 0
+
+
+def _open(session: Session, name: str) -> str:
+    path = Path(name).resolve()
+    if language_of(str(path)) is None:
+        raise UsageError(f"{name} is not a .cu, .cuh or .py file")
+    try:
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {name}") from None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from None
+    uri = uri_of(str(path))
+    session.open(uri, 0, text)
+    return uri
+
+
+def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
+    if name is None:
+        return None
+    known = [found for found, _, _ in session.kernels(uri)]
+    for found in known:
+        if found.key == name or found.key.rpartition("::")[2] == name:
+            return found
+    have = ", ".join(found.key for found in known) or "none"
+    raise UsageError(f"there is no kernel {name} in this file; it has: {have}")
+
+
+async def _carry_out(runs: Runs, action: Action, uri: str, target: KernelId | None) -> c.Finished:
+    run = runs.start(action, uri, target)
+    assert run is not None
+    assert run.task is not None
+    try:
+        return await asyncio.shield(run.task)
+    except asyncio.CancelledError:
+        runs.cancel_run(run.id)
+        await run.task
+        raise
+
+
+# -- what is printed --------------------------------------------------------------------------------
+
+
+def _as_json(finished: c.Finished | None) -> object:
+    return dataclasses.asdict(finished) if finished else None
+
+
+def _report(session: Session, uri: str, target: KernelId | None, finished: c.Finished | None) -> None:
+    for line in listing.problems(session):
+        print(line)
+    for known in facts.of(session, uri):
+        if target and known.target != target:
+            continue
+        if sections := hover.content(session, uri, known, time.time()):
+            print(hover.render(sections, markdown=False), end="\n\n")
+    if finished and finished.outcome != "ok" and finished.failure:
+        failure = finished.failure
+        _line(sys.stderr, f"orbit-lsp: {finished.outcome}: {failure.message}", failure.remedy)
+    elif finished and finished.outcome == "ok" and not session.kernels(uri):
+        print("no kernel in this file")
+    elif finished:
+        print(f"ok: {summary.one_line(finished)}", file=sys.stderr)
+
+
+def _line(stream: TextIO, text: str, remedy: str) -> None:
+    print(text + (f"\n  {remedy}" if remedy else ""), file=stream)
+
+
+async def _doctor(session: Session, environment: startup.Environment, *, as_json: bool) -> int:
+    await environment.look_around()
+    machine = session.machine
+    if machine is None:
+        print(f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`")
+        return c.EXIT_CODES["infrastructure"]
+    if as_json:
+        print(json.dumps(dataclasses.asdict(machine), ensure_ascii=False, indent=2))
+        return 0
+    print(f"✓ Python    {machine.python} {machine.python_version}")
+    if machine.nvcc:
+        print(f"✓ compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}")
+    for device in machine.devices:
+        driver = f", driver {device.driver}" if device.driver else ""
+        print(f"✓ GPU {device.index}     {device.name}, compute capability {device.capability}{driver}")
+    for problem in machine.problems:
+        print(f"✗           {problem.message}\n            mend it: {problem.remedy}")
+    for package, version in machine.packages.items():
+        if version:
+            print(f"✓ {package:<9} {version}")
+        else:
+            print(f"✗ {package:<9} missing\n            mend it: {machine.python} -m pip install {package}")
+    print(
+        f"✓ runner    {environment.runner().name}"
+        if machine.devices
+        else "✗ runner    none can run kernels here"
+    )
+    return 0 if machine.nvcc else c.EXIT_CODES["infrastructure"]

@@ -1,0 +1,52 @@
+# Sourced by demo and test: a virtual environment in .venv, downloads retried, versions pinned.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+
+fail() {
+  printf 'orbit-lsp: %s\n' "$*" >&2
+  exit 1
+}
+
+# The newest of the Pythons on PATH that will do.
+find_python() {
+  local name
+  for name in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
+    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+      echo "$name"
+      return
+    fi
+  done
+  fail "no Python 3.11 or newer on PATH: sudo apt-get install python3 python3-venv"
+}
+
+make_venv() {
+  command -v g++ >/dev/null || fail "no g++ on PATH, and nvcc needs one: sudo apt-get install g++"
+  if [ ! -x .venv/bin/python ]; then
+    local python
+    python=$(find_python)
+    "$python" -c 'import ensurepip' 2>/dev/null || fail "$python has no venv: sudo apt-get install python3-venv"
+    "$python" -m venv .venv
+  fi
+}
+
+# pip, three times at most: a download that breaks off is no reason to fail.
+install() {
+  local try
+  for try in 1 2 3; do
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@" && return
+    [ "$try" = 3 ] || say "the download failed; trying again"
+  done
+  fail "pip could not install: $*"
+}
+
+# A CUDA compiler: the one that is there, else NVIDIA's wheels.
+install_nvcc() {
+  if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
+    say "CUDA compiler: $(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")"
+  else
+    say "no nvcc here: installing NVIDIA's wheels (about 125 MB to download)"
+    install -e '.[cuda]'
+  fi
+}

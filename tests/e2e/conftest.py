@@ -1,0 +1,197 @@
+"""A whole server over stdio, spoken to with the capabilities that real editors sent (recorded)."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types as lsp
+from lsprotocol.converters import get_converter
+from pytest_lsp import LanguageClient, make_test_lsp_client
+
+HERE = Path(__file__).parent
+EDITORS = {
+    "vscode": "vscode-1.139.1-languageclient-9.0.1",
+    "neovim-0.11": "neovim-0.11.4",
+    "neovim-0.12": "neovim-0.12.4",
+    "helix": "helix-25.07.1",
+    "emacs": "emacs-30.1-eglot-1.17.30",
+}
+SERVER = [sys.executable, "-P", "-m", "orbit_lsp"]
+LIMIT_S = 20
+
+
+def capabilities(editor: str) -> lsp.ClientCapabilities:
+    recorded = json.loads((HERE / "capabilities" / f"{EDITORS[editor]}.json").read_text())
+    return get_converter().structure(recorded["capabilities"], lsp.ClientCapabilities)
+
+
+class Editor:
+    """One editor with one file, and what it was told."""
+
+    def __init__(self, client: LanguageClient, folder: Path, name: str) -> None:
+        self.client, self.folder, self.name = client, folder, name
+        self.told = asyncio.Condition()
+        self.refreshed: list[str] = []
+        self.uri = ""
+        self.version = 0
+
+    async def until(self, what: Callable[[], Any]) -> Any:
+        """Wait for the message after which `what` holds."""
+        async with asyncio.timeout(LIMIT_S), self.told:
+            while not (found := what()):
+                await self.told.wait()
+            return found
+
+    def open(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(text, newline="")
+        self.uri = path.as_uri()
+        self.version = 1
+        item = lsp.TextDocumentItem(self.uri, "whatever", 1, text)
+        self.client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+
+    def edit(self, line: int, start: int, end: int, text: str) -> None:
+        self.version += 1
+        where = lsp.Range(lsp.Position(line, start), lsp.Position(line, end))
+        self.client.text_document_did_change(
+            lsp.DidChangeTextDocumentParams(
+                lsp.VersionedTextDocumentIdentifier(uri=self.uri, version=self.version),
+                [lsp.TextDocumentContentChangePartial(range=where, text=text)],
+            )
+        )
+
+    def save(self, text: str) -> None:
+        (self.folder / self.uri.rpartition("/")[2]).write_text(text, newline="")
+        self.client.text_document_did_save(
+            lsp.DidSaveTextDocumentParams(lsp.TextDocumentIdentifier(self.uri))
+        )
+
+    async def lenses(self) -> list[lsp.CodeLens]:
+        return list(
+            await self.client.text_document_code_lens_async(lsp.CodeLensParams(self._document())) or []
+        )
+
+    async def titles(self) -> list[tuple[int, str]]:
+        return [(lens.range.start.line, lens.command.title) for lens in await self.lenses() if lens.command]
+
+    async def hints(self) -> list[tuple[int, str]]:
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))
+        found = await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(self._document(), whole))
+        return [(hint.position.line, str(hint.label)) for hint in found or []]
+
+    async def hover(self, line: int, character: int = 0) -> str:
+        params = lsp.HoverParams(self._document(), lsp.Position(line, character))
+        found = await self.client.text_document_hover_async(params)
+        return found.contents.value if found and isinstance(found.contents, lsp.MarkupContent) else ""
+
+    async def actions(self, line: int) -> list[lsp.Command]:
+        here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
+        params = lsp.CodeActionParams(self._document(), here, lsp.CodeActionContext([]))
+        found = await self.client.text_document_code_action_async(params)
+        # lsprotocol 2025.0.0 takes a code action that carries its command for a bare command
+        assert all(isinstance(action, lsp.Command) for action in found or [])
+        return [lsp.Command(**ast.literal_eval(str(action.command))) for action in found or []]
+
+    async def command(self, name: str, *arguments: Any) -> Any:
+        params = lsp.ExecuteCommandParams(name, list(arguments))
+        return await self.client.workspace_execute_command_async(params)
+
+    async def click(self, number: int = 0) -> None:
+        command = (await self.lenses())[number].command
+        assert command
+        await self.command(command.command, *(command.arguments or []))
+
+    def progress(self) -> list[list[Any]]:
+        """For each bar, its steps: begin, reports, end."""
+        return [list(reports) for reports in self.client.progress_reports.values()]
+
+    def ended(self) -> list[str]:
+        return [
+            reports[-1].message
+            for reports in self.progress()
+            if reports and isinstance(reports[-1], lsp.WorkDoneProgressEnd)
+        ]
+
+    def diagnostics(self) -> list[tuple[str, int, int, int, str]]:
+        return [
+            (
+                str(found.source),
+                found.range.start.line,
+                found.range.start.character,
+                found.range.end.character,
+                found.message,
+            )
+            for found in self.client.diagnostics.get(self.uri, [])
+        ]
+
+    def messages(self) -> list[str]:
+        return [message.message for message in self.client.messages]
+
+    def _document(self) -> lsp.TextDocumentIdentifier:
+        return lsp.TextDocumentIdentifier(self.uri)
+
+
+@pytest.fixture
+def recorded_python(tmp_path: Path) -> str:
+    """A 'Python' that answers as the worker did on an H100 (see recorded_worker.py)."""
+    script = tmp_path / "recorded-python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "recorded_worker.py"}"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """start(editor name, **settings) -> Editor; every server it started is shut down at the end."""
+    started: list[Editor] = []
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+
+    async def begin(name: str, **settings: Any) -> Editor:
+        client = make_test_lsp_client()
+        editor = Editor(client, folder, name)
+        _listen(client, editor)
+        await client.start_io(*SERVER, cwd=str(folder))
+        options = {"gpu": "H100"} | settings
+        await client.initialize_session(
+            lsp.InitializeParams(
+                capabilities=capabilities(name),
+                process_id=None,
+                root_uri=folder.as_uri(),
+                workspace_folders=[lsp.WorkspaceFolder(folder.as_uri(), "workspace")],
+                initialization_options=options,
+            )
+        )
+        started.append(editor)
+        return editor
+
+    yield begin
+    for editor in started:
+        await editor.client.shutdown_session()
+        assert editor.client._server is not None
+        await editor.client.stop()
+
+
+def _listen(client: LanguageClient, editor: Editor) -> None:
+    """Wake whoever waits, after every message of the server."""
+    handle = client.protocol.handle_message
+
+    async def wake() -> None:
+        async with editor.told:
+            editor.told.notify_all()
+
+    def heard(message: Any) -> None:
+        handle(message)
+        asyncio.get_running_loop().create_task(wake())
+
+    client.protocol.handle_message = heard  # type: ignore[method-assign]
+    for method in (lsp.WORKSPACE_INLAY_HINT_REFRESH, lsp.WORKSPACE_CODE_LENS_REFRESH):
+        client.feature(method)(lambda params, method=method: editor.refreshed.append(method))
+    client.feature(lsp.CLIENT_REGISTER_CAPABILITY)(lambda params: None)

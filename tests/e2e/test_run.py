@@ -1,0 +1,204 @@
+"""From a lens to a number on the kernel's line, with what real editors can and cannot do.
+
+The GPU side is recorded (recorded_worker.py): these machines have none. The same path with a real
+GPU is tests/gpu.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.e2e.conftest import EDITORS, Editor
+
+SOURCE = """\
+__global__ void saxpy(int n, float a, const float* x, float* y) {
+  y[n] = a * x[n];
+}
+__global__ void other(int n) {}
+int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
+"""
+MEASURED = "⏱ 288 µs ±0.2% (in program, n=19) · occ ≤100% (256 thr)"
+
+
+@pytest.mark.parametrize("name", EDITORS)
+async def test_a_click_puts_the_time_on_the_kernels_line(start, recorded_python, name: str) -> None:
+    editor: Editor = await start(name, python=recorded_python)
+    editor.open("saxpy.cu", SOURCE)
+    assert await named_gpu(editor) == [(0, "▶ Run on H100 80GB HBM3"), (3, "▶ Run on H100 80GB HBM3")]
+    await editor.click()
+    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
+    assert await editor.hints() == [(0, MEASURED)]
+    assert await editor.titles() == [
+        (0, "▶ Run on H100 80GB HBM3 · last 288 µs ±0.2%"),
+        (3, "▶ Run on H100 80GB HBM3"),
+    ]
+    hover = await editor.hover(0, 18)
+    for fact in ("NVIDIA H100 80GB HBM3", "288 µs", "20 launches", "1980 MHz", "13.0.88"):
+        assert fact in hover
+    assert ("|---|" in hover) is (name != "emacs")  # which reads plain text only
+
+
+@pytest.mark.parametrize("name", ["helix", "emacs"])
+async def test_where_hints_cannot_be_refreshed_the_result_is_a_hint_diagnostic_too(
+    start, recorded_python, name: str
+) -> None:
+    editor: Editor = await start(name, python=recorded_python)
+    editor.open("saxpy.cu", SOURCE)
+    await named_gpu(editor)
+    action = (await editor.actions(0))[0]
+    assert action.title == "▶ Run on H100 80GB HBM3"
+    await editor.command(action.command, *action.arguments)
+    await editor.until(editor.ended)
+    assert await editor.until(editor.diagnostics) == [("orbit", 0, 16, 21, MEASURED)]
+
+
+async def test_an_edit_marks_the_result_and_undoing_it_unmarks(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE)
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(editor.ended)
+    editor.edit(1, 9, 10, "b")
+    assert await editor.hints() == [(0, MEASURED + " · edited since")]
+    editor.edit(1, 9, 10, "a")
+    assert await editor.hints() == [(0, MEASURED)]
+    editor.edit(0, 0, 0, "// a comment does not count\n\n")
+    assert await editor.hints() == [(2, MEASURED)]
+    editor.edit(5, 30, 30, "return;")  # in the body of the other kernel
+    assert await editor.hints() == [(2, MEASURED)]
+
+
+async def test_a_kernel_that_the_program_never_launches(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE + "// NEVER\n")
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(editor.ended)
+    assert await editor.hints() == [(0, "⏱ the program did not launch it")]
+
+
+async def test_a_compile_error_stands_at_its_column_and_goes_when_it_is_fixed(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE.replace("a * x", "BUG * x"))
+    error = ("nvcc", 1, 9, 12, 'identifier "BUG" is undefined')
+    assert await editor.until(editor.diagnostics) == [error]
+    editor.edit(1, 9, 12, "a")
+    editor.save(SOURCE)
+    await editor.until(lambda: not editor.diagnostics())
+
+
+async def test_diagnostics_are_never_older_than_the_text(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE.replace("a * x", "BUG * x"))
+    await editor.until(editor.diagnostics)
+    await named_gpu(editor)
+    editor.edit(0, 0, 0, "\n\n")
+    await editor.click()  # the run meets the error two lines further down
+    await editor.until(lambda: [found[1] for found in editor.diagnostics()] == [3])
+
+
+@pytest.mark.parametrize("how", ["lens", "progress", "command"])
+async def test_cancel(start, recorded_python, how: str) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE + "// SLOW\n")
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(
+        lambda: any("running" in str(step.message) for bar in editor.progress() for step in bar)
+    )
+    (lens,) = [one.command for one in await editor.lenses() if "(cancel)" in one.command.title]
+    assert lens.title.startswith("⏳ running ")
+    if how == "lens":
+        await editor.command(lens.command, *lens.arguments)
+    elif how == "command":
+        await editor.command("orbit.cancel")
+    else:
+        (token,) = editor.client.progress_reports
+        editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
+    assert await editor.until(editor.ended) == ["cancelled"]
+    assert (0, "▶ Run on H100 80GB HBM3") in await editor.titles()
+
+
+async def test_a_second_click_joins_and_a_changed_text_waits(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE + "// SLOW\n")
+    await named_gpu(editor)
+    target = {"uri": editor.uri, "kernel": "saxpy"}
+    first = await editor.command("orbit.run", target)
+    assert await editor.command("orbit.run", target) == first
+    assert await editor.command("orbit.run", target | {"kernel": "other"}) == first
+    editor.edit(1, 9, 10, "b")
+    second = await editor.command("orbit.run", target)
+    assert second != first
+    await editor.command("orbit.cancel", target)
+    await editor.until(lambda: len(editor.ended()) == 1)
+
+
+async def test_the_worker_dies_and_the_next_run_works(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE + "// CRASH\n")
+    await named_gpu(editor)
+    await editor.click()
+    (end,) = await editor.until(editor.ended)
+    assert end == (
+        "infrastructure: the worker process ended unexpectedly (exit code 9); its log is in the server's log"
+    )
+    editor.edit(5, 0, 8, "")
+    await editor.click()
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert await editor.hints() == [(0, MEASURED)]
+
+
+async def test_a_python_that_cannot_be_started(start) -> None:
+    editor: Editor = await start("vscode", python="/nowhere/python")
+    editor.open("saxpy.cu", SOURCE)
+    await editor.click()
+    (end,) = await editor.until(editor.ended)
+    assert "/nowhere/python" in end
+    assert "orbit.python" in end
+
+
+async def test_a_command_without_arguments_acts_on_the_kernel_last_looked_at(start, recorded_python) -> None:
+    editor: Editor = await start("helix", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE)
+    await named_gpu(editor)
+    assert await editor.command("orbit.run") is None
+    await editor.until(lambda: any("which kernel?" in text for text in editor.messages()))
+    await editor.hover(1)
+    assert await editor.command("orbit.run") == {"run": "r2"}
+    await editor.until(editor.ended)
+
+
+async def test_shutdown_while_a_kernel_runs_ends_it(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE + "// SLOW\n")
+    await named_gpu(editor)
+    await editor.click()
+    await editor.until(
+        lambda: any("running" in str(step.message) for bar in editor.progress() for step in bar)
+    )
+    # the fixture's shutdown_session fails where the server answers with an error
+
+
+async def test_info_says_what_a_report_of_a_fault_needs(start, recorded_python) -> None:
+    editor: Editor = await start("neovim-0.12", python=recorded_python)
+    editor.open("saxpy.cu", SOURCE)
+    await named_gpu(editor)
+    found = await editor.command("orbit.info")
+    shown = found if isinstance(found, dict) else vars(found)
+    text = str(shown)
+    for fact in ("orbit-lsp", "utf-8", "NVIDIA H100 80GB HBM3", "codeLens.refresh"):
+        assert fact in text
+
+
+async def named_gpu(editor: Editor) -> list[tuple[int, str]]:
+    """The lenses once the server knows the machine's GPU."""
+    async with asyncio.timeout(20):
+        while True:
+            titles = await editor.titles()
+            if all("HBM3" in title or "BUG" in title for _, title in titles) and titles:
+                return titles
+            await asyncio.sleep(0)  # ask again: Neovim 0.11 and Helix are not told to

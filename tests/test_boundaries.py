@@ -1,0 +1,124 @@
+"""Imports point one way, and heavy packages load only where they are used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures")}
+HEAVY = {"pygls", "lsprotocol", "pydantic", "modal", "torch", "triton", "pynvml", "cupti", "tree_sitter"}
+KERNELS = {"orbit_lsp.kernels", "orbit_lsp.kernels.model"}
+
+# what a module of the author's side may import: ours, and of the heavy packages
+MAY: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"orbit_lsp.cli"},
+    "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal"},
+    "server": {
+        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.editor", "orbit_lsp.protocol",
+        "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
+    },
+    "protocol": {"pygls", "lsprotocol"},
+    "editor": {"orbit_lsp", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
+    "terminal": {
+        "orbit_lsp", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
+        "orbit_lsp.session", "orbit_lsp.views",
+    } | KERNELS | SHARED,
+    "listing": {"orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
+    "startup": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runners"} | SHARED,
+    "runs": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
+    "filing": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.session"} | KERNELS | SHARED,
+    "jobs": {"orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,
+    "bundle": {"orbit_lsp.session"} | SHARED,
+    "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config"} | KERNELS | SHARED,
+    "documents": KERNELS,
+    "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
+    "schema": {"pydantic"} | SHARED,
+    "config": {"pydantic"},
+    "units": set(),
+    "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
+    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.units", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED,
+    "runners": {"orbit_lsp.runners", "pydantic"} | SHARED | {"orbit_remote", "orbit_remote.processes"},
+}  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """Modules a file imports anywhere in it, ours in full and others by their top-level name."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                is_module = (
+                    (ROOT / (inner.replace(".", "/") + ".py")).exists()
+                    or (ROOT / "remote" / (inner.replace(".", "/") + ".py")).exists()
+                    or (ROOT / inner.replace(".", "/")).is_dir()
+                )
+                found.add(inner if is_module else node.module)
+    ours = {name for name in found if name.split(".")[0] in ("orbit_lsp", "orbit_remote")}
+    return ours | ({name.split(".")[0] for name in found} & HEAVY)
+
+
+def package_of(path: Path) -> str:
+    parts = path.relative_to(ROOT / "orbit_lsp").with_suffix("").parts
+    return parts[0]
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "orbit_lsp").rglob("*.py")),
+    ids=lambda p: str(p.relative_to(ROOT)).removesuffix(".py"),
+)
+def test_the_authors_side_imports_only_what_it_may(path: Path) -> None:
+    may = MAY[package_of(path)]
+    for name in imported(path):
+        allowed = name in may or any(
+            name.startswith(f"orbit_lsp.{inner}.") and f"orbit_lsp.{inner}" in may
+            for inner in ("views", "kernels", "runners")
+        )
+        assert allowed, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "remote/orbit_remote").glob("*.py")), ids=lambda p: p.stem)
+def test_the_gpu_side_never_imports_the_authors(path: Path) -> None:
+    assert not {name for name in imported(path) if name.startswith("orbit_lsp")}
+    assert not imported(path) & {"pygls", "lsprotocol", "pydantic", "modal"}
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("orbit_remote.contracts", {"asyncio", "pydantic", "torch", "orbit_lsp"}),
+        ("orbit_remote.worker", {"pydantic", "torch", "triton", "orbit_lsp", "pygls"}),
+        ("orbit_lsp.server", {"modal", "torch", "triton", "pydantic", "tree_sitter"}),
+        ("orbit_lsp.cli", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
+    ],
+)
+def test_importing_does_not_load(module: str, absent: set[str]) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    run = [sys.executable, "-P", "-c", code]
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}"}
+    loaded = subprocess.run(run, capture_output=True, text=True, check=True, env=path).stdout
+    assert not absent & set(loaded.split())
+
+
+def test_what_a_laptop_with_windows_lacks_is_not_needed_to_import() -> None:
+    """fcntl, resource and the process-group calls are missing there."""
+    code = (
+        "import sys, os\n"
+        "for name in ('fcntl', 'resource', 'pwd', 'grp', 'termios'): sys.modules[name] = None\n"
+        "for name in ('killpg', 'setsid', 'fork', 'getuid', 'pidfd_open'): hasattr(os, name) and delattr(os, name)\n"
+        "import orbit_lsp.server, orbit_lsp.terminal, orbit_lsp.runners.local, orbit_remote.worker\n"
+    )
+    path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}"}
+    run = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, env=path
+    )
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,85 @@
+"""A document after edits is the text a client would have, in every position encoding."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orbit_lsp.documents import Change, Document, from_client, split_lines, to_client
+
+ENCODINGS = ("utf-8", "utf-16", "utf-32")
+TEXTS = st.text(alphabet="ab \r\n\té𝄞\x0c\u2028\x00", max_size=40)
+
+
+def units(text: str, encoding: str) -> int:
+    if encoding == "utf-32":
+        return len(text)
+    return len(text.encode("utf-16-le")) // 2 if encoding == "utf-16" else len(text.encode())
+
+
+def position(text: str, offset: int, encoding: str) -> tuple[int, int]:
+    """A client's line and character of an offset, found the slow way."""
+    lines = split_lines(text)
+    for number, line in enumerate(lines):
+        if offset < len(line) or number == len(lines) - 1:
+            return number, units(line[:offset], encoding)
+        offset -= len(line)
+    raise AssertionError
+
+
+@given(
+    TEXTS,
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), TEXTS), max_size=6),
+    st.sampled_from(ENCODINGS),
+)
+def test_incremental_edits_give_the_clients_text(text: str, edits: list, encoding: str) -> None:
+    document = Document("file:///a.cu", "/a.cu", 0, text)
+    for number, (one, other, new) in enumerate(edits, 1):
+        start, end = sorted((min(one, len(text)), min(other, len(text))))
+        # an edit never splits a \r\n: no client has a position inside it
+        start -= text[start - 1 : start + 1] == "\r\n"
+        end += text[end - 1 : end + 1] == "\r\n"
+        change = Change(position(text, start, encoding), position(text, end, encoding), new)
+        (edit,) = document.apply(number, [change], encoding)
+        assert text[: edit.start] + edit.text + text[edit.end :] == document.text
+        text = text[:start] + new + text[end:]
+        assert document.text == text
+        assert document.lines == split_lines(text)
+
+
+@given(TEXTS, st.integers(0, 40), st.sampled_from(ENCODINGS))
+def test_columns_there_and_back(text: str, column: int, encoding: str) -> None:
+    line = split_lines(text)[0]
+    body = line.rstrip("\r\n")
+    column = min(column, len(body))
+    assert from_client(line, to_client(line, column, encoding), encoding) == column
+
+
+@pytest.mark.parametrize(
+    ("edit", "was", "now"),
+    [
+        (((0, 0), (0, 0), "new\n"), 2, 3),  # a line before it
+        (((3, 0), (3, 0), "new\n"), 2, 2),  # a line after it
+        (((2, 1), (2, 1), "x"), 2, None),  # in it
+        (((0, 0), (2, 0), ""), 3, 1),  # lines before it go
+        (((1, 0), (3, 0), ""), 2, None),  # it goes
+    ],
+)
+def test_where_a_line_stands_after_an_edit(edit: tuple, was: int, now: int | None) -> None:
+    document = Document("file:///a.cu", "/a.cu", 1, "0\n1\n2\n3\n4\n")
+    document.apply(2, [Change(*edit)], "utf-16")
+    assert document.line_since(1, was) == now
+    assert document.line_since(2, was) == was
+
+
+def test_a_whole_new_text_forgets_every_line() -> None:
+    document = Document("file:///a.cu", "/a.cu", 1, "0\n1\n")
+    document.apply(2, [Change(None, None, "0\n1\n")], "utf-16")
+    assert document.line_since(1, 0) is None
+
+
+def test_positions_beyond_the_text_are_clamped() -> None:
+    document = Document("file:///a.cu", "/a.cu", 1, "one")
+    document.apply(2, [Change((9, 9), (99, 99), "!")], "utf-16")
+    assert document.text == "one!"
