@@ -12,60 +12,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from orbit_lsp.kernels.python_outline import (
-    Assignment,
-    Binding,
+from orbit_lsp.kernels.python_dsls import MAKERS, RELATIVE, WRAPPERS
+from orbit_lsp.kernels.python_expressions import (
     Call,
     Either,
     Expression,
-    Function,
     Imported,
     Lambda,
     Local,
     Name,
-    Outline,
-    Path,
     Text,
     Written,
     read,
 )
-
-MAKERS = {
-    "triton.jit": "triton",
-    "triton.JITFunction": "triton",
-    "triton.runtime.JITFunction": "triton",
-    "triton.runtime.jit": "triton",
-    "triton.runtime.jit.jit": "triton",
-    "triton.runtime.jit.JITFunction": "triton",
-    "triton.experimental.gluon.jit": "gluon",
-    "triton.experimental.gluon._runtime.jit": "gluon",
-    "triton.experimental.gluon._runtime.GluonJITFunction": "gluon",
-    "numba.cuda.jit": "numba",
-    "helion.kernel": "helion",
-    "helion.jit": "helion",
-    "cutlass.cute.kernel": "cute",
-    "tilelang.jit": "tilelang",
-    "tilelang.language.prim_func": "tilelang",
-    "warp.kernel": "warp",
-    "cuda.tile.kernel": "cutile",
-    "cupyx.jit.rawkernel": "cupy",
-    "taichi.kernel": "taichi",
-}
-"""What makes a kernel of a function, and of which language."""
-
-WRAPPERS = frozenset(
-    f"triton{module}.{name}"
-    for module in ("", ".runtime", ".runtime.autotuner")
-    for name in ("autotune", "heuristics", "Autotuner", "Heuristics")
-)
-"""What takes a kernel and gives one that only the host can launch."""
+from orbit_lsp.kernels.python_outline import Assignment, Binding, Function, Outline, Path
 
 _PARTIAL = frozenset(("functools.partial", "partial"))
 _IMPORTERS = re.compile(r"import|load|lazy", re.IGNORECASE)
-_RELATIVE = {  # inside the packages themselves
-    "runtime.jit": "triton.runtime.jit",
-    "_runtime": "triton.experimental.gluon._runtime",
-}
 _DEPTH = 16
 _LATER = 1 << 60
 
@@ -99,7 +62,7 @@ class _Global:
 class Names:
     """The names of one file. `outlines` are its statements in order."""
 
-    def __init__(self, outlines: Sequence[Outline]) -> None:
+    def __init__(self, outlines: list[Outline]) -> None:
         self.outlines = outlines
         self.module: dict[str, list[_Global]] = {}
         self.stars: list[str] = []
@@ -108,7 +71,33 @@ class Names:
                 self.module.setdefault(name, []).extend(_Global(i, binding) for binding in bindings)
             self.stars += outline.stars
         self.functions: dict[tuple[int, int], Meanings] = {}
+        self.simple: dict[tuple[str, ...], Meanings] = {}
         self.depth = 0
+
+        self.aliases = self._aliases()
+
+    def replace(self, region: int, outline: Outline) -> None:
+        """Take another outline of the same interface."""
+        self.outlines[region] = outline
+        for key in [key for key in self.functions if key[0] == region]:
+            del self.functions[key]
+
+    def interface(self, outline: Outline) -> tuple[object, ...]:
+        """All of an outline that the meaning of other regions' names can depend on."""
+        wraps = outline.classes or any(function.returns for function in outline.functions)
+        maker = wraps and (outline.says_maker or not self.aliases.isdisjoint(outline.words))
+        return (
+            tuple(outline.scopes[0].bindings.items()),
+            outline.stars,
+            [
+                (function.decorators, function.returns_value, function.piece,
+                 outline.scopes[function.body_scope].parameters)
+                for function in outline.functions
+                if function.scope == 0
+            ],
+            [piece.parent for piece in outline.pieces],
+            outline.text if maker else "",
+        )  # fmt: skip
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -130,6 +119,13 @@ class Names:
 
     def assigned_language(self, statement: int, assignment: Assignment) -> str:
         """The language of the kernel that `name = call` makes; empty when it makes none."""
+        if not assignment.says_maker and self.aliases.isdisjoint(assignment.callees):
+            scopes = self.outlines[statement].scopes
+            scope = assignment.scope
+            while scope > 0 and assignment.callees.isdisjoint(scopes[scope].bindings):
+                scope = scopes[scope].parent
+            if scope <= 0:
+                return ""
         place = Place(statement, assignment.scope, assignment.order, assignment.path)
         return self._made(assignment.value, place)
 
@@ -139,8 +135,26 @@ class Names:
         for name in _innermost(_resolve(assignment.value)):
             for where, value in self._lookup(name, place):
                 if isinstance(value, Local) and value.kind == "function":
-                    return where.statement, self.outlines[where.statement].functions[value.index]
+                    return where.statement, self.outlines[where.statement].functions[value.number]
         return None
+
+    def _aliases(self) -> set[str]:
+        """Names of the module that may mean a maker though no maker's word is in them."""
+        aliases: set[str] = set()
+        for outline in self.outlines:
+            if not outline.says_maker and aliases.isdisjoint(outline.words):
+                continue
+            for name, bindings in outline.scopes[0].bindings.items():
+                if any(self._may_make(outline, binding.value) for binding in bindings):
+                    aliases.add(name)
+        return aliases
+
+    def _may_make(self, outline: Outline, value: Expression) -> bool:
+        if isinstance(value, Imported):
+            return _path(_absolute(value.path)).kind == "maker"
+        if isinstance(value, Local) and value.kind == "function":
+            return bool(outline.functions[value.number].returns)
+        return value is not None
 
     # -- meanings ------------------------------------------------------------------------------
 
@@ -166,10 +180,10 @@ class Names:
             case Lambda(parameters, body):
                 language = self._wraps(body, place, parameters)
                 return frozenset((Meaning("maker", language),)) if language else _NOTHING
-            case Local("function", index):
-                return self._function(place.statement, index)
-            case Local("class", index):
-                found = self.outlines[place.statement].classes[index]
+            case Local("function", number):
+                return self._function(place.statement, number)
+            case Local("class", number):
+                found = self.outlines[place.statement].classes[number]
                 inside = Place(place.statement, found.scope, found.order, found.path)
                 bases = _NOTHING.union(*(self.meanings(base, inside) for base in found.bases))
                 return frozenset(meaning for meaning in bases if meaning.kind == "maker")
@@ -180,6 +194,16 @@ class Names:
         found = self._lookup(parts[0], place)
         if not found and parts[0] not in self.module:
             return self._starred(parts)
+        # most names are those of an import at the top of the file
+        only = found[0][1] if len(found) == 1 else None
+        if not isinstance(only, Imported):
+            return self._bound(parts, found)
+        key = (only.path, *parts[1:])
+        if key not in self.simple:
+            self.simple[key] = self._bound(parts, found)
+        return self.simple[key]
+
+    def _bound(self, parts: tuple[str, ...], found: list[tuple[Place, Expression]]) -> Meanings:
         result: set[Meaning] = set()
         for where, value in found:
             for meaning in self.meanings(value, where):
@@ -410,7 +434,7 @@ def _absolute(imported: str) -> str:
         return "triton"
     if imported.startswith("."):
         inner = module.lstrip(".")
-        for suffix, absolute in _RELATIVE.items():
+        for suffix, absolute in RELATIVE.items():
             if inner == suffix or inner.endswith("." + suffix):
                 return f"{absolute}.{name}"
     return imported

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 CUT = "\0"
 """Stands where a piece begins or ends; the caller's text holds no other NUL."""
@@ -18,10 +19,10 @@ _TOKEN = re.compile(
     | [^\W\d]\w* (?!["'\w])                                         # a word that is no string's prefix
     | \.[^\W\d]\w*                                                  # an attribute
     | [rRbBuUfFtT]{0,2}
-      (?: \"\"\" [^"\\]* (?: (?: \\. | "(?!"") ) [^"\\]* )* \"\"\"
-        | '''    [^'\\]* (?: (?: \\. | '(?!'') ) [^'\\]* )* '''
-        | "      [^"\\\n]* (?: \\. [^"\\\n]* )* "
-        | '      [^'\\\n]* (?: \\. [^'\\\n]* )* ' )
+      (?: \"\"\" [^"\\]*+ (?: (?: \\. | "(?!"") ) [^"\\]*+ )*+ \"\"\"
+        | '''    [^'\\]*+ (?: (?: \\. | '(?!'') ) [^'\\]*+ )*+ '''
+        | "      [^"\\\n]*+ (?: \\. [^"\\\n]*+ )*+ "
+        | '      [^'\\\n]*+ (?: \\. [^'\\\n]*+ )*+ ' )
     | \#[^\n]*
     | \\\r?\n                                                       # a line that continues
     | \w+
@@ -34,65 +35,80 @@ _TAB = 8
 
 
 def pieces(text: str, cuts: Sequence[bool] = ()) -> list[list[str]]:
-    """The tokens of `text`, cut at each `CUT`.
+    r"""The tokens of `text`, cut at each `CUT`.
 
     `cuts` says of each, in order, whether a piece begins there (or the innermost one ends). Piece 0
     is what stands outside all others; the rest come in the order of their beginnings. A line's
-    first token is preceded by its depth as `"\\n2"`; an attribute is one token, `".name"`.
+    first token is preceded by its depth as `"\n2"`; an attribute is one token, `".name"`.
     """
-    result: list[list[str]] = [[]]
-    open_pieces = [result[0]]
-    piece = result[0]
-    cut = 0
+    piece: list[str] = []
+    result = [piece]
+    around: list[list[str]] = []
+    following_cuts = iter(cuts)
     brackets = 0
     indents: list[int] = []
-    line_start: str | None = "\n"
-    dot = False
+    pending = "\n"  # a line start or a lone dot that the next token belongs to
     for token in _TOKEN.findall(text):
-        first = token[0]
-        if first in "\n\r":
-            if not brackets:
-                line_start = token
+        kind = _KINDS.get(token[0])
+        if kind is None and not pending:
+            piece.append(token)
             continue
-        if first == "#" or (first == "\\" and len(token) > 1):
+        if kind == "line":
+            if not brackets and pending != ".":
+                pending = token
             continue
-        if first == CUT:
-            if cuts[cut]:
+        if kind == "comment" or (kind == "backslash" and len(token) > 1):
+            continue
+        if kind == "cut":
+            if next(following_cuts):
+                around.append(piece)
                 piece = []
                 result.append(piece)
-                open_pieces.append(piece)
             else:
-                open_pieces.pop()
-                piece = open_pieces[-1]
-            cut += 1
+                piece = around.pop()
             continue
-        if line_start is not None:
-            if dot:
-                piece.append(".")
-                dot = False
-            width = _width(line_start)
-            while indents and width < indents[-1]:
-                indents.pop()
-            if not indents or width > indents[-1]:
-                indents.append(width)
-            piece.append(f"\n{len(indents)}")
-            line_start = None
-        if dot:  # `. name` is the same as `.name`
-            dot = False
-            token = "." + token  # noqa: PLW2901 - the rest of the loop means the whole token
-        elif token == ".":
-            dot = True
-            continue
-        elif first in "([{":
+        if pending == ".":  # `. name` is the same as `.name`
+            piece.append("." + token)
+            pending = ""
+        else:
+            if pending:
+                width = _width(pending)
+                while indents and width < indents[-1]:
+                    indents.pop()
+                if not indents or width > indents[-1]:
+                    indents.append(width)
+                piece.append(_DEPTHS[min(len(indents), len(_DEPTHS) - 1)])
+                pending = ""
+            if token == ".":  # noqa: S105 - a token of Python
+                pending = "."
+                continue
+            piece.append(token)
+        if kind == "open":
             brackets += 1
-        elif first in ")]}" and brackets:
+        elif kind == "close" and brackets:
             brackets -= 1
-        piece.append(token)
-    if dot:
-        piece.append(".")
     return result
 
 
+_KINDS = {
+    "\n": "line",
+    "\r": "line",
+    "#": "comment",
+    "\\": "backslash",
+    CUT: "cut",
+    "(": "open",
+    "[": "open",
+    "{": "open",
+    ")": "close",
+    "]": "close",
+    "}": "close",
+    ".": "dot",
+}
+_DEPTHS = [f"\n{depth}" for depth in range(200)]
+
+
+@lru_cache(maxsize=256)
 def _width(line_start: str) -> int:
-    indentation = line_start[line_start.rindex("\n") + 1 :].rpartition("\f")[2].rstrip("\r")
-    return len(indentation.expandtabs(_TAB)) if "\t" in indentation else len(indentation)
+    """Of the indentation after the last line end; a form feed starts it anew, as in CPython."""
+    indentation = re.split(r"[\n\f]", line_start)[-1].rstrip("\r")
+    return len(indentation.expandtabs(_TAB))
