@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROLES = {
     "worker": ("worker", "main"),
-    "template": ("spares", "template_main"),
+    "template": ("template", "main"),
     "child": ("job_process", "child_main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""

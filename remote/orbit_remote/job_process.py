@@ -14,8 +14,8 @@ import importlib
 import json
 import os
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -56,11 +56,7 @@ def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
         events.write(c.encode(event) + "\n")
         events.flush()
 
-    # what user code prints is seen when it is printed, and is not lost in a crash
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure: Callable[..., Any] | None = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True, errors="backslashreplace")
+    _standard_streams(job.stdin)
     try:
         finished = triton_job.carry_out(job, send, recording)
     except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
@@ -73,6 +69,34 @@ def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
     return finished.exit_code or 0
 
 
+def read_job(line: bytes) -> c.Job:
+    """Raises ValueError for anything else."""
+    job = c.decode_request(line.decode(errors="surrogatepass"))
+    if not isinstance(job, c.Job):
+        raise ValueError("not a job")  # noqa: TRY004 - as decode_request says it
+    return job
+
+
+def _standard_streams(stdin: str) -> None:
+    """Python's streams made anew: the descriptors are not those it found when it started.
+
+    Input is a file and not a pipe, so that nobody has to feed it. Output is written line by line:
+    what user code prints is seen when it is printed, and is not lost in a crash.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin.encode(errors="surrogatepass"))
+        file.flush()
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = _writer(1), _writer(2)
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+
+
+def _writer(descriptor: int) -> TextIO:
+    return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
 def child_main(arguments: list[str]) -> int:
     """A process started for one job, where none could be kept ready: the job is its first input line."""
     parser = argparse.ArgumentParser(prog="orbit_remote child")
@@ -80,22 +104,13 @@ def child_main(arguments: list[str]) -> int:
     parser.add_argument("--cache", required=True, type=Path)
     parser.add_argument("--launches", required=True, type=Path)
     options = parser.parse_args(arguments)
-    job = c.decode_request(_first_line(0).decode())
-    assert isinstance(job, c.Job)
+    job = read_job(sys.stdin.buffer.readline())
     warm_up()
     with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
         recording = begin_recording(options.cache, options.launches, job.device)
         status = work(job, events, recording)
     leave(status)
     return status
-
-
-def _first_line(descriptor: int) -> bytes:
-    """Byte by byte: what follows the line is the user's own standard input."""
-    line = bytearray()
-    while (byte := os.read(descriptor, 1)) and byte != b"\n":
-        line += byte
-    return bytes(line)
 
 
 def leave(status: int) -> None:

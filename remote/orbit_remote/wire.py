@@ -48,7 +48,7 @@ def _convert(hint: Any, value: Any) -> Any:
         pairs = typing.cast("dict[Any, Any]", value)
         return {_convert(arguments[0], k): _convert(arguments[1], v) for k, v in pairs.items()}
     if hint in (str, int, bool, float):
-        return _plain(hint, value)
+        return _plain(hint, typing.cast("object", value))
     raise ValueError(f"{value!r} is not {hint}")
 
 

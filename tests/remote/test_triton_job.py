@@ -52,12 +52,12 @@ def job(tmp_path, monkeypatch):
         path = tmp_path / name
         if save is not None:
             path.write_text(save)
-        request = c.Job("1", action, "triton", str(path), textwrap.dedent(text), **fields)
+        request = c.Job("1", action, "triton", str(path), textwrap.dedent(text), stdin=stdin, **fields)
         events = tmp_path / "events"
         places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
         done = subprocess.run(
             [sys.executable, "-P", str(MAIN), "child", *places],
-            input=c.encode(request) + "\n" + stdin, capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
+            input=c.encode(request) + "\n", capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
             env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
         )  # fmt: skip
         last = events.read_text().splitlines()[-1]

@@ -1,0 +1,402 @@
+"""Warm processes for Python jobs: one is always ready, with torch, triton and a CUDA context of its own.
+
+Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from orbit_remote import contracts as c
+from orbit_remote import job_process, processes
+
+FORKS = sys.platform == "linux"
+_LINE = 256 << 20  # the longest event: launches of many configurations with their samples
+_LEAVE_S = 5.0
+_MAIN = Path(__file__).with_name("__main__.py")
+
+
+class Child(Protocol):
+    """The process of one job; it leads a group of its own.
+
+    `launches` is the folder its launches are recorded in, which outlives a crash until `close`.
+    """
+
+    pid: int
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    launches: Path
+
+    def events(self) -> AsyncIterator[c.Event]:
+        """What the job says, `Finished` last; ends without it where the process crashed."""
+        ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int:
+        """The exit status, or minus the signal; None of its group is left then."""
+        ...
+
+    async def close(self) -> None:
+        """End it if it lives, and forget its folder."""
+        ...
+
+
+class Forked:
+    """A spare, and then the child of a job."""
+
+    def __init__(self, number: int, launches: Path) -> None:
+        self.number = number
+        self.launches = launches
+        self.pid = 0
+        self.taken = False
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._forked = asyncio.Event()
+        self._readying = asyncio.Lock()
+        self._is_ready = False
+        self._events: asyncio.StreamReader
+        self._orders: asyncio.StreamWriter
+        self.stdout: asyncio.StreamReader
+        self.stderr: asyncio.StreamReader
+
+    async def open(self, fork: Callable[[list[int]], None]) -> None:
+        """Have it forked with the far ends of our socket and pipes."""
+        ours, theirs = socket.socketpair()
+        out, out_far = os.pipe()
+        err, err_far = os.pipe()
+        try:
+            fork([theirs.fileno(), out_far, err_far])
+        finally:
+            theirs.close()
+            os.close(out_far)
+            os.close(err_far)
+        self._events, self._orders = await asyncio.open_unix_connection(sock=ours, limit=_LINE)
+        self.stdout, self.stderr = await _reader(out), await _reader(err)
+
+    def forked(self, pid: int) -> None:
+        self.pid = pid
+        self._forked.set()
+
+    def ended(self, status: int) -> None:
+        self._forked.set()
+        if not self._ended.done():
+            self._ended.set_result(status)
+
+    def when_ended(self, call: Callable[[Forked], None]) -> None:
+        self._ended.add_done_callback(lambda _: call(self))
+
+    @property
+    def alive(self) -> bool:
+        return not self._ended.done()
+
+    async def ready(self) -> None:
+        """Until it can start a job at once, or has died trying."""
+        async with self._readying:
+            if not self._is_ready:
+                await self._forked.wait()
+                with contextlib.suppress(ConnectionError):
+                    await self._events.readline()
+                self._is_ready = True
+
+    async def begin(self, job: c.Job) -> None:
+        with contextlib.suppress(ConnectionError):  # it has died: no event will come, and its status says why
+            self._orders.write(c.encode(job).encode(errors="surrogatepass") + b"\n")
+            await self._orders.drain()
+
+    async def events(self) -> AsyncIterator[c.Event]:
+        with contextlib.suppress(ConnectionError):
+            while line := await self._events.readline():
+                if (event := job_process.decode_event(line.decode(errors="surrogatepass"))) is not None:
+                    yield event
+
+    def kill(self) -> None:
+        if self.alive and self.pid:
+            processes.kill_group(self.pid)
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        await self._forked.wait()
+        self.kill()
+        await self.wait()
+        self._orders.close()
+        shutil.rmtree(self.launches, ignore_errors=True)
+
+
+class Fresh:
+    """A process started for one job; its events come when it has ended."""
+
+    def __init__(self, process: Process, launches: Path, file: Path) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._file = file
+        self.pid = process.pid
+        self.stdout = process.stdout
+        self.stderr = process.stderr
+        self.launches = launches
+
+    @classmethod
+    async def start(cls, job: c.Job, cache: Path, env: Mapping[str, str]) -> Fresh:
+        folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
+        launches, file = folder / "launches", folder / "events"
+        places = ["--events", file, "--cache", cache, "--launches", launches]
+        process = await processes.start(
+            [sys.executable, "-P", _MAIN, "child", *places], env=env, stdin=asyncio.subprocess.PIPE
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(c.encode(job).encode(errors="surrogatepass") + b"\n")
+            await process.stdin.drain()
+            process.stdin.close()
+        return cls(process, launches, file)
+
+    async def events(self) -> AsyncIterator[c.Event]:
+        await self.wait()
+        lines = self._file.read_text("utf-8", errors="replace").splitlines() if self._file.exists() else []
+        for line in lines:
+            if (event := job_process.decode_event(line)) is not None:
+                yield event
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            processes.kill_group(self.pid)
+
+    async def wait(self) -> int:
+        return await processes.exit_status(self._process)
+
+    async def close(self) -> None:
+        await processes.finish(self._process)
+        shutil.rmtree(self._file.parent, ignore_errors=True)
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
+    return reader
+
+
+class _Template:
+    """The worker's end of a template process."""
+
+    def __init__(self, process: Process, control: socket.socket, env: Mapping[str, str]) -> None:
+        self.env = dict(env)
+        self.alive = True
+        self._process = process
+        self._control = control
+        self._children: dict[int, Forked] = {}
+        self._count = 0
+        control.setblocking(False)
+        asyncio.get_running_loop().add_reader(control, self._hear)
+
+    @classmethod
+    async def start(cls, cache: Path, env: Mapping[str, str]) -> _Template:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-P", _MAIN, "template", "--cache", cache]
+            process = await processes.start(command, env=env, stdin=theirs.fileno(), stdout=None, stderr=None)
+        return cls(process, ours, env)
+
+    async def fork(self, ended: Callable[[Forked], None]) -> Forked:
+        """Raises OSError where the template has died; the next one may live."""
+        self._count += 1
+        child = Forked(self._count, Path(tempfile.mkdtemp(prefix="orbit-launches-")))
+        order = json.dumps({"fork": child.number, "launches": str(child.launches)}).encode()
+        try:
+            self._children[child.number] = child
+            await child.open(lambda descriptors: _send(self._control, order, descriptors))
+        except OSError:
+            self._lost()
+            shutil.rmtree(child.launches, ignore_errors=True)
+            raise
+        child.when_ended(ended)
+        return child
+
+    def _hear(self) -> None:
+        try:
+            message = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self._lost()
+            return
+        told: dict[str, Any] = json.loads(message)
+        if "forked" in told:
+            self._children[told["forked"]].forked(told["pid"])
+        elif (child := self._children.pop(told["ended"], None)) is not None:
+            child.ended(told["status"])
+
+    def _lost(self) -> None:
+        """It has died, and the kernel has killed the children it had."""
+        if self.alive:
+            self.alive = False
+            asyncio.get_running_loop().remove_reader(self._control)
+        for child in self._children.values():
+            child.kill()
+            child.ended(-9)
+        self._children.clear()
+
+    async def close(self) -> None:
+        """End it, and everything forked from it."""
+        if self.alive:
+            self.alive = False
+            asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()  # it kills its groups and leaves
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await processes.exit_status(self._process)
+        except TimeoutError:
+            pass
+        await processes.finish(self._process)
+        self._lost()
+
+
+def _send(control: socket.socket, order: bytes, descriptors: list[int]) -> None:
+    socket.send_fds(control, [order], descriptors)
+
+
+class Spares:
+    """Used on one event loop; `take` may be called while other jobs run."""
+
+    def __init__(self, *, cache: Path | None = None, idle_s: float = 300.0, n: int = 1) -> None:
+        self._cache = cache or Path(tempfile.gettempdir()) / f"orbit-cupti-{os.getuid() if FORKS else 0}"
+        self._idle_s = idle_s
+        self._wanted = n
+        self._template: _Template | None = None
+        self._former: list[_Template] = []
+        self._changing = asyncio.Lock()
+        self._spares: list[Forked] = []
+        self._running = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._renewing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The process ids of the spares that wait for a job."""
+        return tuple(spare.pid for spare in self._spares if spare.alive)
+
+    async def prepare(self, env: Mapping[str, str]) -> None:
+        """Have a spare ready for jobs with this environment; returns when it is."""
+        if not FORKS:
+            return
+        self._used()
+        async with self._changing:
+            await self._fill(env)
+            spares = list(self._spares)
+        for spare in spares:
+            await spare.ready()
+
+    async def take(self, job: c.Job, env: Mapping[str, str]) -> Child:
+        """A child that carries out `job`, which it has been given. Close it when it is done.
+
+        Raises OSError where no process can be started.
+        """
+        if not FORKS:
+            return await Fresh.start(job, self._cache, env)
+        self._used()
+        async with self._changing:
+            await self._fill(env, at_least=1)
+            child = self._spares.pop(0)
+            child.taken = True
+            self._running += 1
+        try:
+            await child.ready()
+            await child.begin(job)
+        except BaseException:
+            child.kill()
+            raise
+        return child
+
+    async def close(self) -> None:
+        """End the spares, the templates and the jobs that run."""
+        self._closed = True
+        if self._idle is not None:
+            self._idle.cancel()
+        for task in self._renewing:
+            task.cancel()
+        await asyncio.gather(*self._renewing, return_exceptions=True)
+        async with self._changing:
+            await self._leave_template()
+            for template in self._former:
+                await template.close()
+
+    async def _fill(self, env: Mapping[str, str], at_least: int = 0) -> None:
+        """Fork what is missing, from a template with this environment; the caller holds `_changing`."""
+        for last in (False, True):
+            if self._closed:
+                raise OSError("the worker is leaving")
+            if self._template is None or not self._template.alive or self._template.env != dict(env):
+                await self._leave_template()
+                self._template = await _Template.start(self._cache, env)
+            try:
+                while len(self._spares) < max(self._wanted, at_least):
+                    self._spares.append(await self._template.fork(self._child_ended))
+            except OSError:  # it died in this moment: once more with a new one
+                if last:
+                    raise
+            else:
+                return
+
+    async def _leave_template(self) -> None:
+        template, self._template = self._template, None
+        for spare in self._spares:
+            spare.kill()
+        self._forget()
+        if template is not None and self._running and not self._closed:
+            self._former.append(template)  # its jobs go on
+        elif template is not None:
+            await template.close()
+
+    def _child_ended(self, child: Forked) -> None:
+        """A new spare when a job is over, not before: opening its context would disturb the times."""
+        if not child.taken:
+            self._spares = [spare for spare in self._spares if spare is not child]
+            shutil.rmtree(child.launches, ignore_errors=True)
+            return
+        self._running -= 1
+        if self._running == 0 and not self._closed:
+            self._used()
+            task = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
+
+    async def _renew(self) -> None:
+        with contextlib.suppress(OSError):  # the next job says what is wrong
+            async with self._changing:
+                if self._template is not None and self._template.alive:
+                    await self._fill(self._template.env)
+
+    def _used(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """Give back the GPU memory of contexts nobody uses; the template, which has none, stays."""
+        if self._running:
+            self._used()
+            return
+        for spare in self._spares:
+            spare.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        for spare in self._spares:
+            shutil.rmtree(spare.launches, ignore_errors=True)
+        self._spares = []

@@ -1,0 +1,243 @@
+"""Warm spares with the real torch and triton, without a GPU: what a job sees, and that nothing outlives."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orbit_remote import contracts as c
+from orbit_remote import processes, program, spares
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only")
+pytest.importorskip("torch")
+
+ENV = program.environment(os.environ)
+
+
+def job(text: str, **fields) -> c.Job:
+    return c.Job("1", "run", "triton", "/no/such/folder/kernels.py", textwrap.dedent(text), **fields)
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    pool = spares.Spares(cache=tmp_path)
+    yield pool
+    await pool.close()
+
+
+async def finish(child: spares.Child) -> tuple[int, c.Finished | None, str, str]:
+    """(status, result, stdout, stderr) of a child that ends by itself."""
+    out, err = asyncio.ensure_future(child.stdout.read()), asyncio.ensure_future(child.stderr.read())
+    events = [event async for event in child.events()]
+    status = await child.wait()
+    await child.close()
+    result = events[-1] if events and isinstance(events[-1], c.Finished) else None
+    return status, result, (await out).decode(), (await err).decode()
+
+
+async def run(pool: spares.Spares, text: str, **fields) -> tuple[int, c.Finished | None, str, str]:
+    return await finish(await pool.take(job(text, **fields), ENV))
+
+
+async def gone(*pids: int) -> None:
+    """Wait until none of these is alive; the test's time limit is the limit."""
+    while any(map(alive, pids)):  # noqa: ASYNC110 - a process of others cannot be awaited
+        await asyncio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_job_runs_in_a_process_that_has_torch_already(pool):
+    text = """
+        import sys, os
+        warm = {name for name in ("torch", "triton") if name in sys.modules}
+        import torch
+        def main():
+            print(sorted(warm), os.getpgrp() == os.getpid(), sys.stdin.read(), sys.argv[1:])
+            print("to stderr", file=sys.stderr)
+    """
+    status, result, out, err = await run(pool, text, stdin="typed", arguments=("--n",))
+    assert (status, out, err) == (0, "['torch', 'triton'] True typed ['--n']\n", "to stderr\n")
+    assert result is not None
+    assert result.outcome == "ok"
+
+
+async def test_events_come_while_the_job_runs(pool):
+    child = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
+    events = child.events()
+    first = await anext(events)
+    assert isinstance(first, c.Stage)
+    assert first.state == "running"
+    child.kill()
+    assert [event async for event in events] == []
+    assert await child.wait() == -signal.SIGKILL
+    await child.close()
+
+
+async def test_every_job_has_a_process_of_its_own_and_a_spare_is_renewed(pool):
+    await pool.prepare(ENV)
+    [first] = pool.waiting
+    child = await pool.take(job("kept = 1\ndef main(): pass"), ENV)
+    assert child.pid == first
+    await finish(child)
+    await pool.prepare(ENV)
+    [second] = pool.waiting
+    assert second != first
+    status, _, out, _ = await run(pool, "def main(): print('kept' in globals())")
+    assert (status, out) == (0, "False\n")
+
+
+async def test_a_crash_ends_its_own_process_alone(pool):
+    sleeper = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
+    crash = "import os, signal\ndef main():\n    print('before')\n    os.kill(os.getpid(), signal.SIGSEGV)"
+    status, result, out, _ = await run(pool, crash)
+    assert (status, result, out) == (-signal.SIGSEGV, None, "before\n")
+    assert psutil.pid_exists(sleeper.pid)
+    status, _, out, _ = await run(pool, "def main(): print('still here')")
+    assert (status, out) == (0, "still here\n")
+    sleeper.kill()
+    assert await sleeper.wait() == -signal.SIGKILL
+    await sleeper.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"), [("sys.exit(3)", 3), ("os._exit(4)", 4), ("1 / 0", 1), ("os.abort()", -6)]
+)
+async def test_the_exit_status_is_the_programs(end, status, pool):
+    assert (await run(pool, f"import os, sys\ndef main(): {end}"))[0] == status
+
+
+async def test_exit_handlers_run(pool):
+    _, _, out, _ = await run(pool, "import atexit\ndef main(): atexit.register(print, 'at exit')")
+    assert out == "at exit\n"
+
+
+async def test_what_a_job_started_ends_with_it(pool):
+    text = "import subprocess\ndef main(): print(subprocess.Popen(['sleep', '600']).pid)"
+    _, result, out, _ = await run(pool, text)
+    assert result is not None
+    await gone(int(out))
+
+
+async def test_kill_ends_what_a_job_started(pool):
+    text = "import subprocess, time\ndef main():\n    print(subprocess.Popen(['sleep', '600']).pid)\n    time.sleep(600)"
+    child = await pool.take(job(text), ENV)
+    grandchild = int(await child.stdout.readline())
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    await gone(grandchild)
+    await child.close()
+
+
+async def test_a_template_that_dies_is_replaced(pool):
+    await pool.prepare(ENV)
+    [spare] = pool.waiting
+    template = psutil.Process(spare).ppid()
+    os.kill(template, signal.SIGKILL)
+    await gone(template, spare)
+    status, _, out, _ = await run(pool, "def main(): print('anew')")
+    assert (status, out) == (0, "anew\n")
+
+
+async def test_another_environment_is_another_template(pool):
+    text = "import os\ndef main(): print(os.environ.get('TRITON_DEBUG'))"
+    _, _, out, _ = await finish(await pool.take(job(text), ENV))
+    assert out == "None\n"
+    _, _, out, _ = await finish(await pool.take(job(text), {**ENV, "TRITON_DEBUG": "1"}))
+    assert out == "1\n"
+
+
+async def test_an_idle_spare_is_ended_and_the_template_stays(tmp_path):
+    pool = spares.Spares(cache=tmp_path, idle_s=0.0)
+    await pool.prepare(ENV)
+    status, _, _, _ = await run(pool, "def main(): pass")
+    assert status == 0
+    while pool.waiting:  # noqa: ASYNC110 - an end that nobody tells
+        await asyncio.sleep(0.01)
+    await pool.close()
+
+
+async def test_close_ends_everything(tmp_path):
+    pool = spares.Spares(cache=tmp_path)
+    child = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
+    template = psutil.Process(child.pid).ppid()
+    await pool.close()
+    await gone(child.pid, template)
+    with pytest.raises(OSError, match="leaving"):
+        await pool.take(job("def main(): pass"), ENV)
+
+
+async def test_a_job_of_megabytes_and_a_result_of_megabytes(pool):
+    text = "words = '" + "x" * 3_000_000 + "'\ndef main(): raise ValueError(words)"
+    status, result, _, _ = await run(pool, text)
+    assert status == 1
+    assert result is not None
+    assert len(result.problems[0].message) > 3_000_000
+
+
+WORKER = """
+import asyncio, os, sys
+from pathlib import Path
+from orbit_remote import contracts as c, spares
+
+async def main():
+    pool = spares.Spares(cache=Path(sys.argv[1]))
+    text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600']).pid)\\n    time.sleep(600)"
+    child = await pool.take(c.Job("1", "run", "triton", "/k.py", text), os.environ)
+    print(child.pid, int(await child.stdout.readline()), flush=True)
+    await child.wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_is_left_when_the_worker_is_killed(tmp_path):
+    worker = await processes.start(
+        [sys.executable, "-c", WORKER, str(tmp_path)],
+        env=ENV | {"PYTHONPATH": str(Path(spares.__file__).parents[1])}, stderr=None,
+    )  # fmt: skip
+    assert worker.stdout is not None
+    child, grandchild = map(int, (await worker.stdout.readline()).split())
+    template = psutil.Process(child).ppid()
+    os.kill(worker.pid, signal.SIGKILL)
+    await worker.wait()
+    await gone(child, grandchild, template)
+
+
+async def test_where_nothing_can_be_forked_a_job_has_a_fresh_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(spares, "FORKS", False)
+    pool = spares.Spares(cache=tmp_path)
+    await pool.prepare(ENV)
+    status, result, out, _ = await run(pool, "import sys\ndef main(): print('fresh'); sys.exit(3)")
+    assert (status, out) == (3, "fresh\n")
+    assert result is not None
+    assert result.exit_code == 3
+    child = await pool.take(job("import time\ndef main():\n    print('x')\n    time.sleep(600)"), ENV)
+    await child.stdout.readline()
+    child.kill()
+    assert await child.wait() == -signal.SIGKILL
+    await child.close()
+    await pool.close()
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_no_descriptor_of_ours_is_left_open(pool):
+    await run(pool, "def main(): pass")
+    await pool.prepare(ENV)
+    before = descriptors()
+    for _ in range(3):
+        await run(pool, "def main(): pass")
+        await pool.prepare(ENV)
+    assert descriptors() <= before
