@@ -29,9 +29,10 @@ _STATE = (  # environment variables that change what nvcc and the host compiler 
 _LINE_MARKER = re.compile(rb'\n#(?:line)? \d+ "((?:[^"\\\n]|\\.)+)"')  # no ^: 5 times faster
 _SAFE_FOLDER = re.compile(r"[\w./+@%=:-]+", re.ASCII)
 _DIED = re.compile(
-    r"'?(?P<program>[\w+.-]+)'? died due to signal (?P<signal>\d+)|"
-    r"(?P<name>Killed|Segmentation fault|Aborted) signal terminated program (?P<victim>[\w+.-]+)"
+    r"'(?P<program>[\w+.-]+)' died due to signal (?P<signal>\d+)|"
+    r"(?P<name>Killed|Segmentation fault|Aborted|Terminated) signal terminated program (?P<victim>[\w+.-]+)"
 )
+_SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Terminated": 15}
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
 _OPAQUE_FLAG = re.compile(
     r"@.*|-optf|--options-file.*|-L.*|--library-path.*|[^-].*\.(?:o|a|so|obj|lib|cu|cpp)"
@@ -202,9 +203,10 @@ class _Build:
             self._text_of,
             self.directory,
             {self.path: self.job.path} | ({staged: self.job.path} if staged else {}),
+            str(self.work),
             modules,
         )
-        failure = self._outage(status, output)
+        failure = _outage(status, output, Path(self.path).name)
         problems = () if failure else nvcc_output.parse(output, context, failed=status != 0)
         if not failure and status != 0:
             problems, failure = self._refused(problems)
@@ -253,28 +255,6 @@ class _Build:
 
     def _is_toolchain(self, path: str) -> bool:
         return path.startswith(self.toolchain_folders)
-
-    def _outage(self, status: int, output: str) -> Failure | None:
-        """What is not the author's fault: a compiler that was killed, a full disk."""
-        died = _DIED.search(output)
-        if status < 0 or died:
-            program = (died["program"] or died["victim"]) if died else "nvcc"
-            how = (
-                f"signal {died['signal']}"
-                if died and died["signal"]
-                else (died["name"] if died else f"signal {-status}")
-            )
-            return Failure(
-                "infrastructure",
-                f"{program} was ended by {how} while it compiled {Path(self.path).name}",
-                "try again with more free memory; if it happens again, it is a bug of the compiler",
-                retryable=True,
-            )
-        if status != 0 and _NO_SPACE.search(output):
-            return Failure(
-                "infrastructure", f"the disk is full ({self.work})", "free some space and try again"
-            )
-        return None
 
     def _refused(self, problems: tuple[Problem, ...]) -> tuple[tuple[Problem, ...], Failure]:
         name = Path(self.path).name
@@ -325,6 +305,27 @@ class _Build:
             cached=True,
         )
         return self._made(built)
+
+
+def _outage(status: int, output: str, name: str) -> Failure | None:
+    """What is not the author's fault: a compiler that was killed or crashed, a full disk."""
+    died = _DIED.search(output)
+    shell = 128 < status < 160  # nvcc starts its parts through a shell, which adds 128 to their signal
+    if status < 0 or died or shell:
+        program = (died["program"] or died["victim"]) if died else ("a part of nvcc" if shell else "nvcc")
+        number = int(died["signal"] or _SIGNALS[died["name"]]) if died else (status - 128 if shell else -status)
+        killed = number in (9, 15)
+        return Failure(
+            "infrastructure",
+            f"{program} {'was killed' if killed else 'crashed'} (signal {number}) while it compiled {name}",
+            "free some memory and try again"
+            if killed
+            else "a bug of the compiler: try another nvcc, or change the code",
+            retryable=killed,
+        )
+    if status != 0 and _NO_SPACE.search(output):
+        return Failure("infrastructure", f"the disk is full, {name} could not be compiled", "free some space")
+    return None
 
 
 def _place(record: dict[str, Any] | None) -> Place | None:

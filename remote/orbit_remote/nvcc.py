@@ -22,6 +22,7 @@ __all__ = ["PROBE_LIMIT_S", "Nvcc", "architecture_of", "candidates", "examine", 
 PROBE_LIMIT_S = 20.0
 """How long `nvcc --version` may take; it takes some milliseconds, more on a cold network drive."""
 
+SYSTEM = Path("/usr/local/cuda")
 _NVCC = "nvcc.exe" if os.name == "nt" else "nvcc"
 _REINSTALL = "reinstall the CUDA toolkit, or set `nvcc` to one that works"
 _FROM_WHEELS = "pip install 'orbit-lsp[cuda]'"
@@ -80,7 +81,7 @@ def candidates(environment: Mapping[str, str], python: str | None = None) -> Ite
             yield path
     if found := shutil.which("nvcc", path=environment.get("PATH", "")):
         yield Path(found)
-    if (path := Path("/usr/local/cuda/bin", _NVCC)).is_file():
+    if (path := Path(SYSTEM, "bin", _NVCC)).is_file():
         yield path
     for folder in _site_packages(python):
         yield from sorted(folder.glob(f"nvidia/cu1[3-9]/bin/{_NVCC}"), reverse=True)

@@ -7,43 +7,28 @@ is not understood and speaks of an error becomes an error of the whole file: non
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from orbit_remote import columns, symbols
+from orbit_remote import host_output, symbols
 from orbit_remote.contracts import Note, Place, Problem, Severity
-from orbit_remote.ptx import Ptx
+from orbit_remote.nvcc_context import Context
+
+__all__ = ["Context", "parse"]
 
 _EDG = re.compile(
     r"^(?P<file>\S.*?)\((?P<line>\d+)(?:,\d+)?\)\s?: "
-    r"(?P<kind>fatal error|catastrophic error|internal error|command-line error|error|warning|remark|note)"
+    r"(?P<kind>fatal error|catastrophic error|internal error|command-line error|[Ee]rror|[Ww]arning|remark|note)"
     r"(?: #?(?P<code>[A-Z]*\d+(?:-D)?))?\s?: (?P<message>.*)$"
 )
 _EDG_END = re.compile(
     r"^At end of source: (?P<kind>[\w -]*?error|warning|remark)(?: #(?P<code>\d+(?:-D)?))?: (?P<message>.*)$"
 )
 _MSVC_CODE = re.compile(r"[A-Z]+\d+")
-_GCC = re.compile(
-    r"^(?P<file>(?:[A-Za-z]:)?[^\s:][^:]*):(?P<line>\d+)(?::(?P<column>\d+))?: "
-    r"(?P<kind>fatal error|[Ee]rror|[Ww]arning|note|sorry, unimplemented): (?P<message>.*)$"
-)
-_GCC_NO_LINE = re.compile(
-    r"^(?P<who>cc1plus|cc1|gcc|g\+\+|c\+\+|clang(?:\+\+)?|<command-line>|[\w.-]*g\+\+[\w.-]*): "
-    r"(?P<kind>fatal error|error|warning): (?P<message>.*)$"
-)
-_GCC_INCLUDED = re.compile(r"^(?:In file included from|\s+from) (?P<file>.+?):(?P<line>\d+)(?::\d+)?[,:]$")
-_GCC_OPTION = re.compile(r" \[(-W[\w=+-]+)\]$")
 _TOOL = re.compile(
     r"^(?P<who>ptxas|nvlink|nvcc|fatbinary|cicc|cudafe\+\+)\s+(?:(?P<file>\S.*?), line (?P<line>\d+); )?"
     r"(?P<kind>error|fatal|warning|info)\s*: (?P<message>.*)$"
-)
-_LINKER_IN = re.compile(r"in function [`'](?P<function>.+)':$")
-_LINKER = re.compile(
-    r"^(?:\S*\b(?:ld|ld\.\w+|gold|mold): )?(?:(?P<file>\S[^:]*):)?(?:(?P<line>\d+):|\([^()]+\+0x[0-9a-f]+\):)? ?"
-    r"(?P<message>(?:undefined reference to|multiple definition of|undefined symbol:|cannot find).*)$"
 )
 _SUMMARY = re.compile(
     r"^(?:\d+ (?:errors?|warnings?|catastrophic errors?).* (?:detected|generated)\b.*|compilation terminated\.|"
@@ -59,49 +44,8 @@ _DECLARED = re.compile(
 )
 _SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
-_QUOTED_NAME = re.compile(r"[`'‘]([A-Za-z_]\w*)(?:\(.*?\))?['’]")
 _NAMED = re.compile(r'"(?:[^"(<]*?::)?([A-Za-z_]\w*)(?:[(<][^"]*)?"')
 _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left)\b", re.IGNORECASE)
-_TEMPORARY = re.compile(
-    r"\S*?(?:tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_)?([\w.+-]+?)\.(?:cudafe1|cpp\d|compute_\w+)\.\w+"
-)
-
-
-@dataclass(slots=True)
-class Context:
-    """What the reader knows about the build whose output it reads.
-
-    `main` is the path under which the compiled file is known to its author. `aliases` maps other
-    spellings (a staged copy) to the path to show. `source` gives a file's text as the compiler saw
-    it. `directory` is where the compiler ran, for relative names.
-    """
-
-    main: str
-    source: Callable[[str], str | None] = lambda _: None
-    directory: str = ""
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    ptx: tuple[Ptx, ...] = ()
-    _sources: dict[str, columns.Source | None] = field(default_factory=dict[str, "columns.Source | None"])
-
-    def file(self, name: str) -> str:
-        """The path to show for a name in the output."""
-        if name in self.aliases:
-            return self.aliases[name]
-        path = os.path.normpath(Path(self.directory, name)) if self.directory else name
-        return self.aliases.get(path, path)
-
-    def text(self, file: str) -> columns.Source | None:
-        if file not in self._sources:
-            text = self.source(file)
-            self._sources[file] = None if text is None else columns.Source(text)
-        return self._sources[file]
-
-    def named(self, place: Place | None, name: str) -> Place | None:
-        """`place` with the column of the token `name`, where that is beyond doubt."""
-        if place is None or place.column is not None or (text := self.text(place.file)) is None:
-            return place
-        span = text.named(place.line, name)
-        return Place(place.file, span.line, span.column, span.end_column) if span else place
 
 
 def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Problem, ...]:
@@ -149,10 +93,10 @@ class _Reader:
             (_TOOL, self._tool),
             (_EDG, self._edg),
             (_EDG_END, self._edg_end),
-            (_GCC, self._gcc),
-            (_GCC_NO_LINE, self._gcc_no_line),
-            (_GCC_INCLUDED, self._gcc_included),
-            (_LINKER, self._linker),
+            (host_output.COMPILER, self._host),
+            (host_output.COMPILER_ITSELF, self._host_itself),
+            (host_output.INCLUDED, self._included),
+            (host_output.LINKER, self._linker),
         )
         while self.at < len(self.lines):
             line = self.lines[self.at]
@@ -258,57 +202,32 @@ class _Reader:
         last = self.problems[-1]
         self.problems[-1] = replace(last, notes=(*last.notes, note))
 
-    # -- the host compiler --------------------------------------------------------------------------
+    # -- the host compiler and linker ---------------------------------------------------------------
 
-    def _gcc(self, found: re.Match[str]) -> None:
-        file = self._host_file(found["file"])
-        place = self._host_place(file, int(found["line"]), found["column"], found["message"])
+    def _host(self, found: re.Match[str]) -> None:
+        place = host_output.compiler_place(found, self.context)
         self._skip_excerpt()
+        message, option = host_output.compiler_message(found)
         if found["kind"] == "note" and self.problems:
-            self._note(Note(found["message"], place))
+            self._note(Note(message, place))
             return
-        option = _GCC_OPTION.search(found["message"])
-        message = found["message"][: option.start()] if option else found["message"]
         notes, self.included = tuple(self.included), []
-        code = option[1] if option else None
-        self._add(found["kind"], message, "host compiler", place, code=code, notes=notes)
+        self._add(found["kind"], message, "host compiler", place, code=option, notes=notes)
 
-    def _gcc_no_line(self, found: re.Match[str]) -> None:
+    def _host_itself(self, found: re.Match[str]) -> None:
         self._skip_excerpt()
-        words = found["message"]
-        missing = re.match(r"(.+): No such file or directory$", words)
-        if missing and self.context.file(missing[1]) == self.context.main:
-            words = f"{self.context.main}: No such file or directory"
-        self._add(found["kind"], words, "host compiler", None)
+        self._add(found["kind"], found["message"], "host compiler", None)
 
-    def _gcc_included(self, found: re.Match[str]) -> None:
-        place = Place(self._host_file(found["file"]), int(found["line"]))
+    def _included(self, found: re.Match[str]) -> None:
+        place = Place(self.context.file(found["file"]), int(found["line"]))
         self.included.append(Note("in file included from here", place))
 
-    def _host_file(self, name: str) -> str:
-        """The host compiler sees a generated file when a line directive is missing: that is the main one."""
-        return self.context.main if _TEMPORARY.fullmatch(name) else self.context.file(name)
-
-    def _host_place(self, file: str, line: int, column: str | None, message: str) -> Place:
-        """Columns are true for what the preprocessor says; the compiler proper reads generated code."""
-        source = self.context.text(file)
-        if source is None:
-            return Place(file, line)
-        text = source.line(line)
-        if column and text.lstrip().startswith("#"):
-            at = columns.from_display(text, int(column))
-            span = source.token_at(line, at) if at else None
-            if span and (header := re.search(r'["<][^">]+[">]', text)) and header.start() + 1 == at:
-                return Place(file, line, at, header.end() + 1)
-            return Place(file, span.line, span.column, span.end_column) if span else Place(file, line)
-        for name in _QUOTED_NAME.findall(message):
-            if span := source.named(line, name):
-                return Place(file, span.line, span.column, span.end_column)
-        return Place(file, line)
-
     def _skip_excerpt(self) -> None:
-        while self.at < len(self.lines) and re.match(r"^\s+\d* *\|", self.lines[self.at]):
+        while self.at < len(self.lines) and host_output.EXCERPT.match(self.lines[self.at]):
             self.at += 1
+
+    def _linker(self, found: re.Match[str]) -> None:
+        self.problems.append(host_output.linker_problem(found, self.context, self.linking))
 
     # -- ptxas, nvlink, nvcc ------------------------------------------------------------------------
 
@@ -330,7 +249,7 @@ class _Reader:
             message = message[:start] + symbols.short_name(symbol) + message[end:]
             place = self._symbol_place(symbol)
         if who == "nvlink":
-            message = re.sub(r" in '[^']*'$", "", message)
+            message = re.sub(r",?(?: first defined)? in '[^']*'", "", message)
         self._add(kind, message, who, place, code=code, symbol=symbol, notes=notes)
 
     def _is_symbol(self, found: re.Match[str]) -> bool:
@@ -364,34 +283,13 @@ class _Reader:
                 return self.context.named(place, symbols.base_name(symbol))
         return None
 
-    # -- the host linker ----------------------------------------------------------------------------
-
-    def _linker(self, found: re.Match[str]) -> None:
-        name = re.search(r"[`']([^`']+)'$", found["message"])
-        base = re.sub(r"\(.*|<.*", "", name[1]).rsplit("::", 1)[-1] if name else ""
-        if found["line"] and found["file"]:
-            place = self.context.named(Place(self.context.file(found["file"]), int(found["line"])), base)
-        else:
-            place = self._linker_place(base) if base and base != "main" else None
-        self._add("error", found["message"], "ld", place)
-
-    def _linker_place(self, name: str) -> Place | None:
-        """An object file has no lines: the first use of the name in the function the linker names."""
-        source = self.context.text(self.context.main)
-        if source is None or not (uses := source.uses(name)):
-            return None
-        caller = re.sub(r"\(.*|<.*", "", self.linking).rsplit("::", 1)[-1]
-        after = min((s.line for s in source.uses(caller)), default=1) if caller else 1
-        span = next((s for s in uses if s.line >= after), uses[0])
-        return Place(self.context.main, span.line, span.column, span.end_column)
-
     # -- the rest -----------------------------------------------------------------------------------
 
     def _strange(self, line: str) -> None:
-        if caller := _LINKER_IN.search(line):
+        if caller := host_output.LINKER_IN.search(line):
             self.linking = caller["function"]
             return
-        self.unknown.append(_without_temporaries(line, self.context))
+        self.unknown.append(self.context.words(line))
         if line[:1] not in (" ", "\t") and _TROUBLE.search(line):
             self._add("error", line, "nvcc", None)
 
@@ -406,16 +304,9 @@ class _Reader:
         symbol: str | None = None,
         notes: tuple[Note, ...] = (),
     ) -> None:
-        words = _without_temporaries(message, self.context)
+        words = self.context.words(message)
         self.problems.append(Problem(_severity(kind), words, tool, place, code, symbol, notes))
 
 
 def _symbol_in(found: re.Match[str]) -> str:
     return found["symbol"] or found["entry"] or ""
-
-
-def _without_temporaries(text: str, context: Context) -> str:
-    """Names of staged and intermediate files, replaced by the name the author knows."""
-    for staged, shown in context.aliases.items():
-        text = text.replace(staged, shown)
-    return _TEMPORARY.sub(lambda _: context.main, text)

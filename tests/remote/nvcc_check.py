@@ -25,17 +25,19 @@ def ignore(_pgid: int, _alive: bool) -> None:
 def lines_of(problems: Sequence[c.Problem], folder: Path | str = "") -> list[str]:
     """`k.cu:7:13-20 error nvcc #20-D words`, further lines and notes indented."""
 
+    inside = f"{folder}/" if folder else ""
+
     def place(of: c.Place | None) -> str:
         if of is None:
             return ""
-        text = f"{of.file.removeprefix(f'{folder}/')}:{of.line}"
+        text = f"{of.file.removeprefix(inside)}:{of.line}"
         if of.column is not None:
             text += f":{of.column}" + (f"-{of.end_column}" if of.end_column is not None else "")
         return text + " "
 
     lines: list[str] = []
     for problem in problems:
-        words = problem.message.replace(f"{folder}/", "").split("\n")
+        words = (problem.message.replace(inside, "") if inside else problem.message).split("\n")
         kind = " ".join(filter(None, (problem.severity, problem.tool, problem.code)))
         lines.append(f"{place(problem.place)}{kind} {words[0]}")
         lines += [f"    {more}" for more in words[1:]]

@@ -1,0 +1,68 @@
+"""What a reader of compiler output knows about the build: names, sources, intermediate code."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orbit_remote import columns
+from orbit_remote.contracts import Place
+from orbit_remote.ptx import Ptx
+
+_TEMPORARY = re.compile(
+    r"\S*?(?:tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_)?[\w.+-]+?\.(?:cudafe1|cpp\d|compute_\w+)\.\w+"
+)
+
+
+@dataclass(slots=True)
+class Context:
+    """What the reader knows about the build whose output it reads.
+
+    `main` is the path under which the compiled file is known to its author. `aliases` maps other
+    spellings (a staged copy) to the path to show. `source` gives a file's text as the compiler saw
+    it. `directory` is where the compiler ran, for relative names; what lies in `scratch` is an
+    intermediate form of the main file.
+    """
+
+    main: str
+    source: Callable[[str], str | None] = lambda _: None
+    directory: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    scratch: str = ""
+    ptx: tuple[Ptx, ...] = ()
+    _sources: dict[str, columns.Source | None] = field(default_factory=dict[str, "columns.Source | None"])
+
+    def file(self, name: str) -> str:
+        """The path to show for a name in the output."""
+        if name in self.aliases:
+            return self.aliases[name]
+        if _TEMPORARY.fullmatch(name):
+            return self.main
+        path = os.path.normpath(Path(self.directory, name)) if self.directory else name
+        if self.scratch and path.startswith(self.scratch + os.sep):
+            return self.main
+        return self.aliases.get(path, path)
+
+    def words(self, text: str) -> str:
+        """`text` with the names of staged and intermediate files replaced by the one the author knows."""
+        for staged, shown in self.aliases.items():
+            text = text.replace(staged, shown)
+        if self.scratch:
+            text = re.sub(re.escape(self.scratch) + r"[/\\][^\s'\":;)]*", lambda _: self.main, text)
+        return _TEMPORARY.sub(lambda _: self.main, text)
+
+    def text(self, file: str) -> columns.Source | None:
+        if file not in self._sources:
+            text = self.source(file)
+            self._sources[file] = None if text is None else columns.Source(text)
+        return self._sources[file]
+
+    def named(self, place: Place | None, name: str) -> Place | None:
+        """`place` with the column of the token `name`, where that is beyond doubt."""
+        if place is None or place.column is not None or (text := self.text(place.file)) is None:
+            return place
+        span = text.named(place.line, name)
+        return Place(place.file, span.line, span.column, span.end_column) if span else place

@@ -1,0 +1,155 @@
+"""Finding nvcc, with small scripts in its place: which one is taken, and what is said when it does not work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import nvcc
+from orbit_remote.contracts import Failure
+
+pytestmark = pytest.mark.skipif(
+    os.name != "posix" or sys.platform == "darwin", reason="scripts stand in for nvcc"
+)
+
+ANSWERS = """#!/bin/sh
+case "$1" in
+--version) echo "Cuda compilation tools, release 13.0, V13.0.88" ;;
+*) echo "#$ TOP=/opt/real/bin/.." >&2 ;;
+esac
+"""
+
+
+def script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with a host compiler, the system's tools and no CUDA."""
+    for tool in ("gcc", "g++"):
+        script(tmp_path / "bin" / tool, "#!/bin/sh\necho 'g++ (Test) 12.2.0'\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr(nvcc, "SYSTEM", tmp_path / "usr-local-cuda")
+    monkeypatch.setattr(nvcc, "_site_packages", lambda python: [Path(python)] if python else [])
+    return tmp_path
+
+
+def test_the_order_of_preference(machine, monkeypatch):
+    wheel = script(machine / "site-packages/nvidia/cu13/bin/nvcc", ANSWERS)
+    found = nvcc.find(python=str(machine / "site-packages"))
+    assert found == nvcc.Nvcc(
+        str(wheel), "13.0.88", "/opt/real", str(machine / "bin/g++"), "g++ (Test) 12.2.0"
+    )  # fmt: skip
+    places = [
+        machine / "usr-local-cuda/bin/nvcc",
+        machine / "bin/nvcc",
+        machine / "path/bin/nvcc",
+        machine / "home/bin/nvcc",
+    ]
+    monkeypatch.setenv("CUDA_HOME", str(machine / "home"))
+    monkeypatch.setenv("CUDA_PATH", str(machine / "path"))
+    for place in places:  # each comes before the ones already there
+        script(place, ANSWERS)
+        assert nvcc.find(python=str(machine / "site-packages")).path == str(place)
+    setting = script(machine / "mine/nvcc-wrapper", ANSWERS)
+    assert nvcc.find(str(setting)).path == str(setting)
+    assert nvcc.find(str(machine / "home")).path == str(places[-1])
+    assert nvcc.find("nvcc").path == str(machine / "bin/nvcc")
+
+
+def failure(machine: Path, text: str, mode: int = 0o755) -> Failure:
+    found = nvcc.find(str(script(machine / "nvcc", text, mode)))
+    assert isinstance(found, Failure)
+    assert found.category == "infrastructure"
+    assert found.remedy
+    return found
+
+
+def test_none_at_all(machine):
+    found = nvcc.find()
+    assert isinstance(found, Failure)
+    assert found.message == "no CUDA compiler (nvcc) was found"
+    assert "orbit-lsp[cuda]" in found.remedy
+
+
+def test_a_setting_that_names_nothing_is_not_replaced_by_another(machine):
+    script(machine / "bin/nvcc", ANSWERS)
+    found = nvcc.find(str(machine / "nowhere"))
+    assert isinstance(found, Failure)
+    assert str(machine / "nowhere") in found.message
+
+
+def test_not_executable(machine):
+    found = failure(machine, ANSWERS, 0o644)
+    assert found.message.endswith("is not executable")
+    assert found.remedy == f"chmod +x {machine / 'nvcc'}"
+
+
+def test_not_a_program(machine):
+    assert "cannot be started" in failure(machine, "\x7fELF nonsense").message
+
+
+def test_fails(machine):
+    found = failure(machine, "#!/bin/sh\necho 'libfoo.so is missing' >&2\nexit 127\n")
+    assert "status 127: libfoo.so is missing" in found.message
+
+
+def test_says_nothing(machine):
+    assert "it said nothing" in failure(machine, "#!/bin/sh\nexit 0\n").message
+
+
+def test_hangs_and_leaves_nothing_behind(machine, monkeypatch):
+    monkeypatch.setattr(nvcc, "PROBE_LIMIT_S", 0.3)
+    os.mkfifo(machine / "alive")
+    reader = os.open(machine / "alive", os.O_RDONLY | os.O_NONBLOCK)
+    # a grandchild that would outlive the script
+    found = failure(
+        machine, f"#!/bin/sh\n(echo started; while :; do :; done) > {machine / 'alive'} &\nwait\n"
+    )
+    assert "did not answer within 0.3 s" in found.message
+    assert os.read(reader, 100) == b"started\n"
+    assert os.read(reader, 100) == b""  # a writer that lived would make this BlockingIOError
+    os.close(reader)
+
+
+def test_no_host_compiler(machine):
+    (machine / "bin/g++").unlink()
+    found = failure(machine, ANSWERS)
+    assert found.message == "nvcc needs a C++ compiler beside it, and there is no g++ on PATH"
+    script(machine / "bin/apt-get", "#!/bin/sh\n")
+    assert failure(machine, ANSWERS).remedy == "sudo apt-get install g++"
+
+
+def test_a_host_compiler_nvcc_cannot_use(machine):
+    text = ANSWERS.replace(
+        'echo "#$', 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; echo "#$'
+    )
+    assert "Failed to preprocess host compiler properties." in failure(machine, text).message
+
+
+def test_macos(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    found = nvcc.find()
+    assert isinstance(found, Failure)
+    assert found.message.startswith("there is no CUDA compiler for macOS")
+    assert "modal" in found.remedy
+
+
+def test_asked_once_until_it_changes(machine):
+    log = machine / "log"
+    path = script(machine / "nvcc", ANSWERS.replace("#!/bin/sh\n", f"#!/bin/sh\necho $1 >> {log}\n"))
+    first = nvcc.find(str(path))
+    assert nvcc.find(str(path)) is first
+    assert log.read_text().count("--version") == 1
+    script(path, path.read_text().replace("13.0.88", "13.1.99"))
+    os.utime(path, ns=(1, 1))
+    assert nvcc.find(str(path)).version == "13.1.99"
