@@ -97,24 +97,32 @@ class Recorded:
 # -- finding CUPTI ----------------------------------------------------------------------------------
 
 
-def find(*, nvcc: str | None = None, beside_torch: bool = False) -> Cupti:
+def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
     """The CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
 
-    `beside_torch` asks the wheels first: a process that holds torch holds torch's libcupti, and a
-    second one in it would not be heard.
+    `in_this_process` is for recording a Python process: the one that torch has loaded into it, where
+    it has, because a second CUPTI beside it would not be heard; else torch's wheels before toolkits.
     """
-    order = (_wheels(), _toolkits(nvcc)) if beside_torch else (_toolkits(nvcc), _wheels())
-    for includes, libraries in itertools.chain(*order):
-        found = _cupti_at(includes, libraries)
-        if found is not None:
-            return found
+    toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
+    order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
+    found = [cupti for place in itertools.chain(*order) if (cupti := _cupti_at(*place)) is not None]
+    loaded = _loaded() if in_this_process else frozenset[Path]()
+    if found:
+        return next((cupti for cupti in found if cupti.library in loaded), found[0])
     raise Unavailable(
         "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
         "install the CUDA toolkit, or: pip install nvidia-cuda-cupti",
     )
 
 
+def _loaded() -> frozenset[Path]:
+    """The CUPTI libraries this process has in its memory."""
+    lines = _text(Path("/proc/self/maps")).splitlines()
+    return frozenset(Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line)
+
+
 _Place = tuple[list[Path], list[Path]]
+"""Folders of headers and folders of libraries that belong together."""
 
 
 def _toolkits(nvcc: str | None) -> Iterator[_Place]:
@@ -134,6 +142,10 @@ def _wheels() -> Iterator[_Place]:
             yield [whole / "include"], [whole / "lib"]
         apart = [root / part / "include" for part in ("cuda_cupti", "cuda_runtime")]
         yield apart, [root / "cuda_cupti" / "lib"]
+
+
+def _triton() -> Iterator[_Place]:
+    """Triton brings headers and a CUPTI for its own profiler."""
     spec = importlib.util.find_spec("triton")
     for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
         vendor = root / "backends" / "nvidia"

@@ -47,7 +47,7 @@ class Native:
     def __init__(self, cache: Path, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        library = ctypes.CDLL(str(injection.build(cache, injection.find(beside_torch=True))))
+        library = ctypes.CDLL(str(injection.build(cache, injection.find(in_this_process=True))))
         library.orbit_timestamp.restype = ctypes.c_ulonglong
         library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
         library.orbit_end.restype = None

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import ast
 import importlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import triton_errors, triton_kernels
+from orbit_remote import ptxas, triton_errors, triton_kernels
 from orbit_remote.contracts import Problem, Resources
 from orbit_remote.triton_assumptions import OPTIONS, Configuration, assumed_signature, configurations_of
 from orbit_remote.triton_errors import Explained
@@ -147,40 +148,33 @@ def _resources(
     function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, capability: int
 ) -> Resources:
     one = triton_kernels.instance(function, compiled).resources()
-    usage = ptxas_usage(compiled.asm["ptx"], capability)
+    usage = _ptxas(compiled.asm["ptx"], capability)
     types = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
     constants = {name: triton_kernels.show(value) for name, value in configuration.constants.items()}
     options = {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
-    return Resources(
-        symbol=one.symbol, name=one.name, architecture=_architecture(capability), place=one.place,
-        static_shared=one.static_shared, dynamic_shared=one.dynamic_shared, threads=one.threads,
-        registers=usage.get("registers"), stack=usage.get("stack"),
-        spill_stores=usage.get("spill_stores"), spill_loads=usage.get("spill_loads"),
-        barriers=usage.get("barriers"),
-        constants=constants | options | types,
-    )  # fmt: skip
+    one = replace(one, architecture=_architecture(capability), constants=constants | options | types)
+    if usage is None:
+        return one
+    return replace(
+        one,
+        registers=usage.registers,
+        stack=usage.stack,
+        spill_stores=usage.spill_stores,
+        spill_loads=usage.spill_loads,
+        barriers=usage.barriers,
+    )
 
 
-def ptxas_usage(ptx: str, capability: int) -> dict[str, int]:
-    """What `ptxas -v` says of the one kernel in `ptx`, with the ptxas that Triton compiles with."""
+def _ptxas(ptx: str, capability: int) -> Resources | None:
+    """What the ptxas that Triton compiles with says of the one kernel in `ptx`; None without a ptxas."""
     folder = Path(str(importlib.import_module("triton").__file__)).parent / "backends" / "nvidia" / "bin"
     names = ["ptxas-blackwell", "ptxas"] if capability >= 100 else ["ptxas"]
     tool = next((str(folder / n) for n in names if (folder / n).is_file()), None) or shutil.which("ptxas")
     if tool is None:
-        return {}
-    command = [tool, "-v", f"--gpu-name={_architecture(capability)}", "-o", "/dev/null", "-"]
+        return None
+    command = [tool, "-v", f"--gpu-name={_architecture(capability)}", "-o", os.devnull, "-"]
     done = subprocess.run(command, input=ptx, capture_output=True, text=True, timeout=60, check=False)
-    found: dict[str, int] = {}
-    for name, pattern in {
-        "registers": r"Used (\d+) registers",
-        "barriers": r"used (\d+) barriers",
-        "stack": r"(\d+) bytes stack frame",
-        "spill_stores": r"(\d+) bytes spill stores",
-        "spill_loads": r"(\d+) bytes spill loads",
-    }.items():
-        if match := re.search(pattern, done.stdout + done.stderr):
-            found[name] = int(match[1])
-    return found
+    return next(iter(ptxas.resources(done.stdout + done.stderr)), None)
 
 
 def _architecture(capability: int) -> str:

@@ -34,14 +34,25 @@ def library(tmp_path_factory):
 # -- building ----------------------------------------------------------------------------------------
 
 
+def everywhere() -> list[injection.Cupti]:
+    places = [*injection._toolkits(None), *injection._wheels(), *injection._triton()]
+    return [cupti for place in places if (cupti := injection._cupti_at(*place)) is not None]
+
+
 @needs_compiler
-@pytest.mark.parametrize("beside_torch", [False, True])
-def test_compiles_without_a_warning_against_every_cupti_here(beside_torch, tmp_path, monkeypatch):
+def test_compiles_without_a_warning_against_every_cupti_here(tmp_path, monkeypatch):
     find_or_skip()
-    cupti = injection.find(beside_torch=beside_torch)
     monkeypatch.setattr(injection, "_FLAGS", [*injection._FLAGS, "-Werror"])
-    assert injection.build(tmp_path, cupti).is_file()
-    assert [p.suffix for p in tmp_path.iterdir()] == [".so"]
+    libraries = {injection.build(tmp_path, cupti) for cupti in everywhere()}
+    assert {p.suffix for p in tmp_path.iterdir()} == {".so"}
+    assert len(libraries) == len(set(everywhere()))
+
+
+def test_the_cupti_that_the_process_has_is_preferred(monkeypatch):
+    find_or_skip()
+    *_, last = everywhere()
+    monkeypatch.setattr(injection, "_loaded", lambda: frozenset({last.library}))
+    assert injection.find(in_this_process=True).library == last.library
 
 
 @needs_compiler
@@ -76,6 +87,7 @@ def test_headers_that_do_not_compile_are_no_crash_and_leave_no_file(tmp_path):
 def test_no_cupti_says_what_to_install(monkeypatch):
     monkeypatch.setattr(injection, "_toolkits", lambda _: iter(()))
     monkeypatch.setattr(injection, "_wheels", lambda: iter(()))
+    monkeypatch.setattr(injection, "_triton", lambda: iter(()))
     with pytest.raises(injection.Unavailable) as caught:
         injection.find()
     assert "pip install nvidia-cuda-cupti" in caught.value.remedy
@@ -97,6 +109,7 @@ def test_the_newest_record_of_the_headers_is_used(newest, record, tmp_path, monk
     (lib / "libcupti.so.12").touch()
     monkeypatch.setattr(injection, "_toolkits", lambda _: iter([([include], [lib])]))
     monkeypatch.setattr(injection, "_wheels", lambda: iter(()))
+    monkeypatch.setattr(injection, "_triton", lambda: iter(()))
     if record is None:
         with pytest.raises(injection.Unavailable):
             injection.find()
