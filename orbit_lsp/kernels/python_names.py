@@ -127,7 +127,10 @@ class Names:
             if scope <= 0:
                 return ""
         place = Place(statement, assignment.scope, assignment.order, assignment.path)
-        return self._made(assignment.value, place)
+        language = self._made(assignment.value, place)
+        if language and self._of_parameter(assignment.value, place):  # a wrapper's inside
+            return ""
+        return language
 
     def target(self, statement: int, assignment: Assignment) -> tuple[int, Function] | None:
         """The function of this file that an assignment turns into a kernel."""
@@ -206,6 +209,9 @@ class Names:
     def _bound(self, parts: tuple[str, ...], found: list[tuple[Place, Expression]]) -> Meanings:
         result: set[Meaning] = set()
         for where, value in found:
+            if isinstance(value, Imported):  # `triton.runtime.jit` is a maker and a module
+                result.add(_attribute(_absolute(value.path), parts[1:]))
+                continue
             for meaning in self.meanings(value, where):
                 if len(parts) == 1:
                     result.add(meaning)
@@ -321,6 +327,16 @@ class Names:
                     if meaning.kind == "kernel":
                         return meaning.text
         return ""
+
+    def _of_parameter(self, value: Expression, place: Place) -> bool:
+        """Whether a call works on a parameter of the functions around it: on no kernel in particular."""
+        scopes = self.outlines[place.statement].scopes
+        parameters: set[str] = set()
+        scope = place.scope
+        while scope > 0:
+            parameters.update(scopes[scope].parameters)
+            scope = scopes[scope].parent
+        return bool(parameters) and next(_innermost(_resolve(value)), "") in parameters
 
     def _is_wrapper(self, expression: Expression, place: Place) -> bool:
         expression = _resolve(expression)

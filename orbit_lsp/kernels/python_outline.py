@@ -194,10 +194,9 @@ class _Walk:
         launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
         found = pieces(self.cut(), [begins for _, begins in self.marks()])
         made = [
-            Piece(blake2b("\0".join(tokens).encode(), digest_size=16).digest(),
-                  frozenset(filter(_WORD, set(tokens))), parent)
+            Piece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
             for tokens, parent in zip(found, self.parents, strict=True)
-        ]  # fmt: skip
+        ]
         return Outline(
             self.scopes, self.functions, self.classes, self.assignments, made, launches,
             frozenset(self.exported), tuple(self.imports), tuple(self.stars), self.main_guard,
@@ -478,6 +477,11 @@ class _Walk:
                 grid,
                 tuple(self.text(one) for one in arguments.named_children if one.type != "comment"),
             )
+
+
+def _digest(tokens: list[str]) -> bytes:
+    """Nothing for nothing: what surrounds a kernel is as if the kernel were not there."""
+    return blake2b("\0".join(tokens).encode(), digest_size=16).digest() if tokens else b""
 
 
 def orbit_comment(data: bytes, node: Node) -> tuple[str, ...]:

@@ -43,6 +43,9 @@ class _Found:
     calls: list[int] = field(default_factory=list[int])
     reached: list[int] = field(default_factory=list[int])
     """Kernels that it calls, directly or through others."""
+    says: tuple[int, bool, tuple[str, ...]] | None = None
+    kernel: Kernel | None = None
+    """Made of it when `says` was true: its row, whether it can be launched, its callers."""
 
 
 class Reader:
@@ -52,7 +55,6 @@ class Reader:
         self._found: list[list[_Found]] = []
         self._known: frozenset[str] = frozenset()
         self._host: dict[int, tuple[Outline, frozenset[int], bytes]] = {}
-        self._kernels: dict[tuple[int, int, bool, tuple[str, ...]], Kernel] = {}
 
     def scan(self, outlines: Sequence[Outline], rows: Sequence[int]) -> Scan:
         """`rows` are the lines at which the outlines' regions begin."""
@@ -76,7 +78,7 @@ class Reader:
         names = {one.source.name for one in found}
         return Scan(
             language="triton",
-            kernels=self._make_kernels(found, rows, launchable, callers),
+            kernels=tuple(self._make_kernels(found, rows, launchable, callers)),
             launches=tuple(
                 Launch(site.name, site.line + row, site.arguments, None, site.grid)
                 for outline, row in zip(outlines, rows, strict=False)
@@ -100,6 +102,15 @@ class Reader:
         if same:
             for i in changed:
                 self._names.replace(i, outlines[i])
+            touched = set(changed)  # an assignment's kernel has its body in another region
+            changed = sorted(
+                touched.union(
+                    one.region
+                    for region in self._found
+                    for one in region
+                    if isinstance(one.source, Assignment) and any(i in touched for i, _ in one.pieces)
+                )
+            )
         else:
             self._names = Names(self._outlines)
             self._found = [[] for _ in outlines]
@@ -210,23 +221,18 @@ class Reader:
     def _make_kernels(
         self, found: Sequence[_Found], rows: Sequence[int], launchable: Sequence[bool],
         callers: Sequence[Sequence[str]],
-    ) -> tuple[Kernel, ...]:  # fmt: skip
-        made: dict[tuple[int, int, bool, tuple[str, ...]], Kernel] = {}
-        kernels: list[Kernel] = []
+    ) -> Iterator[Kernel]:  # fmt: skip
         for i, one in enumerate(found):
             row = rows[one.region]
-            key = (id(one), row, launchable[i], tuple(dict.fromkeys(callers[i])))
-            kernel = self._kernels.get(key)
-            if kernel is None:
+            says = (row, launchable[i], tuple(dict.fromkeys(callers[i])))
+            if one.kernel is None or one.says != says:
                 span = _down(one.source.name_span, row)
-                kernel = Kernel(
+                one.says = says
+                one.kernel = Kernel(
                     one.source.name, one.qualified, "triton", span.line, span, _down(one.source.whole, row),
-                    launchable[i], key[3], dsl=one.dsl,
+                    *says[1:], dsl=one.dsl,
                 )  # fmt: skip
-            made[key] = kernel
-            kernels.append(kernel)
-        self._kernels = made
-        return tuple(kernels)
+            yield one.kernel
 
     def _entries(self, found: Sequence[_Found]) -> tuple[str, ...]:
         kernels = {id(one.source) for one in found}

@@ -1,0 +1,234 @@
+"""A tracker that follows edits says what a fresh scan of the same text says."""
+
+import ast
+from dataclasses import replace
+from textwrap import dedent
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orbit_lsp.kernels.model import Edit, Scan
+from orbit_lsp.kernels.python_regions import split
+from orbit_lsp.kernels.triton import TritonTracker, difference, scan
+
+FILE = dedent('''\
+    """A module."""
+    import triton
+    import triton.language as tl
+    from functools import partial
+
+    SIZE = 4
+    my = partial(triton.jit, debug=True)
+
+    # orbit: n = 4
+    @triton.autotune(
+        configs=[triton.Config({"B": 1})],
+        key=["n"],
+    )
+    # orbit: m = 5
+    @triton.jit
+    def first(x, n, B: tl.constexpr):
+        """Doc
+    at the margin."""
+        if n > 1:
+            tl.store(x, helper(n))
+        else:
+            tl.store(x, 0)  # é
+
+    @my
+    def helper(a):
+        return (a
+    @ 1)
+
+    def raw(x):
+        first(x)
+
+    class C:
+        """Ü"""
+        # orbit: k = 1
+        @staticmethod
+        @triton.jit
+        def third(x): pass
+        y = 1
+
+    if SIZE:
+        fourth = triton.jit(raw)
+    else:
+        def wrap(f):
+            return triton.jit(f)
+
+    @wrap
+    def fifth(x): return
+
+    def main(n=1):
+        first[(n,)](x, n, B=2); third[1](2)
+        return lambda: None
+
+    if __name__ == "__main__":
+        main()
+''')
+
+FRAGMENTS = [
+    "\n", "\n    ", "    ", " ", "x", "a1", "é", "🚀", "\r", "\r\n", "\f", "\t", "\0", "\udc80", "\ufeff",
+    "(", ")", "[", "]", "{", "}", '"', "'", '"""', "'''", "#", "# orbit: q = 1\n", "\\\n", "\\", ";", ":", ",", ".",
+    "@", "@triton.jit\n", "@my\n", "def f(x):\n    pass\n", "def g(y): return y\n", "class D:\n    z = 2\n",
+    "k = triton.jit(raw)\n", "import triton\n", "from jax import jit as my\n", "else:\n    pass\n", "return ",
+    "elif", "if x:\n    y\n", "main", "first", "helper", "global my\n", "__all__ = ['helper']\n", "first[(1,)](2)\n",
+    "= ", "lambda f: ", 'f"{x}"', "try:\n    pass\nexcept E:\n    pass\n", "async ", "triton", "@", "and",
+]  # fmt: skip
+
+
+def valid(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True
+
+
+def same(found: Scan, text: str) -> None:
+    fresh = scan(text)
+    for field in ("kernels", "digests", "launches", "entries", "includes"):
+        assert getattr(found, field) == getattr(fresh, field), field
+    assert len(found.digests) == len(found.kernels)
+
+
+@st.composite
+def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
+    """(where, how much goes, what comes) of each edit."""
+    one = st.tuples(
+        st.floats(0, 1),
+        st.sampled_from([0, 0, 0, 1, 1, 2, 5, 30, 200]),
+        st.lists(st.sampled_from(FRAGMENTS), max_size=3).map("".join),
+    )
+    return draw(st.lists(one, min_size=1, max_size=8))
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(edits(), st.booleans())
+def test_random_edits(changes: list[tuple[float, int, str]], undo: bool) -> None:
+    text = FILE
+    tracker = TritonTracker(text)
+    done: list[Edit] = []
+    for where, removed, added in changes:
+        start = int(where * len(text))
+        end = min(start + removed, len(text))
+        done.append(Edit(end - removed, start + len(added), text[start:end]))
+        text = text[:start] + added + text[end:]
+        found = tracker.update([Edit(start, end, added)], text)
+        assert len(found.digests) == len(found.kernels)
+        if valid(text):
+            same(found, text)
+    if undo:
+        same(tracker.update([], FILE), FILE)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.sampled_from([*FRAGMENTS, *FILE.splitlines(keepends=True)]), max_size=40).map("".join))
+def test_any_text_has_a_scan(text: str) -> None:
+    starts = split(text)
+    assert starts == sorted(set(starts))
+    assert starts[0] == 0
+    found = scan(text)
+    lines = text.count("\n") + text.count("\r") + 1
+    for kernel in found.kernels:
+        assert 0 <= kernel.whole.line <= kernel.line <= kernel.whole.end_line <= lines
+
+
+def test_every_deletion_of_a_line_and_its_return() -> None:
+    lines = FILE.splitlines(keepends=True)
+    tracker = TritonTracker(FILE)
+    for i in range(len(lines)):
+        text = "".join(lines[:i] + lines[i + 1 :])
+        found = tracker.update([], text)
+        if valid(text):
+            same(found, text)
+        same(tracker.update([], FILE), FILE)
+
+
+def test_every_character_typed() -> None:
+    """Typing the file from its end: every state in between has a scan, the valid ones the right one."""
+    text, tracker = "", TritonTracker("")
+    for character in FILE:
+        at = len(text)
+        text += character
+        found = tracker.update([Edit(at, at, character)], text)
+        if character == "\n" and valid(text):
+            same(found, text)
+    same(tracker.scan, FILE)
+
+
+def test_wrong_edits_do_no_harm() -> None:
+    tracker = TritonTracker(FILE)
+    text = FILE.replace("first", "second")
+    same(tracker.update([Edit(10, 5, "nonsense"), Edit(10**9, 10**9, "")], text), text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("", "a"), ("a", ""), ("aa", "aaa"), ("aba", "aa"), ("abc", "abc"), ("xay", "xbby")]
+)
+def test_a_difference_leads_from_one_text_to_the_other(old: str, new: str) -> None:
+    start, old_end, new_end = difference(old, new)
+    assert old[:start] + new[start:new_end] + old[old_end:] == new
+
+
+# -- while the text is broken --------------------------------------------------------------------
+
+TYPED = dedent("""\
+    import triton
+    @triton.jit
+    def before(x):
+        pass
+
+    @triton.jit
+    def typed(x, y):
+        z = x
+        pass
+
+    @triton.jit
+    def after(x):
+        pass
+""")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kept"),
+    [
+        ("z = x", "z = foo(x", "before:3 typed:7 after:12"),
+        ("z = x", 'z = """', "before:3 typed:7 after:12"),
+        ("z = x", "z = (\n[\n{\n", "before:3 typed:7 after:15"),
+        ("(x, y):", "(x, y", "before:3 typed:7 after:12"),
+        ("(x, y):", "(x, y, z=(:", "before:3 typed:7 after:12"),
+        ("import triton", "import triton, ", "before:3 typed:7 after:12"),
+        ("import triton\n", "import triton\n\nx = (\n", "before:5 typed:9 after:14"),
+        ("@triton.jit\ndef typed", "@triton.ji(\ndef typed", "before:3 after:12"),
+        ("@triton.jit\ndef typed(x, y):\n    z = x\n", "def (\n", "before:3 after:10"),
+    ],
+)
+def test_kernels_do_not_blink_while_someone_types(old: str, new: str, kept: str) -> None:
+    tracker = TritonTracker(TYPED)
+    assert old in TYPED
+    text = TYPED.replace(old, new, 1)
+    assert not valid(text)
+    found = tracker.update([], text)
+    assert " ".join(f"{kernel.name}:{kernel.line + 1}" for kernel in found.kernels) == kept
+    assert len(found.digests) == len(found.kernels)
+    same(tracker.update([], TYPED), TYPED)
+
+
+def test_a_helper_stays_one_while_its_caller_is_broken() -> None:
+    text = TYPED.replace("z = x", "after(x)")
+    tracker = TritonTracker(text)
+    helper = tracker.scan.kernels[2]
+    assert (helper.launchable, helper.callers) == (False, ("typed",))
+    found = tracker.update([], text.replace("(x, y):", "(x, y"))
+    assert replace(found.kernels[2], whole=helper.whole) == helper
+
+
+def test_entries_stay_while_the_text_is_broken() -> None:
+    text = "def main():\n    pass\n\nif __name__ == '__main__':\n    main()\n"
+    tracker = TritonTracker(text)
+    assert tracker.update([], text.replace("pass", "x = (")).entries == ("main", "__main__")
+    assert tracker.update([], text.replace("main()", "main((")).entries == ("main", "__main__")
+    assert tracker.update([], "x = (").entries == ()
