@@ -26,8 +26,7 @@ from orbit_lsp.kernels.cuda_lexer import (
     LITERAL,
     SKIPPED_ITEM,
     Source,
-    clean_directive,
-    starts_line,
+    directive_end,
     tokenize,
 )
 from orbit_lsp.kernels.cuda_macros import (
@@ -245,10 +244,9 @@ class _Pass:
                     position = at + 3
                     break
                 elif character == "#":
-                    if not starts_line(text, at):
-                        position = at + 1
-                        break
-                    position = self._directive(at, item.end(), word < at)
+                    if (end := directive_end(text, at)) < 0:
+                        continue
+                    position = self._directive(at, end, word < at)
                     if word < self.head:
                         word = self._next_word(self.head)
                     if self.head == position and self.scope.namespace:
@@ -453,10 +451,10 @@ class _Pass:
             position = match.end()
             if text[at] != "#":
                 continue
-            if not starts_line(text, at):
-                position = at + 1
+            if (end := directive_end(text, at)) < 0:
                 continue
-            name = directive_name(match[0])
+            position = end
+            name = directive_name(text[at:end])
             if name in {"if", "ifdef", "ifndef"}:
                 depth += 1
             elif depth == 0 and name in {"else", "elif", "elifdef", "elifndef", "endif"}:

@@ -13,6 +13,9 @@ _TAKE_ARGUMENTS: Final = frozenset(
     "alignas _Alignas __align__ decltype __typeof__ typeof __typeof noexcept throw requires explicit "
     "__annotate__ asm __asm__ sizeof".split()
 )
+_NO_NAMES: Final = frozenset("void auto inline static const extern".split())
+_MOST_SEARCHED = 20_000
+"""How many tokens are looked at in vain for the ends of template arguments."""
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
 _TEMPLATE_ENDS: Final = frozenset(";{}")
 
@@ -42,6 +45,7 @@ class _Parser:
         self._environment = environment
         self._body_follows = body_follows
         self._closing = _matches(self._texts)
+        self._searches = _MOST_SEARCHED
 
     def run(self) -> list[Found]:
         texts = self._texts
@@ -57,9 +61,12 @@ class _Parser:
                 index = after
                 continue
             index += 1
-            if text == "{":
+            if text == "template" and index < len(texts) and texts[index] == "<":
+                index = max(index, self._angle(index) + 1)
+            elif text == "{":
+                in_constraint = self._is_requires_expression(index - 1)
                 index = max(index, self._closing.get(index - 1, 0) + 1)
-                begin = index
+                begin = begin if in_constraint else index
             elif text in {";", "}"} or (text == ":" and texts[index - 2] in {"public", "private", "protected"}):
                 begin = index
         return found
@@ -75,6 +82,8 @@ class _Parser:
             if text == KEYWORD:
                 if candidates:
                     break
+                index += 1
+            elif text in _NO_NAMES:
                 index += 1
             elif IDENTIFIER.match(text):
                 if text in {"noexcept", "requires"} and candidates:
@@ -165,24 +174,27 @@ class _Parser:
             if text in {";", KEYWORD, "}"}:
                 return index
             if text == "{":
-                if texts[index - 1] == "requires" or (
-                    texts[index - 1] == ")" and self._is_requires_expression(index - 1)
-                ):
+                if self._is_requires_expression(index):
                     index = self._closing.get(index, len(texts)) + 1
                     continue
                 return index
             index = self._closing.get(index, index) + 1 if text in {"(", "["} else index + 1
         return index
 
-    def _is_requires_expression(self, close: int) -> bool:
-        opening = next((o for o, c in self._closing.items() if c == close), 0)
-        return self._texts[opening - 1] == "requires" and self._texts[opening - 2] in {"requires", "&&", "||"}
+    def _is_requires_expression(self, brace: int) -> bool:
+        """Whether the brace belongs to `requires {` or to `requires (T t) {` in a constraint."""
+        texts = self._texts
+        if texts[brace - 1] != ")":
+            return texts[brace - 1] == "requires"
+        opening = next((o for o, c in self._closing.items() if c == brace - 1), 0)
+        return texts[opening - 1] == "requires" and texts[opening - 2] in {"requires", "&&", "||"}
 
     def _angle(self, opening: int) -> int:
         """The `>` that closes the template arguments opened at `opening`; `opening - 1` if none does."""
         depth = 0
         index = opening
-        while index < len(self._texts):
+        end = min(len(self._texts), opening + self._searches)
+        while index < end:
             text = self._texts[index]
             if text == "<":
                 depth += 1
@@ -191,22 +203,21 @@ class _Parser:
                 if depth == 0:
                     return index
             elif text in _CLOSING:
-                index = self._closing.get(index, len(self._texts))
+                index = self._closing.get(index, end)
             elif text in {";", "}"}:
                 break
             index += 1
+        self._searches -= min(index, end) - opening
         return opening - 1
 
     def _name(self, first: int, last: int) -> tuple[str, int, int]:
         token = self._tokens[first]
         if last > first and self._texts[first + 1] == "(":
-            names = [t for t in expand_name(self._tokens[first : last + 1], self._environment)]
+            names = expand_name(self._tokens[first : last + 1], self._environment)
             if len(names) == 1 or (names and names[0].text != token.text):
                 token = names[0]
             return token.text if len(names) == 1 else written(self._tokens[first : last + 1]), token.start, token.end
-        names = expand_name([token], self._environment)
-        text = names[0].text if len(names) == 1 and IDENTIFIER.match(names[0].text) else token.text
-        return text, token.start, token.end
+        return token.text, token.start, token.end
 
     def _bounds(self, begin: int, end: int) -> tuple[str, ...]:
         for index in range(begin, min(end, len(self._texts)) - 1):

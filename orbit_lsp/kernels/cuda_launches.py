@@ -12,6 +12,9 @@ _MOST_TOKENS = 64
 _MOST_NESTING = 16
 _LARGEST = 1 << 31
 
+_LONGEST_NAME = 256
+_OPENS: Final = {")": "(", "]": "[", "}": "{", ">": "<"}
+
 _NAME_BEFORE = re.compile(r"(?:[^\W\d]\w*)\Z")
 _BRACKET = re.compile(r"[()\[\]{}<>,;]")
 _CONSTANT = re.compile(
@@ -48,27 +51,35 @@ def _kernel_before(code: str, end: int) -> tuple[str, int]:
     start = max(0, end - _FURTHEST_BACK)
     before = code[start:end].rstrip()
     if before.endswith((">", ")")):
-        depth = 0
-        for match in reversed(list(_BRACKET.finditer(before))):
-            if match[0] in {")", ">", "]", "}"}:
-                depth += 1
-            elif match[0] in {"(", "<", "[", "{"}:
-                depth -= 1
-                if depth == 0:
-                    inside = before[match.start() + 1 : -1].strip()
-                    outside = before[: match.start()].rstrip()
-                    named = _NAME_BEFORE.search(outside[-256:])
-                    if match[0] == "(" and not (named and named[0] not in {"return", "if", "else", "do"}):
-                        inner, _ = _kernel_before(inside, len(inside)) if len(inside) < len(before) else ("", 0)
-                        return inner, start + match.start()
-                    before = outside
-                    break
-            elif match[0] == ";":
-                return "", 0
-        else:
+        opening = _opening(before)
+        if opening < 0:
             return "", 0
-    match = _NAME_BEFORE.search(before, max(0, len(before) - 256))
+        outside = before[:opening].rstrip()
+        if before[-1] == ")" and not _NAME_BEFORE.search(outside, max(0, len(outside) - _LONGEST_NAME)):
+            inside = before[opening + 1 : -1]  # (k<int>)<<<…>>>
+            name, at = _kernel_before(inside, len(inside)) if not inside.rstrip().endswith(")") else ("", 0)
+            return name, start + opening + 1 + at
+        before = outside
+    match = _NAME_BEFORE.search(before, max(0, len(before) - _LONGEST_NAME))
     return (match[0], start + match.start()) if match else ("", 0)
+
+
+def _opening(text: str) -> int:
+    """Where the bracket opens that closes at the end of `text`; -1 if nowhere."""
+    closing: list[str] = []
+    for match in reversed(list(_BRACKET.finditer(text))):
+        bracket = match[0]
+        if bracket == ">" and closing and closing[-1] != ">":
+            continue  # a comparison in parentheses
+        if bracket in _OPENS:
+            closing.append(bracket)
+        elif bracket == ";":
+            return -1
+        elif closing and bracket == _OPENS[closing[-1]]:
+            closing.pop()
+            if not closing:
+                return match.start()
+    return -1
 
 
 def _arguments_after(code: str, start: int) -> tuple[str, ...] | None:
@@ -84,6 +95,8 @@ def _arguments_after(code: str, start: int) -> tuple[str, ...] | None:
             depth -= 1
             if depth < 0:
                 return None
+        elif bracket == "<" and code.startswith("<<<", at):
+            return None
         elif depth == 0:
             if bracket == "," or code.startswith(">>>", at):
                 arguments.append(" ".join(code[done:at].split()))

@@ -20,16 +20,15 @@ _CHARACTER = rf"'(?:[^'\\\n]++|{_ESCAPE})++'"
 _LINE_COMMENT = rf"//(?:[^\\\n]++|{_ESCAPE})*+"
 _BLOCK_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+"
 _CLOSED_LITERAL = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
-_DIRECTIVE = (
+_DIRECTIVE: Final = re.compile(
     rf"\#(?:[^\n\\/\"']++|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_CLOSED_LITERAL}|{_ESCAPE}|[/\"'\\])*+"
 )
-_SKIPPABLE = rf"{_RAW_STRING}|{_STRING}|{_SEPARATOR}|{_CHARACTER}|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_DIRECTIVE}"
+_SKIPPABLE = rf"{_RAW_STRING}|{_STRING}|{_SEPARATOR}|{_CHARACTER}|{_LINE_COMMENT}|{_BLOCK_COMMENT}|\#"
 
 ITEM: Final = re.compile(rf"\(|\)|;|\{{|\}}|{_SKIPPABLE}|<(?=<<)")
 """What the structure of a file hangs on; between two items there is plain code.
 
-A match that starts with `<` is the first of `<<<`; one that starts with `#` is a directive only where
-nothing but blanks stands before it on its line.
+A `<` is the first of `<<<`; a `#` may start a directive (see `directive_end`).
 """
 
 SKIPPED_ITEM: Final = re.compile(_SKIPPABLE)
@@ -83,12 +82,15 @@ def clean_directive(text: str) -> str:
     return _DIRECTIVE_NOISE.sub(clean, text) if "/" in text or "\\" in text else text
 
 
-def starts_line(text: str, position: int) -> bool:
-    """Whether only blanks stand before `position` on its line."""
-    position -= 1
+def directive_end(text: str, hash_at: int) -> int:
+    """Where the directive ends that starts at `hash_at`; -1 unless only blanks stand before it on its line."""
+    position = hash_at - 1
     while position >= 0 and text[position] in " \t\f\v\ufeff":
         position -= 1
-    return position < 0 or text[position] == "\n" or text.endswith("*/", 0, position + 1)
+    if position >= 0 and text[position] != "\n" and not text.endswith("*/", 0, position + 1):
+        return -1
+    match = _DIRECTIVE.match(text, hash_at)
+    return match.end() if match else -1
 
 
 def tokenize(text: str, offset: int = 0) -> list[Token]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from orbit_lsp.kernels.cuda_lexer import IDENTIFIER, SKIPPED_ITEM, Token, clean_directive, starts_line, tokenize
+from orbit_lsp.kernels.cuda_lexer import IDENTIFIER, SKIPPED_ITEM, Token, clean_directive, directive_end, tokenize
 
 KEYWORD: Final = "__global__"
 
@@ -207,15 +207,14 @@ def directives(text: str) -> list[str]:
     found: list[str] = []
     depth = dead_below = 0  # a dead branch lasts until its depth is left, or another branch begins
     position = 0
-    pattern = SKIPPED_ITEM
-    while match := pattern.search(text, position):
+    while match := SKIPPED_ITEM.search(text, position):
         position = match.end()
         if text[match.start()] != "#":
             continue
-        if not starts_line(text, match.start()):
-            position = match.start() + 1
+        if (end := directive_end(text, match.start())) < 0:
             continue
-        directive = match[0]
+        position = end
+        directive = text[match.start() : end]
         name = directive_name(directive)
         if name in {"if", "ifdef", "ifndef"}:
             depth += 1
