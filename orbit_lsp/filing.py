@@ -30,6 +30,8 @@ _Place = tuple[KernelId, Kernel, str]
 def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[str]:
     """File a build's problems and figures; returns the uris whose views changed."""
     known = _Kernels(session, frozen)
+    if event.files:
+        session.reads[frozen.uri] = event.files
     if event.resources:
         found: dict[KernelId, list[c.Resources]] = defaultdict(list)
         digests: dict[KernelId, str] = {}

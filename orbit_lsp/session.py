@@ -99,6 +99,8 @@ class Session:
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+    reads: dict[str, dict[str, str]] = field(default_factory=dict[str, "dict[str, str]"])
+    """The files that the last build of each open file read, by content hash."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """Content hashes of files seen saved or changed on disk since the server started."""
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
@@ -129,6 +131,7 @@ class Session:
 
     def close(self, uri: str) -> None:
         self.files.pop(uri, None)
+        self.reads.pop(uri, None)
         for source, of in [k for k in self.problems if k[1] == uri]:
             del self.problems[source, of]
 

@@ -127,15 +127,7 @@ class Environment:
         """Note a file's new content; returns the open files that were built from it."""
         digest = bundle.file_hash(path)
         self._session.hashes[path] = digest or "gone"
-        return [
-            uri
-            for uri in self._session.files
-            if any(
-                path in figures.files
-                for target, figures in self._session.figures.items()
-                if target.uri == uri
-            )
-        ]
+        return [uri for uri, read in self._session.reads.items() if path in read]
 
     def info(self, capabilities: Any) -> dict[str, Any]:
         from importlib.metadata import version

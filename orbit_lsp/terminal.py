@@ -178,6 +178,8 @@ def _report(session: Session, uri: str, target: KernelId | None, finished: c.Fin
             continue
         if sections := hover.content(session, uri, known, time.time()):
             print(hover.render(sections, markdown=False), end="\n\n")
+    for remark in finished.remarks if finished and finished.outcome == "ok" else ():
+        print(f"note: {remark}", file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
         _line(sys.stderr, f"orbit-lsp: {finished.outcome}: {failure.message}", failure.remedy)

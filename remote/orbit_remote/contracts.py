@@ -281,7 +281,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The end of a run, always the last event with its id."""
+    """The end of a run, always the last event with its id.
+
+    `files` are the user's own files that were read besides the main one, by content hash.
+    """
 
     run: str
     outcome: Outcome
@@ -298,6 +301,7 @@ class Finished:
     stdout: str = ""
     stderr: str = ""
     truncated: bool = False
+    files: dict[str, str] = field(default_factory=dict[str, str])
     remarks: tuple[str, ...] = ()
     kind: Literal["finished"] = "finished"
 

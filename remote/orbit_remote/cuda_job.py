@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(machine.device, job.device) if job.action == "run" else None
     if job.action == "run" and device is None:
         # said before anything is built: the build cannot be run
-        return _no_gpu(job)
+        return no_gpu(job)
     architecture = job.architecture or _architecture(device)
     async with context.scratch() as scratch:
         context.stage(job, "building")
@@ -80,12 +81,6 @@ async def _run(
     remarks += [*recorded.remarks, *measure.remarks(recorded.records), *found.remarks]
     if sampler.problem:
         remarks.append(sampler.problem)
-    first = min((r.start_ns for r in recorded.records if r.timed), default=None)
-    last = max((r.end_ns for r in recorded.records if r.timed), default=None)
-    watched = None
-    if first is not None and last is not None:
-        # a sample just before or after is of the same clocks; those of an idle GPU would be others
-        watched = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
     return c.Finished(
         job.run,
         found.outcome,
@@ -94,7 +89,7 @@ async def _run(
         launches,
         built.built.resources,
         device,
-        watched,
+        watched(sampler, recorded.records),
         built.toolchain,
         ended.status,
         built.built.seconds,
@@ -104,6 +99,16 @@ async def _run(
         ended.truncated,
         tuple(remarks),
     )
+
+
+def watched(sampler: telemetry.Sampler, records: Sequence[measure.LaunchRecord]) -> c.Telemetry | None:
+    """What NVML said while the kernels ran: clocks of the idle GPU before and after would be others."""
+    timed = [record for record in records if record.timed]
+    if not timed:
+        return None
+    first, last = min(r.start_ns for r in timed), max(r.end_ns for r in timed)
+    found = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
+    return found if found and found.samples else None
 
 
 def prepare(home: Path) -> None:
@@ -126,7 +131,7 @@ def _architecture(device: c.Device | None) -> str:
     return architectures.architecture_of(device.capability)
 
 
-def _no_gpu(job: c.Job) -> c.Finished:
+def no_gpu(job: c.Job) -> c.Finished:
     return c.Finished(
         job.run,
         "infrastructure",

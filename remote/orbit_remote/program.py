@@ -95,8 +95,8 @@ async def run(
     assert process.stdout is not None
     assert process.stderr is not None
     readers = [
-        asyncio.ensure_future(_follow(process.stdout, "stdout", kept["stdout"], output)),
-        asyncio.ensure_future(_follow(process.stderr, "stderr", kept["stderr"], output)),
+        asyncio.ensure_future(follow(process.stdout, "stdout", kept["stdout"], output)),
+        asyncio.ensure_future(follow(process.stderr, "stderr", kept["stderr"], output)),
     ]
     feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     status: int | None = None
@@ -130,7 +130,8 @@ async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
         pass  # the program did not want it
 
 
-async def _follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
+async def follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
+    """Keep and pass on what comes out of a pipe, until its end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     passed = 0
     while chunk := await stream.read(1 << 16):

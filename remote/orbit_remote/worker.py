@@ -51,7 +51,7 @@ class Context:
         if self._spares is None:
             from orbit_remote.spares import Spares
 
-            self._spares = Spares(idle_s=self.idle_s)
+            self._spares = Spares(cache=self.home / "cupti", idle_s=self.idle_s)
         return self._spares
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class Worker:
         self._context.send(await machine.probe(request, self._context.author_python))
 
     async def _warm(self, request: c.Warm) -> None:
-        if request.language == "triton":
+        if request.language == "triton" and self._context.idle_s > 0:
             await self._context.spares.prepare(self._context.environment())
         else:
             await asyncio.to_thread(cuda_job.prepare, self._context.home)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from lsprotocol import types as lsp
 from lsprotocol.converters import get_converter
@@ -48,6 +50,20 @@ class Editor:
             while not (found := what()):
                 await self.told.wait()
             return found
+
+    async def until_told(self) -> None:
+        """Wait for the server's next message."""
+        async with asyncio.timeout(LIMIT_S), self.told:
+            await self.told.wait()
+
+    async def until_process(self, parent: psutil.Process, *names: str) -> psutil.Process:
+        """Wait until a descendant of `parent` has one of these names."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                for child in await asyncio.to_thread(parent.children, recursive=True):
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        if child.name() in names:
+                            return child
 
     def open(self, name: str, text: str) -> None:
         path = self.folder / name

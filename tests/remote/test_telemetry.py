@@ -214,7 +214,7 @@ def test_fields_that_are_not_supported_are_unknown_not_zero(install) -> None:
     found = sampler.telemetry()
     assert found is not None
     assert (found.power_w, found.temperature_c, found.memory_used) == (None, None, None)
-    assert (found.default_sm_clock_mhz, found.throttle_reasons) == (None, ())
+    assert (found.default_sm_clock_mhz, found.throttle_reasons) == (None, None)
     assert found.sm_clock_mhz == (1980, 1980, 1980)
     assert sampler.problem == "this GPU does not report why it throttles"
 

@@ -1,0 +1,138 @@
+"""A `.py` file: hand it to a warm child process, follow it, and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote import contracts as c
+from orbit_remote import cuda_job, injection, machine, measure, program, telemetry, verdict
+from orbit_remote.program import Ended, Kept, Stream
+from orbit_remote.spares import Child
+
+if TYPE_CHECKING:
+    from orbit_remote.worker import Context
+
+_GRACE_S = 1.0  # for pipes that processes of the user's still hold
+
+
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
+    running = job.action == "run"
+    device = await asyncio.to_thread(machine.device, job.device) if running else None
+    if running and device is None:
+        return cuda_job.no_gpu(job)
+    async with AsyncExitStack() as held:
+        if running:
+            await held.enter_async_context(context.gpu(job))
+        context.stage(job, "starting", "a Python with torch and triton")
+        sampler = telemetry.Sampler(device.uuid or device.index) if device else None
+        child = await context.spares.take(job, context.environment())
+        held.push_async_callback(asyncio.shield, child.close())
+        context.groups(job)(child.pid, True)
+        if sampler:
+            held.enter_context(sampler)
+        began = time.perf_counter()
+        finished, status, kept = await _follow(job, context, child)
+        context.groups(job)(child.pid, False)
+        seconds = time.perf_counter() - began
+        recorded = await asyncio.to_thread(injection.read, child.launches) if running else None
+    ended = Ended(
+        status, kept["stdout"].text(), kept["stderr"].text(), any(k.dropped for k in kept.values()), seconds
+    )
+    if finished is None:
+        finished = _crashed(job, ended, recorded)
+    watched = None
+    if sampler and recorded and recorded.records:
+        watched = cuda_job.watched(sampler, recorded.records)
+    return _reported(job, context, finished, ended, device, watched)
+
+
+async def _follow(
+    job: c.Job, context: Context, child: Child
+) -> tuple[c.Finished | None, int | None, dict[Stream, Kept]]:
+    """What the child said last, its status (None at the limit), and what its code printed."""
+    kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
+
+    def output(stream: Stream, text: str) -> None:
+        context.send(c.Output(job.run, stream, text))
+
+    readers = [
+        asyncio.ensure_future(program.follow(child.stdout, "stdout", kept["stdout"], output)),
+        asyncio.ensure_future(program.follow(child.stderr, "stderr", kept["stderr"], output)),
+    ]
+    finished: c.Finished | None = None
+    status: int | None = None
+    try:
+        async with asyncio.timeout(job.run_timeout_s if job.action == "run" else job.build_timeout_s):
+            async for event in child.events():
+                if isinstance(event, c.Finished):
+                    finished = event
+                else:
+                    context.send(event)
+            status = await child.wait()
+    except TimeoutError:
+        finished = None
+    finally:
+        child.kill()
+        with contextlib.suppress(asyncio.CancelledError):
+            _, late = await asyncio.shield(asyncio.wait(readers, timeout=_GRACE_S))
+            for reader in late:
+                reader.cancel()
+    return finished, status, kept
+
+
+def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
+    """The child ended without a word, or had to be ended: what was recorded until then is kept."""
+    if ended.status is None and job.action == "compile":
+        message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
+        failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
+        return c.Finished(job.run, "timed out", failure)
+    found = verdict.of_program(job, ended, recorded, {}, name="the Python process")
+    if found.outcome == "ok":  # it left by os._exit(0), before it could say what it had measured
+        found = replace(found, remarks=(*found.remarks, "the program ended without giving Python back"))
+    launches = measure.group(recorded.records) if recorded else ()
+    remarks = (*(recorded.remarks if recorded else ()), *found.remarks)
+    return c.Finished(job.run, found.outcome, found.failure, found.problems, launches, remarks=remarks)
+
+
+def _reported(
+    job: c.Job,
+    context: Context,
+    finished: c.Finished,
+    ended: Ended,
+    device: c.Device | None,
+    watched: c.Telemetry | None,
+) -> c.Finished:
+    """The child's report with what only the worker saw; what the compiler said goes out as a build."""
+    errors = sum(problem.severity == "error" for problem in finished.problems)
+    if job.action == "compile" and finished.outcome == "ok" and errors:
+        name, count = Path(job.path).name, "1 error" if errors == 1 else f"{errors} errors"
+        failure = c.Failure("compile error", f"{name} does not compile: {count}")
+        finished = replace(finished, outcome="compile error", failure=failure)
+    of_build = finished.outcome == "compile error" or job.action == "compile"
+    context.send(
+        c.Built(
+            job.run,
+            finished.problems if of_build else (),
+            finished.resources,
+            finished.files,
+            finished.build_s or 0.0,
+            complete=finished.outcome != "infrastructure",
+        )
+    )
+    return replace(
+        finished,
+        problems=() if of_build else finished.problems,
+        device=device,
+        telemetry=watched,
+        exit_code=finished.exit_code if finished.exit_code is not None else ended.status,
+        run_s=finished.run_s if finished.run_s is not None else ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+    )

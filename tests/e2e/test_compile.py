@@ -1,0 +1,211 @@
+"""Compile errors and static figures in an editor, with the real compilers and no GPU."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+from lsprotocol import types as lsp
+
+from tests.e2e.conftest import Editor
+
+KERNEL = "__global__ void scale(float* x) { x[threadIdx.x] *= 2; }\n"
+
+
+async def test_static_figures_stand_on_the_kernels_line(start) -> None:
+    editor: Editor = await start("vscode")
+    editor.open("k.cu", KERNEL + "int main() { scale<<<1, 128>>>(nullptr); }\n")
+    await editor.until(lambda: lsp.WORKSPACE_INLAY_HINT_REFRESH in editor.refreshed)
+    ((line, label),) = await _hints(editor)
+    assert line == 0
+    registers, _, rest = label.partition(" regs · ")
+    assert 0 < int(registers) < 40
+    assert rest == "occ 100% at 128 threads · sm_90a"
+    assert "| registers per thread |" in await editor.hover(0)
+    editor.edit(0, 45, 46, "x")
+    assert [text for _, text in await editor.hints()] == [f"{label} · before your edits"]
+
+
+async def test_an_error_at_its_column_under_macros_tabs_and_other_alphabets(start) -> None:
+    editor: Editor = await start("neovim-0.12")  # counts in bytes
+    text = "#define N 4\n\t/* é 日本 𝄞 */ __global__ void k(float* x) { x[N] = undefined_name; }\n"
+    editor.open("k.cu", text)
+    ((source, line, start_column, end_column, message),) = await editor.until(editor.diagnostics)
+    in_bytes = text.split("\n")[1].encode()
+    assert (source, line, message) == ("nvcc", 1, 'identifier "undefined_name" is undefined')
+    assert in_bytes[start_column:end_column] == b"undefined_name"
+
+
+async def test_the_chain_of_instantiations_is_related_information(start) -> None:
+    editor: Editor = await start("vscode")
+    editor.open(
+        "k.cu",
+        'template <class T> __device__ T half_of(T v) { static_assert(sizeof(T) > 2, "too small"); return v / 2; }\n'
+        "__global__ void k(short* x) { x[0] = half_of(x[0]); }\n",
+    )
+    await editor.until(editor.diagnostics)
+    (found,) = editor.client.diagnostics[editor.uri]
+    assert found.message == 'static assertion failed with "too small"'
+    assert found.related_information
+    (step,) = found.related_information
+    assert (step.location.uri, step.location.range.start.line) == (editor.uri, 1)
+    assert step.message.startswith("detected during")
+
+
+async def test_an_error_in_a_header_stands_in_the_header_and_goes_with_its_fix(start) -> None:
+    editor: Editor = await start("vscode")
+    header = editor.folder / "half.cuh"
+    header.write_text("__device__ float half_of(float v) { return v / two; }\n")
+    editor.open("k.cu", '#include "half.cuh"\n__global__ void k(float* x) { x[0] = half_of(x[0]); }\n')
+    await editor.until(lambda: editor.client.diagnostics.get(header.as_uri()))
+    (found,) = editor.client.diagnostics[header.as_uri()]
+    assert found.message == 'identifier "two" is undefined'
+    header.write_text("__device__ float half_of(float v) { return v / 2; }\n")
+    change = lsp.FileEvent(header.as_uri(), lsp.FileChangeType.Changed)
+    editor.client.workspace_did_change_watched_files(lsp.DidChangeWatchedFilesParams([change]))
+    await editor.until(lambda: not editor.client.diagnostics[header.as_uri()])
+
+
+async def test_a_warning_has_its_number_as_code(start) -> None:
+    editor: Editor = await start("helix")
+    editor.open("k.cu", "__global__ void k(float* x) { int unused; x[0] = 1; }\n")
+    await editor.until(editor.diagnostics)
+    (found,) = [one for one in editor.client.diagnostics[editor.uri] if one.source == "nvcc"]
+    assert (found.severity, found.code) == (lsp.DiagnosticSeverity.Warning, "#177-D")
+
+
+async def test_what_is_typed_while_it_compiles_is_not_lost(start) -> None:
+    editor: Editor = await start("vscode")
+    editor.open("k.cu", KERNEL.replace("2", "wrong"))
+    editor.edit(0, 52, 57, "3")  # before the compiler has answered
+    editor.save(KERNEL.replace("2", "3"))
+    await editor.until(lambda: lsp.WORKSPACE_INLAY_HINT_REFRESH in editor.refreshed)
+    await _hints(editor)
+    assert editor.diagnostics() == []
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+async def test_line_ends_and_byte_order_marks(start, ending: str, bom: str) -> None:
+    editor: Editor = await start("vscode")
+    editor.open("k.cu", bom + f"// first{ending}__global__ void k(float* x) {{ x[0] = wrong; }}{ending}")
+    assert [(line, start) for _, line, start, _, _ in await editor.until(editor.diagnostics)] == [(1, 37)]
+
+
+async def test_no_compiler_is_said_once_with_what_mends_it(start) -> None:
+    editor: Editor = await start("vscode", nvcc="/nowhere/nvcc")
+    editor.open("k.cu", KERNEL)
+    (message,) = await editor.until(lambda: [text for text in editor.messages() if "/nowhere/nvcc" in text])
+    assert "nvcc" in message
+    editor.save(KERNEL)
+    assert await editor.titles() == [(0, "▶ Run: this file has no main")]
+    assert len([text for text in editor.messages() if "/nowhere/nvcc" in text]) == 1
+
+
+async def test_a_broken_compiler_is_said(start, tmp_path: Path) -> None:
+    broken = tmp_path / "nvcc"
+    broken.write_text("#!/bin/sh\necho 'nvcc: internal catastrophe' >&2\nexit 3\n")
+    broken.chmod(0o755)
+    editor: Editor = await start("vscode", nvcc=str(broken))
+    editor.open("k.cu", KERNEL)
+    await editor.until(lambda: any(str(broken) in text for text in editor.messages()))
+
+
+async def test_the_compiler_is_killed_and_the_next_save_works(start) -> None:
+    editor: Editor = await start("vscode")
+    slow = "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL
+    editor.open("k.cu", slow)
+    server = psutil.Process(editor.client._server.pid)
+    victim = await editor.until_process(server, "cicc")
+    os.kill(victim.pid, signal.SIGKILL)
+    await editor.until(lambda: any("was ended by" in text for text in editor.messages()))
+    editor.edit(0, 0, len(slow.splitlines()[0]), "//")
+    editor.edit(1, 0, len(slow.splitlines()[1]), "//")
+    editor.save("//\n//\n" + KERNEL)
+    await _hints(editor)
+
+
+async def test_the_worker_is_killed_in_a_compile_and_nothing_is_left(start) -> None:
+    editor: Editor = await start("vscode")
+    editor.open("k.cu", "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL)
+    server = psutil.Process(editor.client._server.pid)
+    compiler = await editor.until_process(server, "cicc")
+    (worker,) = [child for child in server.children() if "worker" in child.cmdline()]
+    worker.kill()
+    await editor.until(lambda: any("ended unexpectedly" in text for text in editor.messages()))
+    psutil.wait_procs([compiler], timeout=5)
+    assert not compiler.is_running()
+    editor.edit(0, 0, 31, "//")
+    editor.edit(1, 0, 23, "//")
+    editor.save("//\n//\n" + KERNEL)
+    await _hints(editor)
+
+
+async def test_flags_of_a_workspace_that_is_not_trusted(start) -> None:
+    editor: Editor = await start("vscode")
+    commands = editor.folder / "compile_commands.json"
+    source = editor.folder / "k.cu"
+    commands.write_text(
+        f'[{{"directory": "{editor.folder}", "file": "{source}", "arguments": '
+        '["nvcc", "-DVALUE=7", "-ccbin", "./evil.sh", "k.cu"]}]'
+    )
+    editor.open("k.cu", "__global__ void k(int* x) { x[0] = VALUE; }\n")
+    await editor.until(lambda: any("-ccbin" in text for text in editor.messages()))
+    await _hints(editor)
+    assert editor.diagnostics() == []  # and VALUE is known
+
+
+async def test_triton_is_compiled_on_command_only(start, tmp_path: Path) -> None:
+    editor: Editor = await start("vscode")
+    ran = tmp_path / "imported"
+    editor.open(
+        "k.py",
+        f"""\
+import pathlib
+pathlib.Path({str(ran)!r}).touch()
+import triton
+import triton.language as tl
+
+if True:
+    @triton.jit
+    def k(x, N: tl.constexpr = 8):
+        tl.store(x + tl.arange(0, N), 日本 := missing)
+""".replace("日本 := ", ""),
+    )
+    assert await editor.titles() == [
+        (7, "▶ Run: no benchmark, main, run or test function without arguments, and no __main__ part")
+    ]
+    editor.save((editor.folder / "k.py").read_text())
+    await editor.hover(7)
+    assert not ran.exists()
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    ((source, line, start_column, end_column, message),) = await editor.until(editor.diagnostics)
+    assert ran.exists()
+    assert (source, line, start_column, end_column) == ("triton", 8, 38, 45)
+    assert "missing is not defined" in message
+
+
+async def test_files_that_are_hardly_files(start) -> None:
+    editor: Editor = await start("vscode")
+    for name, text in {
+        "empty.cu": "",
+        "empty.py": "",
+        "nul.cu": "__global__ void k() {}\0\0\n",
+        "nul.py": "import triton\n\0\n",
+        "line.cu": "int x; " * 200_000,
+        "surrogate.cu": "/* 𝄞𝄞 */ __global__ void k(float* x) { x[0] = wrong; }",
+    }.items():
+        editor.open(name, text)
+        await editor.lenses()
+    assert await editor.titles() == [(0, "▶ Run: this file has no main")]
+    assert [(start, end) for _, _, start, end, _ in await editor.until(editor.diagnostics)] == [(48, 53)]
+
+
+async def _hints(editor: Editor) -> list[tuple[int, str]]:
+    """Ask again after every refresh until there are some."""
+    while not (found := await editor.hints()):
+        await editor.until_told()
+    return found
