@@ -2,7 +2,7 @@
 
 nvcc puts its arguments, file names and even the current folder into a command line for a shell and
 escapes neither `$` nor the backquote: a macro value of `$(…)` is executed. GCC in turn expands a
-word that begins with `@` into the contents of a file. Both are refused, whoever wrote them.
+word that begins with `@` into the contents of a file. An untrusted workspace gets neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 _SHELL_ACTIVE = re.compile(r"[$`\\\n\r\x00]") if os.name == "posix" else re.compile(r'[%"\n\r\x00]')
-_SEARCH = r"(?![-@])[^,]+(?:,(?![-@])[^,]+)*"
+_SEARCH = r'(?![-@])[^,"]+(?:,(?![-@])[^,"]+)*'
 # canonical name -> (other spellings, may the value be glued to it, what its value must look like)
 _TAKEN: dict[str, tuple[tuple[str, ...], bool, str]] = {
     "-D": (("--define-macro",), True, r"[A-Za-z_]\w*(?:\([\w, .]*\))?(?:=(?!@)(?:(?!,[-@]).)*)?"),
@@ -109,7 +109,7 @@ _CLANG_ONLY = re.compile(
     r"-fcolor-diagnostics|-stdlib=.*"
 )
 _CLANG_WORDS = re.compile(r"(?:^|[\\/])clang(?:\+\+)?(?:-\d+)?(?:\.exe)?$")
-_PATHS = re.compile(r"(-I|-isystem|--include-path|--system-include|-include|--pre-include)(=?)(.*)")
+_PATHS = re.compile(r"(-I|-isystem|--include-path|--system-include|-include|--pre-include)=?(.*)")
 
 
 def flags_for(path: str, database: str) -> tuple[str, ...] | None:
@@ -174,16 +174,16 @@ def _translated(words: list[str], directory: str, path: str) -> tuple[str, ...]:
             continue
         elif option in ("--cuda-gpu-arch", "--offload-arch"):
             targets += [v for v in value.split(",") if re.fullmatch(r"sm_\d+[af]?", v)]
+        elif clang and word == "-ffast-math":
+            flags.append("-use_fast_math")
         elif clang and _CLANG_ONLY.fullmatch(word):
             continue
         elif found := _PATHS.fullmatch(word):
-            name, equals, folder = found.groups()
-            folder = folder or next(rest, "")
-            flags += [f"{name}{_absolute(folder, directory)}"] if name == "-I" else []
-            flags += [name, _absolute(folder, directory)] if name != "-I" else []
-            del equals
+            name, folder = found.groups()
+            folder = _absolute(folder or next(rest, ""), directory)
+            flags += [f"-I{folder}"] if name == "-I" else [name, folder]
         else:
-            flags.append("-use_fast_math" if clang and word == "-ffast-math" else word)
+            flags.append(word)
     for target in targets:
         number = target.removeprefix("sm_")
         flags += ["-gencode", f"arch=compute_{number},code=sm_{number}"]

@@ -1,0 +1,250 @@
+"""Which flags a workspace may set, what a compilation database means, and GPU names."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+
+import pytest
+
+from orbit_remote.architectures import architecture_for, architecture_of, asked_for, gencode
+from orbit_remote.nvcc_flags import allowed_flags, flags_for, is_shell_active
+from tests.remote.nvcc_check import COMPILER, needs_nvcc
+
+TAKEN = [
+    (["-DX"], ["-DX"]),
+    (["-D", "X=1"], ["-DX=1"]),
+    (["--define-macro=X=1"], ["-DX=1"]),
+    (["--define-macro", "F(a,b)=a + b"], ["-DF(a,b)=a + b"]),
+    (['-DNAME="a b"'], ['-DNAME="a b"']),
+    (["-U", "X"], ["-UX"]),
+    (["-Iinclude"], ["-I", "include"]),
+    (["-I=../some dir"], ["-I", "../some dir"]),
+    (["--include-path", "a,b"], ["-I", "a,b"]),
+    (["-isystem", "/opt/x"], ["-isystem", "/opt/x"]),
+    (["-isystem=/opt/x"], ["-isystem", "/opt/x"]),
+    (["-std=c++20"], ["-std", "c++20"]),
+    (["--std", "gnu++17"], ["-std", "gnu++17"]),
+    (["-O2"], ["-O2"]),
+    (["--optimize=3"], ["-O3"]),
+    (["-arch=sm_90a"], ["-arch", "sm_90a"]),
+    (["--gpu-architecture", "compute_80"], ["-arch", "compute_80"]),
+    (
+        ["--generate-code=arch=compute_90,code=[compute_90,sm_90]"],
+        ["-gencode", "arch=compute_90,code=[compute_90,sm_90]"],
+    ),
+    (["-maxrregcount=64"], ["-maxrregcount", "64"]),
+    (["--use_fast_math", "-use_fast_math"], ["--use_fast_math", "-use_fast_math"]),
+    (["--expt-relaxed-constexpr"], ["--expt-relaxed-constexpr"]),
+]
+
+REFUSED = [
+    ["-ccbin", "evil"],
+    ["-ccbin=evil"],
+    ["--compiler-bindir=evil"],
+    ["-Xcompiler", "-fplugin=evil.so"],
+    ["-Xcompiler=-fplugin=evil.so"],
+    ["-Xptxas", "-v"],
+    ["-Xlinker", "-rpath"],
+    ["-include", "evil.h"],
+    ["--pre-include=evil.h"],
+    ["@flags.txt"],
+    ["-optf", "flags.txt"],
+    ["--options-file=flags.txt"],
+    ["-run"],
+    ["--run"],
+    ["--run-args=x"],
+    ["-o", "/home/me/.bashrc"],
+    ["-odir=/home/me"],
+    ["-keep-dir", "/home/me"],
+    ["-MF", "/home/me/.bashrc"],
+    ["-L/evil"],
+    ["-levil"],
+    ["evil.o"],
+    ["evil.cu"],
+    ["-x", "c"],
+    ["-ldir=/evil"],
+    ["-idp", "/evil"],
+    ["-Ofc=max"],
+    ["-DX=$(touch pwned)"],
+    ["-D", "X=`touch pwned`"],
+    ["-DX=a\\b"],
+    ["-DX=1\n2"],
+    ["-D", "@flags.txt"],
+    ["-DX=@flags.txt"],
+    ["-DX=1,@flags.txt"],
+    ["-DX=1,-ccbin=evil"],
+    ["-D"],
+    ["-U$(touch pwned)"],
+    ["-I$(touch pwned)"],
+    ["-I", "@flags.txt"],
+    ["-Ia,@flags.txt"],
+    ["-I", "-ccbin"],
+    ['-I"'],
+    ["-isystem", "-include"],
+    ["-std=$(touch pwned)"],
+    ["-arch=native;x"],
+    ["-gencode", "arch=compute_90,code=sm_90 -ccbin evil"],
+    ["-maxrregcount=1e9"],
+    ["--expt-relaxed-constexpr=$(x)"],
+    [""],
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), TAKEN)
+def test_an_untrusted_workspace_may_set(flags, expected):
+    assert allowed_flags(flags, trusted=False) == (tuple(expected), ())
+
+
+@pytest.mark.parametrize("flags", REFUSED, ids=" ".join)
+def test_an_untrusted_workspace_may_not_set(flags):
+    kept, refused = allowed_flags(["-DA", *flags, "-DB"], trusted=False)
+    # a flag in the value's place may be eaten with it, but nothing of the refused one survives
+    assert set(kept) <= {"-DA", "-DB"}
+    assert refused
+
+
+def test_a_trusted_workspace_may_set_all_but_what_is_produced():
+    flags = [
+        "-ccbin",
+        "clang++",
+        "-Xcompiler=-Wall",
+        "-c",
+        "-o",
+        "x.o",
+        "--ptx",
+        "-lcublas",
+        "-keep-dir=x",
+        "-rdc=true",
+    ]
+    kept, refused = allowed_flags(flags, trusted=True)
+    assert kept == ("-ccbin", "clang++", "-Xcompiler=-Wall", "-lcublas", "-rdc=true")
+    assert [sentence.split(" is left out")[0] for sentence in refused] == [
+        "-c",
+        "-o x.o",
+        "--ptx",
+        "-keep-dir=x",
+    ]
+
+
+@needs_nvcc
+def test_what_is_kept_starts_nothing(tmp_path):
+    """The real nvcc, whose command lines go through a shell, on flags made of what shells react to."""
+    chance = random.Random(5)
+    atoms = [
+        '"',
+        "'",
+        ";",
+        "|",
+        "&",
+        "$(",
+        "`",
+        ")",
+        "(",
+        "touch pwned",
+        ">",
+        " ",
+        "#",
+        "*",
+        "@k.cu",
+        "=",
+        ",",
+        "a",
+        "\\",
+    ]
+    options = ["-D", "-DX=", "-U", "-I", "-isystem=", "--define-macro=X=", "-std=", "--include-path="]
+    made = [chance.choice(options) + "".join(chance.choices(atoms, k=4)) for _ in range(600)]
+    kept, refused = allowed_flags(made, trusted=False)
+    assert kept
+    assert refused
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    # one call takes them all; it may fail, which is not the question
+    subprocess.run(
+        [COMPILER.path, "-E", *kept, "k.cu"], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["k.cu"]
+
+
+def test_names_that_a_shell_would_change():
+    assert is_shell_active("/home/me/$(touch pwned)/k.cu")
+    assert is_shell_active("/home/me/`x`/k.cu")
+    assert not is_shell_active("/home/me/some dir (2)/it's; & k,1.cu")
+
+
+# -- compile_commands.json --------------------------------------------------------------------------
+
+
+def database(command: str | list[str], file: str = "src/k.cu", directory: str = "/proj/build") -> str:
+    key = "command" if isinstance(command, str) else "arguments"
+    return json.dumps(
+        [
+            {"directory": directory, "file": "other.cu", key: "nvcc -DOTHER"},
+            {"directory": directory, "file": file, key: command},
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("nvcc -DX=1 -c ../src/k.cu -o k.o", ("-DX=1",)),
+        (["/usr/local/cuda/bin/nvcc", "-forward-unknown-to-host-compiler", "-x", "cu", "-c", "../src/k.cu"], ("-forward-unknown-to-host-compiler",)),
+        ("ccache nvcc -O3 -c ../src/k.cu -o k.o", ("-O3",)),
+        ("nvcc -Iinc -I /abs -isystem sys -include pre.h k.cu", ("-I/proj/build/inc", "-I/abs", "-isystem", "/proj/build/sys", "-include", "/proj/build/pre.h", "k.cu")),
+        ("nvcc -MD -MT k.o -MF k.d --generate-dependencies-with-compile -dc /proj/src/k.cu", ()),
+        ("nvcc '-DNAME=\"a b\"' \"--generate-code=arch=compute_90,code=[sm_90]\" ../src/k.cu", ('-DNAME="a b"', "--generate-code=arch=compute_90,code=[sm_90]")),
+        ("nvcc --options-file CMakeFiles/x.rsp -c ../src/k.cu", ("--options-file", "CMakeFiles/x.rsp")),
+        (
+            ("clang++ -x cuda --cuda-gpu-arch=sm_80 --cuda-gpu-arch=sm_90a --cuda-path=/usr/local/cuda -Wall -fPIC -ffast-math"
+            " -std=c++17 -resource-dir /x -Xclang -foo -DX -c ../src/k.cu -o k.o"),
+            ("-use_fast_math", "-std=c++17", "-DX", "-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_90a,code=sm_90a"),
+        ),
+    ],
+)  # fmt: skip
+def test_the_flags_of_a_file(command, expected):
+    assert flags_for("/proj/src/k.cu", database(command, "../src/k.cu")) == expected
+
+
+def test_a_file_that_is_not_there_and_text_that_is_no_database():
+    assert flags_for("/proj/src/none.cu", database("nvcc")) is None
+    for text in ("", "{", "{}", "[1, null]", '[{"file": 3}]', "null"):
+        assert flags_for("/proj/src/k.cu", text) is None
+
+
+# -- architectures ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ("H100", "sm_90a"), ("H100!", "sm_90a"), ("NVIDIA H100 80GB HBM3", "sm_90a"), ("H200", "sm_90a"),
+        ("NVIDIA GH200 480GB", "sm_90a"), ("B200", "sm_100a"), ("B200+", "sm_100a"), ("NVIDIA B300", "sm_103a"),
+        ("A100-80GB", "sm_80"), ("NVIDIA A100-SXM4-40GB", "sm_80"), ("A10", "sm_86"), ("A10G", "sm_86"),
+        ("L4", "sm_89"), ("L40S", "sm_89"), ("T4", "sm_75"), ("Tesla T4", "sm_75"), ("RTX-PRO-6000", "sm_120a"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "sm_120a"), ("NVIDIA GeForce RTX 4090", "sm_89"),
+        ("NVIDIA GeForce RTX 5090", "sm_120a"), ("NVIDIA RTX 6000 Ada Generation", "sm_89"), ("NVIDIA GB10", "sm_121a"),
+        ("NVIDIA RTX A6000", "sm_86"), ("Radeon", None),
+    ],
+)  # fmt: skip
+def test_the_architecture_of_a_gpu(gpu, expected):
+    assert architecture_for(gpu) == expected
+
+
+def test_the_architecture_of_a_capability():
+    assert [architecture_of(cc) for cc in ("7.5", "8.9", "9.0", "10.0", "12.1")] == [
+        "sm_75", "sm_89", "sm_90a", "sm_100a", "sm_121a",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="H100"):
+        architecture_of("H100")
+
+
+def test_targets():
+    assert gencode("sm_90a") == ("-gencode", "arch=compute_90a,code=sm_90a")
+    assert gencode("native") == ("-arch=native",)
+    assert asked_for(["-O3", "-lineinfo"]) == ()
+    assert asked_for(["-arch", "sm_80"]) == ("sm_80",)
+    assert asked_for(
+        ["-gencode", "arch=compute_80,code=sm_80", "--generate-code=arch=compute_90,code=[compute_90,sm_90]"]
+    ) == ("sm_80", "sm_90")
+    assert asked_for(["-arch=compute_80"]) == ("compute_80",)
