@@ -24,6 +24,7 @@ from orbit_remote import job_process, processes
 FORKS = sys.platform == "linux"
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
 _LEAVE_S = 5.0
+_LATE_S = 0.2
 _MAIN = Path(__file__).with_name("__main__.py")
 
 
@@ -116,9 +117,22 @@ class Forked:
 
     async def events(self) -> AsyncIterator[c.Event]:
         with contextlib.suppress(ConnectionError):
-            while line := await self._events.readline():
+            while line := await self._line():
                 if (event := job_process.decode_event(line.decode(errors="surrogatepass"))) is not None:
                     yield event
+                if isinstance(event, c.Finished):
+                    return
+
+    async def _line(self) -> bytes:
+        """The next line, b"" at the end: of the stream, or of the process where others hold the stream."""
+        reading = asyncio.ensure_future(self._events.readline())
+        try:
+            await asyncio.wait([reading, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():  # what it wrote before its end is in the socket and is read now
+                await asyncio.wait([reading], timeout=_LATE_S)
+            return reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
 
     def kill(self) -> None:
         if self.alive and self.pid:

@@ -75,6 +75,9 @@ def compile_file(file: UserFile, architecture: str | None, kernel: str | None = 
     for function in functions:
         name = function.fn.__name__
         configurations, missing = configurations_of(function, tree, namespace)
+        if getattr(function, "is_gluon", bool)():
+            remarks.append(f"{name} needs a run: it is written in Gluon")
+            continue
         if missing:
             remarks.append(f"{name} needs a run: the file does not say what {', '.join(missing)} is")
             continue

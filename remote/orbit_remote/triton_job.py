@@ -14,6 +14,7 @@ from typing import Any
 
 from orbit_remote import measure, triton_compile, triton_errors, triton_kernels
 from orbit_remote.contracts import Event, Failure, Finished, Job, Launches, Resources, Stage
+from orbit_remote.injection import Recorded
 from orbit_remote.measure import LaunchRecord
 from orbit_remote.recorder import Nothing, Recorder
 from orbit_remote.triton_errors import Explained
@@ -32,7 +33,7 @@ def carry_out(job: Job, send: Send, recorder: Recorder | None = None) -> Finishe
     if job.action == "compile":
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()
-        compiled = triton_compile.compile_file(file, job.architecture, job.kernel)
+        compiled = triton_compile.compile_file(file, job.architecture or _this_gpu(job.device), job.kernel)
         return _finished(
             job,
             compiled.explained,
@@ -77,6 +78,35 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
         resources=_distinct(one.resources() for one in known),
         exit_code=exit_code,
         run_s=seconds,
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
+
+
+def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
+    """What is known of a job whose process ended without a result: by a signal, or by `os._exit`.
+
+    Asked by the process that started it, of the records that outlived it. Which constants a kernel
+    had died with it; which kernels are the file's own is read from its text.
+    """
+    places = UserFile(job.path, job.text).kernels()
+    known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
+    kept = [record for record in recorded.records if record.symbol in known]
+    fatal = next((error for error in recorded.errors if error.fatal), None)
+    explained: Explained | None = None
+    if fatal is not None:
+        explained = triton_errors.cuda_failure(fatal)
+    elif status != 0:
+        explained = Explained(Failure("runtime error", f"the program {triton_errors.ending(status)}"), ())
+    if explained is not None:
+        explained = triton_errors.at_kernel(explained, places)
+    remarks = [*recorded.remarks, *measure.remarks(kept)]
+    if kept:
+        remarks.append("the process ended before it could say what its kernels' constants were")
+    return _finished(
+        job,
+        explained,
+        launches=measure.group(kept, known),
+        exit_code=status,
         remarks=tuple(dict.fromkeys(remarks)),
     )
 
@@ -153,6 +183,11 @@ def _choose(device: int) -> None:
     torch = sys.modules.get("torch")
     if device and torch is not None and torch.cuda.is_available():
         torch.cuda.set_device(device)
+
+
+def _this_gpu(device: int) -> str | None:
+    cuda = _cuda()
+    return f"sm_{''.join(map(str, cuda.get_device_capability(device)))}" if cuda is not None else None
 
 
 def _synchronise() -> None:

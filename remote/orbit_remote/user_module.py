@@ -11,12 +11,15 @@ import ast
 import importlib
 import linecache
 import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from orbit_remote.contracts import Place
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 """Functions that need no argument and run a file's kernels; the first of these that it has is called."""
@@ -55,6 +58,15 @@ class UserFile:
             return Entry(None, certain=False)
         return None
 
+    def kernels(self) -> dict[str, Place]:
+        """The functions in its text that look like kernels, by name; none where it has no syntax."""
+        try:
+            tree = ast.parse(self.text, self.path)
+        except SyntaxError:
+            return {}
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        return {f.name: Place(self.path, f.lineno) for f in functions if _is_kernel(f)}
+
     def prepare(self) -> None:
         """Make this process one in which the file may run: path, folder, arguments, its source."""
         folder = str(Path(self.path).parent)
@@ -88,7 +100,7 @@ class UserFile:
         """The file's stem, unless that is the name of something else that may be imported."""
         stem = Path(self.path).stem
         taken = stem in sys.stdlib_module_names or stem in sys.modules
-        return stem if stem.isidentifier() and not taken else f"orbit_user_{abs(hash(stem))}"
+        return stem if stem.isidentifier() and not taken else "orbit_user_" + re.sub(r"\W", "_", stem)
 
     def way_in(self, entry: Entry) -> Callable[[], Any]:
         """The file executed as a module and its function, or the whole of it as `__main__`."""
@@ -128,8 +140,11 @@ def _needs_nothing(function: ast.FunctionDef) -> bool:
     positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
     if positional > 0 or any(default is None for default in arguments.kw_defaults):
         return False
-    # a kernel may be called `main` too
-    return not any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+    return not _is_kernel(function)  # a kernel may be called `main` too
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def _is_main_guard(test: ast.expr) -> bool:

@@ -141,6 +141,26 @@ async def test_kill_ends_what_a_job_started(pool):
     await child.close()
 
 
+async def test_a_process_that_left_the_group_does_not_hold_the_run_up(pool):
+    text = """
+        import os, time
+        def main():
+            if pid := os.fork():
+                print(pid)
+                os._exit(5)
+            os.setsid()
+            time.sleep(600)
+    """
+    child = await pool.take(job(text), ENV)
+    daemon = int(await child.stdout.readline())
+    try:
+        assert not any([isinstance(event, c.Finished) async for event in child.events()])
+        assert await child.wait() == 5
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+    await child.close()
+
+
 async def test_a_template_that_dies_is_replaced(pool):
     await pool.prepare(ENV)
     [spare] = pool.waiting

@@ -14,7 +14,9 @@ import pytest
 
 import orbit_remote
 from orbit_remote import contracts as c
-from orbit_remote import job_process
+from orbit_remote import job_process, triton_job
+from orbit_remote.injection import CudaError, Recorded
+from orbit_remote.measure import LaunchRecord
 from orbit_remote.user_module import Entry, UserFile
 
 pytest.importorskip("triton")
@@ -476,3 +478,36 @@ def test_a_file_that_cannot_be_imported_is_explained(job):
     assert done.problem.message.startswith("ModuleNotFoundError")
     assert done.problem.place is not None
     assert done.problem.place.line == 1
+
+
+# -- a process that crashed --------------------------------------------------------------------------
+
+
+def launched(symbol: str, start: int) -> LaunchRecord:
+    return LaunchRecord(symbol, start, start + 50, (4, 1, 1), (128, 1, 1), process=9)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "message"),
+    [
+        (-11, "runtime error", "the program was ended by SIGSEGV (segmentation fault)"),
+        (4, "runtime error", "the program left with exit code 4"),
+        (0, "ok", None),
+    ],
+)
+def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, message):
+    request = c.Job("1", "run", "triton", "/k.py", ADD)
+    recorded = Recorded((launched("add", 100), launched("add", 200), launched("at_native_fill", 300)))
+    finished = triton_job.crashed(request, status, recorded)
+    assert (finished.outcome, finished.exit_code) == (outcome, status)
+    assert (finished.failure.message if finished.failure else None) == message
+    [launches] = finished.launches
+    assert (launches.name, launches.count, launches.place) == ("add", 2, c.Place("/k.py", 6))
+
+
+def test_a_crash_after_a_cuda_error_is_the_cuda_errors(tmp_path):
+    error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "add", 9)
+    finished = triton_job.crashed(c.Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
+    assert finished.failure is not None
+    assert finished.failure.message.startswith("CUDA_ERROR_ILLEGAL_ADDRESS")
+    assert (finished.failure.symbol, finished.failure.place) == ("add", c.Place("/k.py", 6))

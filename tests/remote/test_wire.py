@@ -1,0 +1,55 @@
+"""Contracts from JSON: what was sent comes back equal, and what is no contract is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbit_remote import contracts as c
+from orbit_remote import wire
+
+FINISHED = c.Finished(
+    run="7",
+    outcome="runtime error",
+    failure=c.Failure("runtime error", "illegal address", place=c.Place("k.py", 3, 5, 9), symbol="add"),
+    problems=(c.Problem("error", "no", "triton", notes=(c.Note("called from here", c.Place("k.py", 4)),)),),
+    launches=(
+        c.Launches("add", "add", (4, 1, 1), (128, 1, 1), c.Timing(2, 5.0, "in program", samples=(5, 5)), 2,
+                   cluster=(2, 1, 1), constants={"BLOCK": "128"}),
+    ),
+    device=c.Device("H100", memory=80 << 30),
+    telemetry=c.Telemetry(3, sm_clock_mhz=(1.0, 2.0, 3.0)),
+    toolchain={"triton": "3.6.0"},
+    exit_code=1,
+    run_s=0.5,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("message", [FINISHED, c.Finished("1", "ok"), c.Stage("1", "running", 2.0)])
+def test_what_was_sent_comes_back(message):
+    assert wire.build(type(message), json.loads(c.encode(message))) == message
+
+
+def test_an_integer_is_a_float_where_one_is_meant():
+    assert wire.build(c.Stage, {"run": "1", "state": "done", "at": 5}).at == 5.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outcome": "splendid"},
+        {"run": 7},
+        {"exit_code": True},
+        {"exit_code": "1"},
+        {"launches": {}},
+        {"launches": [{"symbol": "add"}]},
+        {"remarks": "one"},
+        {"toolchain": {"triton": 3}},
+        {"telemetry": {"samples": 1, "power_w": [1.0, 2.0]}},
+        {"strange": 1},
+    ],
+)
+def test_what_is_no_contract_is_refused(change):
+    with pytest.raises(ValueError, match=r"not"):
+        wire.build(c.Finished, json.loads(c.encode(FINISHED)) | change)
