@@ -83,8 +83,10 @@ def finished(
 
 
 def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:
-    """Whether a failure belongs on a line; outages and time-outs are messages. (A program without main
-    is a compile error that no compiler's message has a line for.)"""
+    """Whether a failure belongs on a line; outages and time-outs are messages.
+
+    A program without main is a compile error that no compiler's message has a line for.
+    """
     if outcome == "compile error":
         return build is None or not any(problem.severity == "error" for problem in build.problems)
     return outcome in ("runtime error", "wrong answer")
@@ -177,22 +179,34 @@ def _same_file(one: str, other: str) -> bool:
 
 
 def _without_arguments(name: str) -> str:
-    """`void ns::tiled<32>(float*, int)` -> `ns::tiled`."""
-    depth, kept = 0, ""
-    for character in name.removesuffix(" const"):
-        if character == "<":
-            depth += 1
-        elif character == ">":
-            depth -= 1
-        elif character == "(" and depth == 0 and not kept.endswith("operator"):
-            if kept and kept[-1] != ":":
-                break
-            depth += 1  # (anonymous namespace)::
-        elif character == ")" and depth:
-            depth -= 1
-        elif depth == 0:
+    """`void ns::tiled<32>(float*, int)` -> `ns::tiled`, and the same of a mangled `_ZN2ns5tiledE…`."""
+    if name.startswith("_Z"):
+        return _unmangled(name)
+    open_brackets = 0
+    kept = ""
+    for character in name.replace("(anonymous namespace)::", ""):
+        if character == "(" and not open_brackets:
+            break
+        if character in "<(":
+            open_brackets += 1
+        elif character in ">)":
+            open_brackets -= 1
+        elif not open_brackets:
             kept += character
-    return re.sub(r"^::|::(?=::)", "", kept.rpartition(" ")[2])
+    return kept.strip().rpartition(" ")[2]
+
+
+def _unmangled(symbol: str) -> str:
+    """The nested name of an Itanium mangled symbol; parameters and template arguments left out."""
+    at = 3 if symbol.startswith("_ZN") else 2
+    names: list[str] = []
+    while found := re.compile(r"K?L?(\d+)").match(symbol, at):
+        end = found.end() + int(found[1])
+        names.append(symbol[found.end() : end])
+        at = end
+        if not symbol.startswith("_ZN"):
+            break
+    return "::".join(name for name in names if not name.startswith("_GLOBAL__N"))
 
 
 def base_name(name: str) -> str:

@@ -50,6 +50,11 @@ def percent(fraction: float | None) -> str:
     return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
 
 
+def occupancy(fraction: float) -> str:
+    """`75%`, `12.5%`: warps over warps, so a decimal where it is not a whole percent is no noise."""
+    return f"{100 * fraction:.1f}".removesuffix(".0") + "%"
+
+
 def spread(fraction: float | None) -> str:
     """`±0.2%` behind a time; empty where no spread is stated, because too few launches is no news."""
     return "" if fraction is None else f"±{percent(fraction)}"

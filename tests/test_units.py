@@ -106,6 +106,13 @@ def test_a_spread_that_is_not_stated_leaves_no_trace() -> None:
     assert units.spread(None) == ""
 
 
+@pytest.mark.parametrize(
+    ("fraction", "text"), [(1.0, "100%"), (0.125, "12.5%"), (0.9375, "93.8%"), (0, "0%")]
+)
+def test_an_occupancy_keeps_its_half_percents(fraction, text) -> None:
+    assert units.occupancy(fraction) == text
+
+
 def test_counts_and_clocks() -> None:
     assert units.count(1_048_576) == "1,048,576"
     assert units.clock(1980.0) == "1980 MHz"

@@ -92,14 +92,14 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
             return ""
         if found.reason:
             return f"cannot launch with {threads} threads: {found.reason}"
-        return f"occ {units.percent(found.fraction)}{limited_by(found)} at {threads} threads"
+        return f"occ {units.occupancy(found.fraction)}{limited_by(found)} at {threads} threads"
     best = occupancy.best(
         resources.architecture, resources.registers, shared, dynamic, barriers=resources.barriers or 0
     )
     if best is None:
         return ""
     block, found = best
-    return f"occ ≤{units.percent(found.fraction)}{limited_by(found)}, best at {block} threads"
+    return f"occ ≤{units.occupancy(found.fraction)}{limited_by(found)}, best at {block} threads"
 
 
 def launch_occupancy(

@@ -49,7 +49,7 @@ def measured(session: Session, known: Facts) -> str:
     x, y, z = main.block
     arch = architecture_of(known) or jobs.architecture(session)
     if occupancy := facts.launch_occupancy(main, arch, known.result.finished.resources):
-        parts.append(f"· occ ≤{units.percent(occupancy.fraction)} ({x * y * z} thr)")
+        parts.append(f"· occ ≤{units.occupancy(occupancy.fraction)} ({x * y * z} thr)")
     if len(launches) > 1:
         total = sum(one.count for one in launches)
         parts.append(f"· {total} launches in {len(launches)} configurations")
@@ -60,8 +60,7 @@ def measured(session: Session, known: Facts) -> str:
 
 def time_text(timing: Timing) -> str:
     """`288 µs ±0.2%`, the spread only where enough launches allow one."""
-    text = units.time(timing.median)
-    return text if timing.spread is None else f"{text} ±{units.percent(timing.spread)}"
+    return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
 
 
 def static(session: Session, uri: str, known: Facts) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from lsprotocol import types as lsp
@@ -15,6 +16,12 @@ from orbit_remote.contracts import Device, Launches, Resources, Telemetry
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
+
+
+class Code(str):
+    """A cell that is shown as code; everything else is text and escaped as such."""
+
+    __slots__ = ()
 
 
 def hover(
@@ -59,7 +66,7 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[tuple[
 def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     timing = launches.timing
     rows: list[Row] = [
-        (f"`{launches.name}{hints.configuration(launches)}`", f"{launches.count} launches", "CUPTI")
+        (Code(f"{launches.name}{hints.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
     ]
     rows.append(("time, median", f"{hints.time_text(timing)} ({timing.label})", timing.clock))
     if timing.low is not None and timing.high is not None:
@@ -69,7 +76,7 @@ def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     if timing.first is not None:
         rows.append(("first launch", units.time(timing.first), timing.clock))
     if held := _occupancy(launches, known):
-        value = f"≤{units.percent(held.fraction)}{facts.limited_by(held)}, {held.blocks} blocks per SM"
+        value = f"≤{units.occupancy(held.fraction)}{facts.limited_by(held)}, {held.blocks} blocks per SM"
         rows.append(("occupancy, theoretical", value, "derived from the launch"))
     if launches.registers is not None:
         rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
@@ -158,7 +165,9 @@ def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
         if markdown:
             lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
             lines += [
-                "| " + " | ".join(cell if cell.startswith("`") else escape(cell) for cell in row) + " |"
+                "| "
+                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in row)
+                + " |"
                 for row in rows
             ]
         else:
@@ -166,6 +175,11 @@ def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
             lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _code(text: str) -> str:
+    """A code span; a name that could end it, or the table's cell, is escaped text instead."""
+    return escape(text) if re.search(r"[`|\n]", text) else f"`{text}`"
 
 
 def escape(text: str) -> str:

@@ -121,7 +121,7 @@ async def test_the_compiler_is_killed_and_the_next_save_works(start) -> None:
     server = psutil.Process(editor.client._server.pid)
     victim = await editor.until_process(server, "cicc")
     os.kill(victim.pid, signal.SIGKILL)
-    await editor.until(lambda: any("was ended by" in text for text in editor.messages()))
+    await editor.until(lambda: any("was killed" in text for text in editor.messages()))
     editor.edit(0, 0, len(slow.splitlines()[0]), "//")
     editor.edit(1, 0, len(slow.splitlines()[1]), "//")
     editor.save("//\n//\n" + KERNEL)

@@ -1,0 +1,84 @@
+"""Settings: what is valid holds, what is not is named, and trust is the user's to give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from orbit_lsp import config
+from orbit_lsp.session import Session
+from orbit_lsp.startup import Environment
+
+
+@pytest.mark.parametrize(
+    ("raw", "complaint"),
+    [
+        ({"gpu": "H1000"}, "orbit setting `gpu`: Input should be 'T4', "),
+        ({"device": -1}, "orbit setting `device`: Input should be greater than or equal to 0"),
+        ({"hints": {"static": "perhaps"}}, "orbit setting `hints.static`: "),
+        ({"gpuu": "H100"}, "orbit setting `gpuu` is not known"),
+        (["H100"], "orbit settings are not an object"),
+        ("H100", "orbit settings are not an object"),
+    ],
+)
+def test_a_bad_value_is_named_and_the_rest_holds(raw: Any, complaint: str) -> None:
+    if isinstance(raw, dict):
+        raw = raw | {"run_timeout_s": 7}
+    settings, complaints = config.parse(raw)
+    assert complaints[0].startswith(complaint)
+    assert len(complaints) == 1
+    assert settings.gpu == "H100"
+    assert settings.run_timeout_s == (7 if isinstance(raw, dict) else 60)
+
+
+@pytest.mark.parametrize("raw", [None, {}, {"orbit": {"gpu": "B200"}}, {"gpu": "B200"}])
+def test_inside_or_outside_its_own_section(raw: Any) -> None:
+    settings, complaints = config.parse(raw)
+    assert complaints == ()
+    assert settings.gpu == ("B200" if raw else "H100")
+
+
+def environment() -> Environment:
+    return Environment(Session(), print, lambda uris: None)
+
+
+@pytest.mark.parametrize("name", ["python", "nvcc"])
+def test_a_workspace_that_is_not_trusted_names_no_program(name: str) -> None:
+    found = environment()
+    found.options = {}
+    (complaint,) = found.configure({name: "./evil.sh", "gpu": "T4"})
+    assert complaint.startswith(f"orbit setting `{name}` is not taken from a workspace that is not trusted")
+    assert getattr(found.settings, name) == ""
+    assert found.settings.gpu == "T4"
+
+
+def test_a_workspace_cannot_trust_itself() -> None:
+    found = environment()
+    found.options = {}
+    found.configure({"trusted": True})
+    assert not found.settings.trusted
+
+
+def test_the_user_may_name_programs_and_give_trust() -> None:
+    found = environment()
+    found.options = {"python": "/opt/python", "trusted": True}
+    assert found.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert (found.settings.python, found.settings.nvcc, found.settings.trusted) == (
+        "/opt/python",
+        "/opt/nvcc",
+        True,
+    )
+
+
+def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_path) -> None:
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    session = Session(folders=[str(tmp_path)])
+    found = Environment(session, print, lambda uris: None)
+    found.configure(None)
+    assert found.python() != str(python)
+    found.options = {"trusted": True}
+    found.configure(None)
+    assert found.python() == str(python)

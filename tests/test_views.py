@@ -1,0 +1,280 @@
+"""What an editor shows, as text: lenses above, hints behind, squiggles below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orbit_lsp import filing, jobs, listing
+from orbit_lsp.config import Settings
+from orbit_lsp.documents import Change
+from orbit_lsp.session import KernelId, Running, Session
+from orbit_lsp.views import facts, hover, lenses
+from orbit_remote import contracts as c
+
+URI = "file:///src/k.cu"
+H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
+SAXPY = """\
+__global__ void saxpy(int n, float* y) {
+  y[n] = 0;
+}
+int main() { saxpy<<<1, 256>>>(0, 0); }
+"""
+PTXAS = c.Resources("_Z5saxpyiPf", "saxpy", "sm_90a", registers=40, static_shared=0, dynamic_shared=0,
+                    stack=0, spill_stores=0, spill_loads=0, barriers=0)  # fmt: skip
+LAUNCHES = c.Launches(
+    "_Z5saxpyiPf", "saxpy", (4, 1, 1), (256, 1, 1),
+    c.Timing(19, 288_000.0, "in program, n=19", 287_000.0, 289_000.0, 0.002), 20,
+    registers=40, static_shared=0, dynamic_shared=0,
+)  # fmt: skip
+
+
+class Bench:
+    """A session with one open file, and what compilers and runs said of it."""
+
+    def __init__(self, text: str = SAXPY, uri: str = URI, **settings: object) -> None:
+        self.session = Session(settings=Settings.model_validate(settings))
+        self.uri = uri
+        self.session.open(uri, 1, text)
+
+    def built(self, *said: c.Problem | c.Resources) -> Bench:
+        frozen = self.session.freeze(self.uri)
+        assert frozen
+        problems = tuple(one for one in said if isinstance(one, c.Problem))
+        resources = tuple(one for one in said if isinstance(one, c.Resources))
+        job = jobs.make(self.session, frozen, "compile", "r1")
+        filing.built(self.session, frozen, job, c.Built("r1", problems, resources))
+        return self
+
+    def ran(
+        self, *launches: c.Launches, target: str = "saxpy", outcome: c.Outcome = "ok", **fields: object
+    ) -> Bench:
+        frozen = self.session.freeze(self.uri)
+        assert frozen
+        finished = c.Finished("r2", outcome, launches=launches, device=H100, **fields)
+        job = jobs.make(self.session, frozen, "run", "r2")
+        filing.finished(self.session, frozen, job, {KernelId(self.uri, target)}, None, finished)
+        return self
+
+    def typed(self, line: int, start: int, end: int, text: str) -> Bench:
+        version = self.session.files[self.uri].document.version + 1
+        self.session.change(self.uri, version, [Change((line, start), (line, end), text)])
+        return self
+
+    def shows(self, expected: str) -> None:
+        shown = "\n".join(listing.lines(self.session, self.uri, color=False)) + "\n"
+        assert shown == expected
+
+
+def test_before_anything_is_known() -> None:
+    Bench().shows("""\
+  ▶ Run on H100
+1 __global__ void saxpy(int n, float* y) {
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_static_figures_take_the_block_size_from_the_launch() -> None:
+    Bench().built(replace(PTXAS, static_shared=8192)).shows("""\
+  ▶ Run on H100
+1 __global__ void saxpy(int n, float* y) {   40 regs · 8 KiB smem · occ 75% (registers) at 256 threads · sm_90a
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_with_no_block_size_the_best_reachable_is_said_to_be_that() -> None:
+    Bench("__global__ void saxpy(int n, float* y) { y[n] = 0; }\n").built(
+        replace(PTXAS, registers=128)
+    ).shows("""\
+  ▶ Run: this file has no main
+1 __global__ void saxpy(int n, float* y) { y[n] = 0; }   128 regs · occ ≤25% (registers), best at 32 threads · sm_90a
+""")
+
+
+def test_a_measured_time_stands_before_the_static_figures() -> None:
+    Bench().built(PTXAS).ran(LAUNCHES).shows("""\
+  ▶ Run on H100 · last 288 µs ±0.2%
+1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)   40 regs · occ 75% (registers) at 256 threads · sm_90a
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_edited_since_and_undone() -> None:
+    bench = Bench().ran(LAUNCHES)
+    bench.typed(1, 9, 10, "1")
+    bench.shows("""\
+  ▶ Run on H100 · last 288 µs ±0.2%, edited since
+1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr) · edited since
+2   y[n] = 1;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+    bench.typed(1, 9, 10, "0").typed(0, 0, 0, "// a comment\n")
+    bench.shows("""\
+1 // a comment
+  ▶ Run on H100 · last 288 µs ±0.2%
+2 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)
+3   y[n] = 0;
+4 }
+5 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
+    bench = Bench().ran(LAUNCHES)
+    (known,) = facts.of(bench.session, URI)
+    assert not known.stale
+    bench.session.flags["/src/k.cu"] = ("-DN=4",)
+    (known,) = facts.of(bench.session, URI)
+    assert known.stale
+
+
+def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
+    small = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(3, 2_000.0, "in program, n=3"), count=3)
+    Bench().ran(small, LAUNCHES).shows("""\
+  ▶ Run on H100 · last 288 µs ±0.2%
+1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr) · 23 launches in 2 configurations
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_spills_are_a_warning_in_the_hint() -> None:
+    Bench().built(replace(PTXAS, registers=255, spill_stores=320, spill_loads=640)).shows("""\
+  ▶ Run on H100
+1 __global__ void saxpy(int n, float* y) {   255 regs · ⚠ spills 960 B · occ 12.5% (registers) at 256 threads · sm_90a
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_errors_with_a_column_without_one_and_on_a_kernel() -> None:
+    Bench().built(
+        c.Problem("error", 'identifier "y" is undefined', "nvcc", c.Place("/src/k.cu", 2, 3, 4), "#20",
+                  notes=(c.Note("detected here", c.Place("/src/k.cu", 4)),)),
+        c.Problem("warning", "no column", "nvcc", c.Place("/src/k.cu", 4), "#1-D"),
+        c.Problem("error", "uses too much shared data", "ptxas", symbol="_Z5saxpyiPf"),
+    ).shows("""\
+  ▶ Run on H100
+1 __global__ void saxpy(int n, float* y) {
+                  ~~~~~
+                  error ptxas: uses too much shared data
+2   y[n] = 0;
+    ~
+    error nvcc #20: identifier "y" is undefined
+      k.cu:4: detected here
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+  ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+  warning nvcc #1-D: no column
+""")  # fmt: skip
+
+
+def test_a_runtime_error_without_a_line_stands_on_the_kernel_that_was_clicked() -> None:
+    failure = c.Failure("runtime error", "main ended with exit code 3", "its output is in the log")
+    Bench().ran(outcome="runtime error", failure=failure).shows("""\
+  ▶ Run on H100
+1 __global__ void saxpy(int n, float* y) {
+                  ~~~~~
+                  error orbit: main ended with exit code 3. its output is in the log
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+
+
+def test_while_it_runs_the_lens_counts_and_cancels() -> None:
+    bench = Bench()
+    bench.session.running[KernelId(URI, "saxpy")] = Running("r1", "running", began=10.0)
+    (lens,) = lenses.lenses(bench.session, URI, now=13.4)
+    assert lens.command
+    assert (lens.command.title, lens.command.command) == ("⏳ running 3 s (cancel)", "orbit.cancel")
+
+
+def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
+    bench = Bench(gpu="T4")
+    assert jobs.architecture(bench.session) == "sm_75"
+    bench.session.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    assert jobs.architecture(bench.session) == "sm_90a"
+    (lens,) = lenses.lenses(bench.session, URI)
+    assert lens.command
+    assert lens.command.title == "▶ Run on H100 80GB HBM3"
+
+
+def test_triton_helpers_run_what_calls_them() -> None:
+    Bench(
+        """\
+import triton
+
+@triton.jit
+def row_max(x):
+    return x
+
+@triton.jit
+def softmax_kernel(x):
+    row_max(x)
+
+def main():
+    softmax_kernel[(1,)](0)
+""",
+        "file:///src/k.py",
+    ).shows("""\
+ 1 import triton
+ 2 
+ 3 @triton.jit
+   ▶ Run softmax_kernel
+ 4 def row_max(x):
+ 5     return x
+ 6 
+ 7 @triton.jit
+   ▶ Run on H100
+ 8 def softmax_kernel(x):
+ 9     row_max(x)
+10 
+11 def main():
+12     softmax_kernel[(1,)](0)
+""")
+
+
+@pytest.mark.parametrize("markdown", [True, False])
+def test_the_hover_escapes_what_programs_say_only_in_markdown(markdown: bool) -> None:
+    bench = Bench().ran(LAUNCHES, remarks=("`evil` | <b>markup</b>\nand a line",))
+    found = hover.hover(bench.session, URI, 0, markdown=markdown)
+    assert found
+    text = found.contents.value  # pyright: ignore
+    assert ("`evil` | <b>" in text) is not markdown
+    assert ("\\`evil\\` \\| \\<b\\>markup\\</b\\> and a line" in text) is markdown
+    assert hover.hover(bench.session, URI, 3, markdown=markdown) is None
+
+
+@pytest.mark.parametrize(
+    ("demangled", "base"),
+    [
+        ("saxpy(int, float const*)", "saxpy"),
+        ("void ns::tiled<32, float>(float*, int)", "tiled"),
+        ("(anonymous namespace)::k(int)", "k"),
+        ("void a::b<c<(int)3>>::k<d::e>(f(*)(g))", "k"),
+        ("add_kernel", "add_kernel"),
+    ],
+)
+def test_the_base_name_of_a_demangled_name(demangled: str, base: str) -> None:
+    assert filing.base_name(demangled) == base
+
+
+def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:
+    bench = Bench("__global__ void k(int) {}\n__global__ void k(float) {}\nint main() {}\n")
+    place = c.Place("/src/k.cu", 2)
+    bench.ran(replace(LAUNCHES, name="k", symbol="_Z1kf", place=place), target="k")
+    assert {target.key: len(result.launches) for target, result in bench.session.results.items()} == {
+        "k": 0,
+        "k#2": 1,
+    }
