@@ -281,6 +281,8 @@ def read(directory: Path) -> Recorded:
         remarks.append(
             "the program ended without exit: launches after its last synchronising call may be missing"
         )
+    if unfinished:
+        remarks.append(f"{len(unfinished)} launches had not ended when the program did, and have no time")
     if dropped:
         remarks.append(f"{dropped} launches were too many to record")
     records.sort(key=lambda r: r.start_ns)

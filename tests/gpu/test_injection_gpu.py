@@ -80,7 +80,8 @@ def run_both(program: Path, cache: Path, tmp_path: Path, *arguments: str) -> tup
 CASES = {
     "plain": (0, {"work": 3}),
     "exit3": (3, {"work": 3}),
-    "no_synchronise": (0, {"slow": 3}),
+    "no_synchronise": (0, {"work": 3}),
+    "known_length": (0, {"slow": 3}),
     "device_reset": (0, {"work": 5}),
     "fork_before": (0, {"work": 5}),
     "fork_after": (0, {"work": 3}),
@@ -125,9 +126,17 @@ def test_a_record_holds_the_launch_as_the_program_made_it(built, cache, tmp_path
 
 
 def test_time_of_a_kernel_of_known_length(built, cache, tmp_path):
-    _, recorded = run_both(built("no_synchronise"), cache, tmp_path)
+    _, recorded = run_both(built("known_length"), cache, tmp_path)
     for record in recorded.records:
-        assert 5_000_000 <= record.end_ns - record.start_ns < 5_200_000
+        assert 4_990_000 <= record.duration_ns < 5_100_000
+
+
+def test_a_launch_that_is_not_waited_for_has_its_whole_time_or_none(built, cache, tmp_path):
+    _, recorded = run_both(built("known_length"), cache, tmp_path, "leave")
+    print(f"{len(recorded.records)} recorded, {len(recorded.unfinished)} unfinished")
+    assert len(recorded.records) + len(recorded.unfinished) == 3
+    for record in recorded.records:
+        assert record.duration_ns >= 4_990_000
 
 
 def test_graph_launches_are_recorded_kernel_by_kernel_on_their_streams(built, cache, tmp_path):

@@ -289,6 +289,7 @@ def test_a_kernel_that_never_ended_has_no_time_and_is_told_apart(tmp_path):
     )
     assert [r.start_ns for r in recorded.records] == [100]
     assert len(recorded.unfinished) == 2
+    assert recorded.remarks == ("2 launches had not ended when the program did, and have no time",)
 
 
 def test_errors_are_named(tmp_path):
