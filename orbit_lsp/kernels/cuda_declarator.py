@@ -9,11 +9,32 @@ from orbit_lsp.kernels.cuda_lexer import IDENTIFIER, Token
 from orbit_lsp.kernels.cuda_macros import KEYWORD, Environment, expand, expand_name
 
 _TAKE_ARGUMENTS: Final = frozenset(
-    "__launch_bounds__ __cluster_dims__ __maxnreg__ __block_size__ __attribute__ __attribute __declspec "
-    "alignas _Alignas __align__ decltype __typeof__ typeof __typeof noexcept throw requires explicit "
-    "__annotate__ asm __asm__ sizeof".split()
+    [
+        "__launch_bounds__",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__block_size__",
+        "__attribute__",
+        "__attribute",
+        "__declspec",
+        "alignas",
+        "_Alignas",
+        "__align__",
+        "decltype",
+        "__typeof__",
+        "typeof",
+        "__typeof",
+        "noexcept",
+        "throw",
+        "requires",
+        "explicit",
+        "__annotate__",
+        "asm",
+        "__asm__",
+        "sizeof",
+    ]
 )
-_NO_NAMES: Final = frozenset("void auto inline static const extern".split())
+_NO_NAMES: Final = frozenset(["void", "auto", "inline", "static", "const", "extern"])
 _MOST_SEARCHED = 20_000
 """How many tokens are looked at in vain for the ends of template arguments."""
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
@@ -67,7 +88,9 @@ class _Parser:
                 in_constraint = self._is_requires_expression(index - 1)
                 index = max(index, self._closing.get(index - 1, 0) + 1)
                 begin = begin if in_constraint else index
-            elif text in {";", "}"} or (text == ":" and texts[index - 2] in {"public", "private", "protected"}):
+            elif text in {";", "}"} or (
+                text == ":" and texts[index - 2] in {"public", "private", "protected"}
+            ):
                 begin = index
         return found
 
@@ -216,7 +239,11 @@ class _Parser:
             names = expand_name(self._tokens[first : last + 1], self._environment)
             if len(names) == 1 or (names and names[0].text != token.text):
                 token = names[0]
-            return token.text if len(names) == 1 else written(self._tokens[first : last + 1]), token.start, token.end
+            return (
+                token.text if len(names) == 1 else written(self._tokens[first : last + 1]),
+                token.start,
+                token.end,
+            )
         return token.text, token.start, token.end
 
     def _bounds(self, begin: int, end: int) -> tuple[str, ...]:
@@ -231,7 +258,8 @@ class _Parser:
     def _is_template(self, begin: int, keyword: int) -> bool:
         texts = self._texts
         return any(
-            texts[i] == "template" and texts[i + 1] == "<" and texts[i + 2] != ">" for i in range(begin, keyword - 2)
+            texts[i] == "template" and texts[i + 1] == "<" and texts[i + 2] != ">"
+            for i in range(begin, keyword - 2)
         )
 
 
@@ -251,7 +279,7 @@ def _matches(texts: list[str]) -> dict[int, int]:
         if text in _CLOSING:
             order.append(index)
             open_at[_CLOSING[text]].append(index)
-        elif text in open_at and open_at[text]:
+        elif open_at.get(text):
             opening = open_at[text].pop()
             while order and order[-1] != opening:
                 inner = order.pop()

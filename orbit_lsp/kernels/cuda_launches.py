@@ -205,20 +205,20 @@ class _Evaluator:
     def _unary(self, tokens: list[str], nesting: int) -> int:
         if not tokens or nesting > _MOST_NESTING:
             raise ValueError
-        token = tokens.pop(0)
-        if token == "(":
+        first = tokens.pop(0)
+        if first == "(":
             value = self._binary(tokens, 0, nesting + 1)
             if tokens.pop(0) != ")":
                 raise ValueError
             return value
-        if token in {"-", "+"}:
+        if first in {"-", "+"}:
             value = self._unary(tokens, nesting + 1)
-            return -value if token == "-" else value
-        if token[0].isdigit():
-            digits = token.replace("'", "")
+            return -value if first == "-" else value
+        if first[0].isdigit():
+            digits = first.replace("'", "")
             octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
             return int(digits, 8 if octal else 0)
-        return self.value(self._names[token], nesting + 1) if token in self._names else int(token)
+        return self.value(self._names[first], nesting + 1) if first in self._names else int(first)
 
 
 def _combine(left: int, operator: str, right: int) -> int:

@@ -7,7 +7,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from orbit_lsp.kernels.cuda_lexer import IDENTIFIER, SKIPPED_ITEM, Token, clean_directive, directive_end, tokenize
+from orbit_lsp.kernels.cuda_lexer import (
+    IDENTIFIER,
+    SKIPPED_ITEM,
+    Token,
+    clean_directive,
+    directive_end,
+    tokenize,
+)
 
 KEYWORD: Final = "__global__"
 

@@ -25,7 +25,7 @@ SPELLINGS = {
     "__attribute__((noinline)) __global__ void k() {}": "0 k",
     "__global__ __attribute__((amdgpu_flat_work_group_size(1, 256))) void k() {}": "0 k",
     "[[maybe_unused]] __global__ void k() {}": "0 k",
-    "__global__ [[maybe_unused, deprecated(\"no\")]] void k() {}": "0 k",
+    '__global__ [[maybe_unused, deprecated("no")]] void k() {}': "0 k",
     "__global__ UNKNOWN_ATTRIBUTE(3) void k() {}": "0 k",
     "__global__ void k() UNKNOWN_ATTRIBUTE(3) {}": "0 k",
     'extern "C" __global__ void k() {}': "0 k",
@@ -48,15 +48,14 @@ SPELLINGS = {
     "__global__ void k() noexcept(true) {}": "0 k",
     "__global__ void ünïcode() {}": "0 ünïcode",
     "__global__ void a() {} __global__ void b() {}": "0 a\n0 b",
-    'namespace a::b { namespace { inline namespace v1 { template <int I> __global__ void k() {} } } }':
-        "0 a::b::v1::k template",
-    "namespace __attribute__((visibility(\"hidden\"))) a { __global__ void k() {} }": "0 a::k",
+    "namespace a::b { namespace { inline namespace v1 { template <int I> __global__ void k() {} } } }": "0 a::b::v1::k template",
+    'namespace __attribute__((visibility("hidden"))) a { __global__ void k() {} }': "0 a::k",
     "template <class T> struct S { static __global__ void k(T* a) {} };": "0 S::k",
     "struct S final : Base<int> { public: __global__ static void k() {} };": "0 S::k",
     "class alignas(16) S { friend __global__ void k(S* s) {} };": "0 S::k",
     "template <class T> __global__ void S<T>::k() {}": "0 k template",
     "__global__\\\nvoid\\\nk() {}": "0 k",
-    "__global__ void k() { asm volatile(\"{\\n\\t.reg .pred p;\\n\\t}\" ::: \"memory\"); }": "0 k",
+    '__global__ void k() { asm volatile("{\\n\\t.reg .pred p;\\n\\t}" ::: "memory"); }': "0 k",
     "__global__ void k() { x = '{'; y = '\"'; z = '\\''; n = 1'000'000 + 0xAB'CD; c = u8'{'; }\n"
     "__global__ void l() {}": "0 k\n1 l",
     "__global__ void k() { switch (c) { case'a': f(); } }\n__global__ void l() {}": "0 k\n1 l",
@@ -247,7 +246,10 @@ def test_macros_that_define_kernels() -> None:
 
 def test_macros_that_never_end() -> None:
     check("#define A B\n#define B A __global__\nA void k() {}", "2 k")
-    doubled = "".join(f"#define M{i} M{i + 1} M{i + 1}\n" for i in range(60)) + "#define M60 __global__ void k() {}\n"
+    doubled = (
+        "".join(f"#define M{i} M{i + 1} M{i + 1}\n" for i in range(60))
+        + "#define M60 __global__ void k() {}\n"
+    )
     assert len(scan(doubled + "M0\n").kernels) < 20_000
 
 
@@ -367,9 +369,9 @@ def test_digests(old: str, new: str, changed: str) -> None:
 
 
 def test_white_space_in_literals_counts() -> None:
-    one = scan('__global__ void k() { f("a b", \' \'); }\n')
-    assert one.digests != scan('__global__ void k() { f("a  b", \' \'); }\n').digests
-    assert one.digests == scan('__global__ void k() { f( "a b" , \' \' ); }\n').digests
+    one = scan("__global__ void k() { f(\"a b\", ' '); }\n")
+    assert one.digests != scan("__global__ void k() { f(\"a  b\", ' '); }\n").digests
+    assert one.digests == scan("__global__ void k() { f( \"a b\" , ' ' ); }\n").digests
 
 
 HOSTILE = {
@@ -387,7 +389,8 @@ HOSTILE = {
     "dead branches": "#if 0\n" * 60_000,
     "namespaces": "namespace a {" * 20_000 + "__global__ void k() {}",
     "continuations": "#define A \\\n" * 100_000,
-    "macro chain": "".join(f"#define A{i} A{i + 1}\n" for i in range(3_000)) + "#define A3000 __global__\nA0 void k() {}",
+    "macro chain": "".join(f"#define A{i} A{i + 1}\n" for i in range(3_000))
+    + "#define A3000 __global__\nA0 void k() {}",
     "many redefinitions": "#undef A\n#define A __global__ void\n" * 5_000,
     "stray hashes": "x # " * 100_000,
     "surrogates": "__global__ void k() { \ud800 }" * 2_000,
