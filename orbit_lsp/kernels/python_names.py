@@ -312,21 +312,17 @@ class Names:
             self.depth -= 1
 
     def _made(self, value: Expression, place: Place) -> str:
+        """The language of the kernel that is made in a call: not of one that it merely takes.
+
+        `tuned = triton.autotune(...)(kernel)` is the same kernel under another name.
+        """
         value = _resolve(value)
         if not isinstance(value, Call):
             return ""
         for meaning in self.meanings(value, place):
             if meaning.kind == "kernel":
                 return meaning.text
-        tunes = self._is_wrapper(value.function, place)
-        for argument in value.arguments:
-            if language := self._made(argument, place):
-                return language
-            if tunes and isinstance(argument, Name):
-                for meaning in self.meanings(argument, place):
-                    if meaning.kind == "kernel":
-                        return meaning.text
-        return ""
+        return next(filter(None, (self._made(argument, place) for argument in value.arguments)), "")
 
     def _of_parameter(self, value: Expression, place: Place) -> bool:
         """Whether a call works on a parameter of the functions around it: on no kernel in particular."""

@@ -325,7 +325,6 @@ def test_assignments_in_other_places() -> None:
         6 C.d helper
         8 g.e helper
         12 raw
-        13 tuned
         """,
     )
 
