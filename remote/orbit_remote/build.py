@@ -81,6 +81,7 @@ class _Build:
         self.job = job
         self.compiler = compiler
         self.work = work
+        self.link = work / "beside"  # another name of the file's folder, where its own cannot be passed
         self.flags, self.remarks = allowed_flags(job.flags, trusted=True)
         self.path = str(Path(job.path).absolute())
         self.folder = str(Path(self.path).parent)
@@ -177,11 +178,14 @@ class _Build:
         return [*command, *self.flags, "-x", "cu", "-o", str(self.output), source]
 
     def _beside(self) -> list[str]:
-        """Flags by which a copy finds the headers beside the original first."""
-        if os.name == "posix" and _SAFE_FOLDER.fullmatch(self.folder):
-            return ["-Xcompiler", "-iquote", "-Xcompiler", self.folder]
-        # -Xcompiler reaches the shell unquoted, -I does not; the price is that <name> looks here too
-        return ["-I", self.folder.replace(",", "\\,")]
+        """Flags by which a copy finds the headers beside the original first, as `#include "…"` does."""
+        if os.name == "posix":
+            for folder in (self.folder, str(self.link)):
+                if _SAFE_FOLDER.fullmatch(folder):  # -Xcompiler reaches the shell unquoted
+                    if folder != self.folder:
+                        self.link.symlink_to(self.folder)
+                    return ["-Xcompiler", "-iquote", "-Xcompiler", folder]
+        return ["-I", self.folder]  # MSVC has no -iquote; the price is that <name> looks here too
 
     def _environment(self) -> dict[str, str]:
         """The temporary files of every tool lie where they are removed; messages come in English."""
@@ -195,16 +199,17 @@ class _Build:
 
     def _read(self, status: int, output: str, staged: str | None) -> Build:
         modules = tuple(ptx.read(p.read_text("utf-8", "replace")) for p in sorted(self.work.glob("*.ptx")))
-        files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
-            staged
-        )
         context = nvcc_output.Context(
             self.job.path,
             self._text_of,
             self.directory,
             {self.path: self.job.path} | ({staged: self.job.path} if staged else {}),
             str(self.work),
+            {f"{self.link}{os.sep}": f"{self.folder}{os.sep}"},
             modules,
+        )
+        files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
+            context
         )
         failure = _outage(status, output, Path(self.path).name)
         problems = () if failure else nvcc_output.parse(output, context, failed=status != 0)
@@ -233,7 +238,7 @@ class _Build:
         except OSError:
             return None
 
-    def _headers(self, staged: str | None) -> dict[str, str]:
+    def _headers(self, context: nvcc_output.Context) -> dict[str, str]:
         """Every file the preprocessor read but the toolchain's own, by content.
 
         The line markers of the kept preprocessor output say it; `-MD` would cost another
@@ -242,12 +247,11 @@ class _Build:
         names: set[bytes] = set()
         for expanded in self.work.glob("*.ii"):
             names |= set(_LINE_MARKER.findall(expanded.read_bytes()))
-        own = {self.path, staged, ""}
         found: dict[str, str] = {}
         for name in names:
             text = re.sub(r"\\(.)", r"\1", name.decode("utf-8", "surrogateescape"))
-            path = os.path.normpath(Path(self.directory, text))
-            if text.startswith("<") or path in own or self._is_toolchain(path):
+            path = context.file(text)
+            if text.startswith("<") or path == self.job.path or self._is_toolchain(path):
                 continue
             if digest := file_hash(path):
                 found[path] = digest
@@ -313,7 +317,9 @@ def _outage(status: int, output: str, name: str) -> Failure | None:
     shell = 128 < status < 160  # nvcc starts its parts through a shell, which adds 128 to their signal
     if status < 0 or died or shell:
         program = (died["program"] or died["victim"]) if died else ("a part of nvcc" if shell else "nvcc")
-        number = int(died["signal"] or _SIGNALS[died["name"]]) if died else (status - 128 if shell else -status)
+        number = (
+            int(died["signal"] or _SIGNALS[died["name"]]) if died else (status - 128 if shell else -status)
+        )
         killed = number in (9, 15)
         return Failure(
             "infrastructure",

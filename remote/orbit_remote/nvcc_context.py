@@ -23,8 +23,8 @@ class Context:
 
     `main` is the path under which the compiled file is known to its author. `aliases` maps other
     spellings (a staged copy) to the path to show. `source` gives a file's text as the compiler saw
-    it. `directory` is where the compiler ran, for relative names; what lies in `scratch` is an
-    intermediate form of the main file.
+    it. `directory` is where the compiler ran, for relative names. A path that begins with a key of
+    `folders` lies in its value; what else lies in `scratch` is an intermediate form of the main file.
     """
 
     main: str
@@ -32,6 +32,7 @@ class Context:
     directory: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])
     scratch: str = ""
+    folders: Mapping[str, str] = field(default_factory=dict[str, str])
     ptx: tuple[Ptx, ...] = ()
     _sources: dict[str, columns.Source | None] = field(default_factory=dict[str, "columns.Source | None"])
 
@@ -42,13 +43,16 @@ class Context:
         if _TEMPORARY.fullmatch(name):
             return self.main
         path = os.path.normpath(Path(self.directory, name)) if self.directory else name
+        for linked, shown in self.folders.items():
+            if path.startswith(linked):
+                return shown + path.removeprefix(linked)
         if self.scratch and path.startswith(self.scratch + os.sep):
             return self.main
         return self.aliases.get(path, path)
 
     def words(self, text: str) -> str:
         """`text` with the names of staged and intermediate files replaced by the one the author knows."""
-        for staged, shown in self.aliases.items():
+        for staged, shown in (*self.aliases.items(), *self.folders.items()):
             text = text.replace(staged, shown)
         if self.scratch:
             text = re.sub(re.escape(self.scratch) + r"[/\\][^\s'\":;)]*", lambda _: self.main, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,9 +59,10 @@ async def built(
     saved: bool = True,
     timeout_s: float = 120.0,
     compiler: str | None = None,
+    scratch: Path | None = None,
 ) -> build.Build:
     """Build `source` as `folder/name`; unless `saved`, only the editor has it."""
-    scratch = folder / ".scratch"
+    scratch = scratch or folder / ".scratch"
     scratch.mkdir(exist_ok=True)
     if saved:
         (folder / name).write_bytes(source.encode())
@@ -79,12 +81,12 @@ async def built(
     )
 
 
-async def check(folder: Path, source: str, expected: str, **how: object) -> build.Build:
+async def check(folder: Path, source: str, expected: str, **how: Any) -> build.Build:
     """Build and compare every problem, in order, with `expected`; nothing but the result may remain."""
     result = await built(folder, source, **how)
     found = lines_of(result.built.problems, folder)
     assert found == [line for line in expected.split("\n") if line.strip()], "\n".join(found)
-    left = {path for path in (folder / ".scratch").rglob("*") if path.is_file()}
+    left = {path for path in (how.get("scratch") or folder / ".scratch").rglob("*") if path.is_file()}
     assert left == {path for path in (result.executable, result.cubin) if path}
     return result
 
