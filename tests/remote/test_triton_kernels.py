@@ -1,0 +1,150 @@
+"""Which launch was of which compiled kernel, and which launches were autotuning's; no GPU needed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import contracts as c
+from orbit_remote import recorder, triton_job, triton_kernels
+from orbit_remote.measure import LaunchRecord
+from orbit_remote.triton_kernels import Instance
+
+
+def instance(block: int = 128, **fields) -> Instance:
+    known = {
+        "symbol": "add", "function": "add", "place": c.Place("k.py", 6), "threads": 128, "shared": 0,
+        "registers": 24, "local_bytes": 0, "architecture": "sm_90",
+        "constants": (("BLOCK", str(block)), ("num_warps", "4")),
+    }  # fmt: skip
+    return Instance(**(known | fields))
+
+
+def launch(start: int = 100, **fields) -> LaunchRecord:
+    known = {"symbol": "add", "start_ns": start, "end_ns": start + 50, "grid": (4, 1, 1), "block": (128, 1, 1),
+             "registers": 24, "static_shared": 0, "dynamic_shared": 0}  # fmt: skip
+    return LaunchRecord(**(known | fields))
+
+
+@pytest.mark.parametrize(
+    ("other", "record"),
+    [
+        (instance(512, threads=256), launch(block=(256, 1, 1))),
+        (instance(512, shared=4096), launch(dynamic_shared=4096)),
+        (instance(512, registers=70), launch(registers=72)),
+    ],
+)
+def test_a_record_tells_instances_of_one_name_apart(other, record):
+    matched = triton_kernels.match([record, launch()], [instance(128), other])
+    assert [resources.constants["BLOCK"] for _, resources in matched.launches] == ["512", "128"]
+
+
+def test_registers_are_recorded_in_steps_of_eight():
+    [(_, resources)] = triton_kernels.match([launch(registers=24)], [instance(registers=18)]).launches
+    assert resources.registers == 18
+
+
+def test_of_instances_that_cannot_be_told_apart_only_what_they_share_is_said():
+    [(_, resources)] = triton_kernels.match([launch()], [instance(128), instance(256)]).launches
+    assert resources.constants == {"num_warps": "4"}
+
+
+def test_kernels_that_are_not_tritons_are_counted():
+    matched = triton_kernels.match([launch(symbol="at_native_fill"), launch()], [instance()])
+    assert (len(matched.launches), matched.others) == (1, 1)
+
+
+def test_a_record_without_shared_memory_and_registers_still_fits():
+    record = launch(static_shared=None, dynamic_shared=None, registers=None)
+    [(_, resources)] = triton_kernels.match([record], [instance()]).launches
+    assert resources.constants["BLOCK"] == "128"
+
+
+class Clock:
+    """A recorder whose time is the number of times it was asked."""
+
+    def __init__(self) -> None:
+        self.ticks = itertools.count(0, 1000)
+        self.ended: list[str] = []
+
+    def timestamp(self) -> int:
+        return next(self.ticks)
+
+    def end(self, why: str = "") -> None:
+        self.ended.append(why)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
+    triton = pytest.importorskip("triton")
+    autotuner = pytest.importorskip("triton.runtime.autotuner")
+
+    def kernel(x): ...
+
+    def bench(_call, quantiles):
+        if fails:
+            raise RuntimeError("does not compile")
+        return [1.0] * len(quantiles)
+
+    original = autotuner.Autotuner._bench
+    configuration = triton.Config({})
+    tuner = autotuner.Autotuner(kernel, ["x"], [configuration], [], None, None, do_bench=bench)
+    tuner.nargs = {}
+    with triton_job._autotuning(Clock()) as tuning:
+        for _ in range(2):
+            try:
+                tuner._bench(config=configuration)
+            except RuntimeError:
+                assert fails
+    assert tuning.spans == [(0, 1000), (2000, 3000)]
+    kept, dropped = tuning.without([launch(500), launch(1500), launch(2500), launch(3500)])
+    assert ([record.start_ns for record in kept], dropped) == ([1500, 3500], 2)
+    assert autotuner.Autotuner._bench is original
+
+
+YIELDS = """
+import sys, json
+sys.path.insert(0, sys.argv[1])
+from orbit_remote import recorder
+class Recorder:
+    ended = []
+    def end(self, why=""): self.ended.append(why)
+recorder._yield_to_profilers(Recorder())
+import torch
+from torch.profiler import profile, ProfilerActivity
+with profile(activities=[ProfilerActivity.CPU]) as found:
+    torch.zeros(3) + 1
+print(json.dumps([Recorder.ended, any("add" in e.key for e in found.key_averages())]))
+"""
+
+
+def test_the_users_profiler_comes_first():
+    pytest.importorskip("torch")
+    remote = str(Path(recorder.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", YIELDS, remote], capture_output=True, text=True, timeout=100, check=True,
+        env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1]) == [[recorder.YIELDED], True]
+
+
+def test_a_trace_of_torchs_profiler_is_read_in_nanoseconds():
+    kineto = object.__new__(recorder.Kineto)
+    kineto._offset, kineto._remarks = 5_000_000_000, ("recorded by torch.profiler",)
+    kernel = {
+        "cat": "kernel", "name": "add", "ts": 12.345, "dur": 3.2,
+        "args": {"grid": [4, 2, 1], "block": [128, 1, 1], "registers per thread": 24, "device": 1, "stream": 7,
+                 "shared memory": 0, "correlation": 9},
+    }  # fmt: skip
+    kineto._events = [{"cat": "cpu_op", "name": "aten::add"}, kernel]
+    [record] = kineto.recorded().records
+    assert (record.start_ns, record.end_ns) == (5_000_012_345, 5_000_015_545)
+    assert (record.grid, record.block, record.registers) == ((4, 2, 1), (128, 1, 1), 24)
+    assert (record.stream, record.device, record.correlation) == (7, 1, 9)
+    assert record.static_shared is None
