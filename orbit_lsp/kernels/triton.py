@@ -1,7 +1,8 @@
 """Triton (and its neighbours in Python) -> kernels: the file's text says, nothing is imported or run.
 
 A file is a row of top-level statements. Each is reduced to an `Outline` that is kept while its text
-stands; a keystroke makes one new outline, and names are resolved anew over all of them.
+stands; a keystroke makes one new outline. Names are resolved over all of them, anew only where what
+the changed one offers to the others is different.
 
 While the text has a syntax error, the parser loses what is near it. A `TritonTracker` then keeps the
 last good result of every kernel whose header, from the first decorator through the name, was not
