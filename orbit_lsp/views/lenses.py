@@ -10,12 +10,10 @@ import time
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.kernels import Kernel
+from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.session import KernelId, Session
 from orbit_lsp.views import facts, hints, positions
 from orbit_lsp.views.facts import Facts
-
-RUNNABLE_DSLS = frozenset({"cuda", "triton", "gluon"})
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
@@ -49,7 +47,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 
 def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> list[lsp.Command]:
     kernel = known.kernel
-    if kernel.dsl not in RUNNABLE_DSLS:
+    if kernel.dsl not in RUNNABLE:
         return []
     target = known.target
     if not kernel.launchable:
@@ -85,6 +83,6 @@ def _command(title: str, command: str, target: KernelId) -> lsp.Command:
 def _caller(session: Session, uri: str, helper: Kernel) -> KernelId | None:
     """The first kernel of the file that reaches a helper."""
     for target, kernel, _ in session.kernels(uri):
-        if kernel.launchable and kernel.name in helper.callers:
+        if kernel.launchable and kernel.qualified in helper.callers:
             return target
     return None
