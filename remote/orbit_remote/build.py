@@ -175,6 +175,9 @@ class _Build:
         command += ["-Xptxas", "-v", *self.target, "--keep", "--keep-dir", str(self.work)]
         if staged:
             command += self._beside()
+        libraries = Path(self.compiler.root, "lib")
+        if self.running and (libraries / "libcudart_static.a").is_file():
+            command += ["-L", str(libraries)]  # the PyPI wheels have no lib64, where nvcc looks
         return [*command, *self.flags, "-x", "cu", "-o", str(self.output), source]
 
     def _beside(self) -> list[str]:

@@ -48,7 +48,7 @@ class Nvcc:
 def find(setting: str | None = None, *, python: str | None = None) -> Nvcc | Failure:
     """The first nvcc of: the setting, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, the PyPI wheels.
 
-    The wheels are looked for beside this Python and beside `python`. One that is found but does not
+    The wheels are looked for beside `python`, then beside this Python. One that is found but does not
     work is a failure, not a reason to take another: the user would not know which one compiled.
     Blocks for some 100 ms the first time.
     """
@@ -84,7 +84,10 @@ def candidates(environment: Mapping[str, str], python: str | None = None) -> Ite
     if (path := Path(SYSTEM, "bin", _NVCC)).is_file():
         yield path
     for folder in _site_packages(python):
-        yield from sorted(folder.glob(f"nvidia/cu1[3-9]/bin/{_NVCC}"), reverse=True)
+        for path in sorted(folder.glob(f"nvidia/cu1[3-9]/bin/{_NVCC}"), reverse=True):
+            root = path.parent.parent  # other packages bring some of the wheels; nvcc alone compiles nothing
+            if (root / "include" / "cuda_runtime.h").is_file() and (root / "nvvm" / "bin").is_dir():
+                yield path
 
 
 def _from_setting(setting: str) -> Path | None:
@@ -98,6 +101,10 @@ def _from_setting(setting: str) -> Path | None:
 
 
 def _site_packages(python: str | None) -> Iterator[Path]:
+    if python:
+        prefix = Path(python).parent.parent  # not resolved: a virtual environment's python is a link
+        yield from prefix.glob("lib/python3*/site-packages")
+        yield from prefix.glob("Lib/site-packages")
     folders = [
         sysconfig.get_path("purelib"),
         sysconfig.get_path("platlib"),
@@ -106,10 +113,6 @@ def _site_packages(python: str | None) -> Iterator[Path]:
     ]
     for folder in dict.fromkeys(f for f in folders if f.endswith("-packages")):
         yield Path(folder)
-    if python:
-        prefix = Path(python).parent.parent  # not resolved: a virtual environment's python is a link
-        yield from prefix.glob("lib/python3*/site-packages")
-        yield from prefix.glob("Lib/site-packages")
 
 
 def examine(path: Path) -> Nvcc | Failure:

@@ -45,6 +45,9 @@ def machine(tmp_path, monkeypatch):
 
 def test_the_order_of_preference(machine, monkeypatch):
     wheel = script(machine / "site-packages/nvidia/cu13/bin/nvcc", ANSWERS)
+    assert isinstance(nvcc.find(python=str(machine / "site-packages")), Failure)  # one wheel of several
+    script(machine / "site-packages/nvidia/cu13/include/cuda_runtime.h", "")
+    script(machine / "site-packages/nvidia/cu13/nvvm/bin/cicc", "")
     found = nvcc.find(python=str(machine / "site-packages"))
     assert found == nvcc.Nvcc(
         str(wheel), "13.0.88", "/opt/real", str(machine / "bin/g++"), "g++ (Test) 12.2.0"

@@ -1,0 +1,94 @@
+"""Check that the `[cuda]` extra alone is a working compiler: find, compile, link, in a virtual environment of its own.
+
+    python scripts/check_cuda_wheels.py [version, such as 13.0]
+
+Downloads some 130 MB, prints the size of every wheel, and takes a minute or two. No other nvcc is
+looked at: the search path holds the host compiler only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "remote"))
+
+from orbit_remote import build, nvcc  # noqa: E402
+from orbit_remote import contracts as c  # noqa: E402
+from orbit_remote.cache import Cache  # noqa: E402
+
+SOURCE = "#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n__global__ void k(int* p) { p[0] = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n"
+
+
+def wheels(version: str) -> list[str]:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cuda"]
+    names = [re.split(r"[<>=;]", requirement)[0].strip() for requirement in extra]
+    return [f"{name}=={version}.*" if version else name for name in names]
+
+
+async def compile_with(python: Path, folder: Path, action: str) -> build.Build:
+    found = nvcc.find(python=str(python))
+    if isinstance(found, c.Failure):
+        raise SystemExit(f"{found.message}: {found.remedy}")
+    print(f"{action}: {found.path}, {found.version}, {found.host_version}")
+    job = c.Job("1", action, "cuda", str(folder / "k.cu"), SOURCE, nvcc=found.path)
+    return await build.build(
+        job, architecture="sm_90a", started=lambda *_: None, cache=Cache(folder / "cache"), scratch=folder
+    )
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "venv", with_pip=True)
+        python = folder / "venv" / "bin" / "python"
+        subprocess.run(
+            [
+                python,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--no-deps",
+                "-d",
+                folder / "wheels",
+                *wheels([*sys.argv, ""][1]),
+            ],
+            check=True,
+        )
+        found = sorted((folder / "wheels").iterdir())
+        for wheel in found:
+            print(f"{wheel.stat().st_size / 1e6:8.1f} MB  {wheel.name}")
+        print(f"{sum(w.stat().st_size for w in found) / 1e6:8.1f} MB  in all")
+        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *found], check=True)
+        only = folder / "bin"  # a search path without any other nvcc
+        only.mkdir()
+        for tool in ("gcc", "g++", "sh", "ld", "as", "rm", "cat"):
+            if path := shutil.which(tool):
+                (only / tool).symlink_to(path)
+        os.environ["PATH"] = str(only)
+        os.environ.pop("CUDA_HOME", None)
+        os.environ.pop("CUDA_PATH", None)
+        nvcc.SYSTEM = folder / "none"
+        for action in ("compile", "run"):
+            result = asyncio.run(compile_with(python, folder, action))
+            if result.failure:
+                for problem in result.built.problems:
+                    print(problem.place, problem.message)
+                raise SystemExit(f"{action} failed: {result.failure.message}")
+            print(
+                f"{action}: {result.built.seconds:.1f} s, {(result.cubin or result.executable).stat().st_size} bytes"
+            )
+
+
+if __name__ == "__main__":
+    main()
