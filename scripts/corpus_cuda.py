@@ -4,7 +4,8 @@
 
 Sources come from PyPI and Debian into .orbit/corpus (some 200 MB). Two independent readers propose
 kernels: tree-sitter-cuda and a regular expression over text without comments. Where both name the same
-kernels of a file, that is the truth; where they differ, corpus_cuda.txt has the adjudicated names.
+kernels of a file, that is the truth; where they differ, or both miss what a macro expands to,
+corpus_cuda.txt has the adjudicated names.
 `--disagreements` prints lines for files that are not there yet, with what the scan says: to be read,
 corrected and added.
 """
@@ -246,16 +247,16 @@ def main() -> int:
             truth = read.get(key)
             if truth is None:
                 truth = one
+                if options.disagreements and not one == other == scanned:
+                    print(key, path.name, *sorted(scanned.elements()), flush=True)
                 if one != other:
                     counts["unread"] += 1
-                    if options.disagreements:
-                        print(key, path.name, *sorted(scanned.elements()))
                     continue
             missed, invented = truth - scanned, scanned - truth
             counts += Counter(
                 files=1, kernels=truth.total(), missed=missed.total(), invented=invented.total()
             )
-            if missed or invented:
+            if (missed or invented) and not options.disagreements:
                 where = path.relative_to(CORPUS)
                 print(f"{key} {where}: missed {dict(missed)}, invented {dict(invented)}")
         total += counts
