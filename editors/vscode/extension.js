@@ -36,8 +36,10 @@ async function activate(context) {
 async function start(log) {
   const command = await findServer(log);
   if (command === undefined) {
-    const choice = await vscode.window.showErrorMessage(MISSING, 'Open Settings');
-    if (choice) vscode.commands.executeCommand('workbench.action.openSettings', 'orbit.serverPath');
+    // not awaited: the message stands until it is dismissed, and a restart must not wait for that
+    vscode.window.showErrorMessage(MISSING, 'Open Settings').then((choice) => {
+      if (choice) vscode.commands.executeCommand('workbench.action.openSettings', 'orbit.serverPath');
+    });
     return;
   }
   log.appendLine(`starting ${command}`);
