@@ -13,7 +13,7 @@ fail() {
 find_python() {
   local name
   for name in ${PYTHON:-} python3.13 python3.12 python3.11 python3; do
-    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
       echo "$name"
       return
     fi
@@ -46,7 +46,7 @@ install_nvcc() {
   if command -v nvcc >/dev/null || [ -x "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then
     say "CUDA compiler: $(command -v nvcc || echo "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")"
   else
-    say "no nvcc here: installing NVIDIA's wheels (about 125 MB to download)"
+    say "no nvcc here: installing NVIDIA's wheels (115 MB to download)"
     install -e '.[cuda]'
   fi
 }
