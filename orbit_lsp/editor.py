@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
@@ -124,7 +125,7 @@ class EditorWatcher:
 class _Bar:
     """One progress bar. What it is told waits until the client has agreed to show it."""
 
-    def __init__(self, server: LanguageServer, run: Run, cancel: object) -> None:
+    def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[Run], None]) -> None:
         self._server = server
         self._run = run
         self._cancel = cancel
@@ -150,7 +151,7 @@ class _Bar:
                 pass
             if over:
                 return
-        progress = self._server.work_done_progress
+        progress: Any = self._server.work_done_progress  # its futures are not typed
         try:
             await progress.create_async(self._token)
         except Exception as error:  # noqa: BLE001 - the client would not: no bar, the run goes on
@@ -168,6 +169,6 @@ class _Bar:
         progress.end(self._token, lsp.WorkDoneProgressEnd(message=said))
         progress.tokens.pop(self._token, None)  # pygls 2.1.1 never does (issue 607)
 
-    def _cancelled(self, future: object) -> None:
-        if future.cancelled() and callable(self._cancel):
+    def _cancelled(self, future: Any) -> None:
+        if future.cancelled():
             self._cancel(self._run)

@@ -48,7 +48,7 @@ def lines(session: Session, uri: str, *, color: bool) -> list[str]:
             lead = len(text) - len(text.lstrip())
             shown.append(indent + " " * lead + _paint("lens", " | ".join(above[number]), color))
         tail = "".join("   " + _paint("hint", label, color) for label in behind[number])
-        shown.append(_paint("number", f"{number + 1:>{width}} ", color) + text + tail)
+        shown.append((_paint("number", f"{number + 1:>{width}} ", color) + text + tail).rstrip())
         for found in below[number]:
             shown += [indent + part for part in _squiggle(session, line, found, color)]
     if shown and not document.lines[-1]:

@@ -31,7 +31,8 @@ SAVE = lsp.TextDocumentSaveRegistrationOptions(document_selector=None, include_t
 
 class OrbitServer(LanguageServer):
     def __init__(self) -> None:
-        super().__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
+        # pygls' own arguments are not typed
+        cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
         self.session = Session()
         self.watcher = EditorWatcher(self, self.session)
         self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)

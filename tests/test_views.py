@@ -229,17 +229,17 @@ def main():
         "file:///src/k.py",
     ).shows("""\
  1 import triton
- 2 
+ 2
  3 @triton.jit
    ▶ Run softmax_kernel
  4 def row_max(x):
  5     return x
- 6 
+ 6
  7 @triton.jit
    ▶ Run on H100
  8 def softmax_kernel(x):
  9     row_max(x)
-10 
+10
 11 def main():
 12     softmax_kernel[(1,)](0)
 """)
@@ -250,7 +250,7 @@ def test_the_hover_escapes_what_programs_say_only_in_markdown(markdown: bool) ->
     bench = Bench().ran(LAUNCHES, remarks=("`evil` | <b>markup</b>\nand a line",))
     found = hover.hover(bench.session, URI, 0, markdown=markdown)
     assert found
-    text = found.contents.value  # pyright: ignore
+    text = found.contents.value
     assert ("`evil` | <b>" in text) is not markdown
     assert ("\\`evil\\` \\| \\<b\\>markup\\</b\\> and a line" in text) is markdown
     assert hover.hover(bench.session, URI, 3, markdown=markdown) is None

@@ -56,7 +56,7 @@ class TritonTracker:
         self._starts = [*self._starts[:first], *found, *(start + by for start in self._starts[after:])]
         self._replace(first, kept, found)
         fresh = self._reader.scan(self._outlines, self._rows())
-        if any(outline.has_error for outline in self._outlines):
+        if any(one.has_error for one in self._outlines):
             fresh = keep(self._scan, fresh, before, text, change)
         self._scan = fresh
         return fresh
@@ -64,7 +64,7 @@ class TritonTracker:
     def _replace(self, first: int, kept: int, found: Sequence[int]) -> None:
         """Outline the regions that begin at `found`; `first` regions before them and `kept` after stay."""
         last = len(self._outlines) - kept
-        known = {outline.text: outline for outline in self._outlines[first:last]}
+        known = {one.text: one for one in self._outlines[first:last]}
         ends = self._starts[first + 1 : first + len(found) + 1]
         if len(ends) < len(found):
             ends.append(len(self._text))
@@ -73,7 +73,7 @@ class TritonTracker:
 
     def _rows(self) -> list[int]:
         """The line at which each region begins."""
-        return list(accumulate((outline.lines for outline in self._outlines), initial=0))
+        return list(accumulate((one.lines for one in self._outlines), initial=0))
 
 
 # -- texts and edits -----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import os
 import signal
@@ -17,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orbit_remote import contracts as c
 
@@ -158,6 +159,10 @@ class _Worker:
             event = self._validate(line)
         except ValueError as error:
             log.error("an event of the worker was not understood: %s", error)
+            # whoever waits for it must not wait for ever
+            broken = WorkerError("the worker gave an answer that was not understood; see the server's log")
+            if (run := _run_of(line)) in self.jobs:
+                self.jobs[run].put_nowait(broken)
             return
         if isinstance(event, c.Group):
             (self.groups.add if event.alive else self.groups.discard)(event.pgid)
@@ -175,6 +180,14 @@ class _Worker:
         for pgid in self.groups:
             _kill(pgid)
         self.groups.clear()
+
+
+def _run_of(line: bytes) -> str | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
 
 
 def _validator() -> Callable[[bytes], c.Event]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 ROLES = {
     "worker": ("worker", "main"),
+    "devices": ("machine", "list_devices"),
     "template": ("template", "main"),
     "child": ("job_process", "child_main"),
 }

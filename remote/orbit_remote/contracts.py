@@ -12,7 +12,7 @@ import dataclasses
 import json
 import types
 import typing
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, Union
 
 VERSION = 1
@@ -289,6 +289,7 @@ class Finished:
     run: str
     outcome: Outcome
     failure: Failure | None = None
+    _: KW_ONLY
     problems: tuple[Problem, ...] = ()
     launches: tuple[Launches, ...] = ()
     resources: tuple[Resources, ...] = ()
@@ -344,9 +345,9 @@ def decode_request(line: str) -> Request:
         data = json.loads(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
-    if not isinstance(data, dict) or data.get("kind") not in REQUEST_KINDS:
+    record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    if record.get("kind") not in REQUEST_KINDS:
         raise ValueError("not a request: its kind is none of " + ", ".join(REQUEST_KINDS))
-    record = typing.cast("dict[str, Any]", data)
     version = record.get("version", VERSION)
     if version != VERSION:
         raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")

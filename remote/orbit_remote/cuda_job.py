@@ -55,7 +55,7 @@ async def _run(
     environment = context.environment()
     if job.device:
         environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)}
-    remarks: list[str] = []
+    remarks = list(built.remarks)
     folder = scratch / "launches"
     try:
         environment |= await asyncio.to_thread(
@@ -82,22 +82,22 @@ async def _run(
     if sampler.problem:
         remarks.append(sampler.problem)
     return c.Finished(
-        job.run,
-        found.outcome,
-        found.failure,
-        found.problems,
-        launches,
-        built.built.resources,
-        device,
-        watched(sampler, recorded.records),
-        built.toolchain,
-        ended.status,
-        built.built.seconds,
-        ended.seconds,
-        ended.stdout,
-        ended.stderr,
-        ended.truncated,
-        tuple(remarks),
+        run=job.run,
+        outcome=found.outcome,
+        failure=found.failure,
+        problems=found.problems,
+        launches=launches,
+        resources=built.built.resources,
+        device=device,
+        telemetry=watched(sampler, recorded.records),
+        toolchain=built.toolchain,
+        exit_code=ended.status,
+        build_s=built.built.seconds,
+        run_s=ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+        remarks=tuple(remarks),
     )
 
 

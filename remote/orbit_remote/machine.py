@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
+import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 
 from orbit_remote import nvcc, telemetry
 from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe
@@ -15,10 +19,10 @@ PACKAGES = {
     "torch": "torch",
     "triton": "triton",
     "nvidia-ml-py": "nvidia-ml-py",
-    "cupti-python": "cupti-python",
 }
 """Distributions a GPU machine's Python should have, and what installs them."""
 
+_DRIVER_S = 10.0
 _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
 
 
@@ -83,8 +87,29 @@ def all_devices() -> tuple[Device, ...]:
     )
 
 
+@lru_cache
 def driver_devices() -> tuple[Device, ...]:
-    """The GPUs as the driver itself lists them, for a Python without nvidia-ml-py."""
+    """The GPUs as the driver itself lists them, which knows what NVML does not, and needs no package.
+
+    Asked in a process of its own, once: the worker forks, and CUDA does not survive a fork.
+    """
+    command = [sys.executable, "-P", str(Path(__file__).with_name("__main__.py")), "devices"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_S, check=False)
+        listed = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return ()
+    return tuple(Device(**one) for one in listed)
+
+
+def list_devices(arguments: list[str]) -> int:
+    """The process that asks the driver: JSON on standard output."""
+    del arguments
+    print(json.dumps([asdict(one) for one in _ask_driver()]))
+    return 0
+
+
+def _ask_driver() -> tuple[Device, ...]:
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

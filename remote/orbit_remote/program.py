@@ -21,7 +21,37 @@ STREAMED = 1 << 20
 _GRACE_S = 1.0  # for pipes still held by processes that left the program's group
 
 _PASSED = frozenset(
-    ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE", "NUMBER_OF_PROCESSORS", "PROGRAMFILES", "PROGRAMDATA"]
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TERM",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "LD_LIBRARY_PATH",
+        "LIBRARY_PATH",
+        "CPATH",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "SYSTEMROOT",
+        "SYSTEMDRIVE",
+        "WINDIR",
+        "COMSPEC",
+        "PATHEXT",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "USERPROFILE",
+        "NUMBER_OF_PROCESSORS",
+        "PROGRAMFILES",
+        "PROGRAMDATA",
+    ]
 )
 _PASSED_PREFIXES = (
     "LC_", "XDG_", "CUDA_", "NVIDIA_", "NV_", "CUDNN_", "CUBLAS_", "NCCL_", "TRITON_", "TORCH_", "PYTORCH_",

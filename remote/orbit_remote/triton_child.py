@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_remote import contracts as c
-from orbit_remote import cuda_job, injection, machine, measure, program, telemetry, verdict
+from orbit_remote import cuda_job, injection, machine, program, telemetry, triton_job, verdict
 from orbit_remote.program import Ended, Kept, Stream
 from orbit_remote.spares import Child
 
@@ -92,12 +92,11 @@ def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
         failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
         return c.Finished(job.run, "timed out", failure)
-    found = verdict.of_program(job, ended, recorded, {}, name="the Python process")
-    if found.outcome == "ok":  # it left by os._exit(0), before it could say what it had measured
-        found = replace(found, remarks=(*found.remarks, "the program ended without giving Python back"))
-    launches = measure.group(recorded.records) if recorded else ()
-    remarks = (*(recorded.remarks if recorded else ()), *found.remarks)
-    return c.Finished(job.run, found.outcome, found.failure, found.problems, launches, remarks=remarks)
+    found = triton_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
+    if ended.status is not None:
+        return found
+    late = verdict.of_program(job, ended, recorded, {})
+    return replace(found, outcome=late.outcome, failure=late.failure, problems=(), exit_code=None)
 
 
 def _reported(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import measure, triton_compile, triton_errors, triton_kernels
+from orbit_remote.cache import file_hash
 from orbit_remote.contracts import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.injection import Recorded
 from orbit_remote.measure import LaunchRecord
@@ -115,7 +116,27 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
     failure = explained.failure if explained else None
     problems = (*(explained.problems if explained else ()), *fields.pop("problems", ()))
     outcome = failure.category if failure else "ok"
-    return Finished(job.run, outcome, failure, problems, toolchain=toolchain(), **fields)
+    return Finished(
+        job.run,
+        outcome,
+        failure,
+        problems=problems,
+        toolchain=toolchain(),
+        files=modules_read(job.path),
+        **fields,
+    )
+
+
+def modules_read(path: str) -> dict[str, str]:
+    """The user's own modules that the file at `path` imported, by content hash."""
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file != path and triton_errors.is_users(file, path):
+            digest = file_hash(file)
+            if digest:
+                found[file] = digest
+    return found
 
 
 def no_entry(file: UserFile) -> Explained:

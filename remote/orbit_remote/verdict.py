@@ -49,12 +49,6 @@ _REMEDIES = {
 _HARMLESS = frozenset(
     {"CUDA_ERROR_NOT_READY", "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "CUDA_ERROR_NOT_SUPPORTED"}
 )
-# errors after which nothing the GPU did can be trusted
-_STICKY = frozenset(
-    name for name in _WORDS if name.startswith("CUDA_ERROR_") and name not in
-    ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NO_BINARY_FOR_GPU",
-     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +66,14 @@ def of_program(
     if ended.status is None:
         return _timed_out(job, recorded, symbols)
     errors = [e for e in recorded.errors if e.name not in _HARMLESS] if recorded else []
-    sticky = next((e for e in errors if e.name in _STICKY), None)
-    if ended.status == 0 and not sticky:
+    fatal = next((e for e in errors if e.fatal), None)
+    if ended.status == 0 and not fatal:
         remarks = tuple(dict.fromkeys(f"{e.function} answered {e.name}; the program went on" for e in errors))
         return Verdict("ok", remarks=remarks[:8])
     how = _status(ended.status, name)
-    error = sticky or next(iter(errors), None)
+    error = fatal or next(iter(errors), None)
     if error is None:
-        place = None
-        return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status), place=place))
+        return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
     return _cuda(job, ended, error, how, symbols)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
-from orbit_remote import contracts as c  # noqa: E402
+from orbit_remote import contracts as c
 
 DEVICE = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132)
 SAXPY = c.Launches(

@@ -1,0 +1,58 @@
+"""What is generated from the code is what the code says now; what the pages name exists."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import __version__
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "editors").rglob("README.md")])
+PAGES = [page for page in PAGES if "node_modules" not in page.parts]
+
+
+def generated() -> dict[Path, str]:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "scripts" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.files()
+
+
+@pytest.mark.parametrize(("path", "text"), generated().items(), ids=lambda value: getattr(value, "name", ""))
+def test_generated_files_say_what_the_code_says(path: Path, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run scripts/generate.py"
+
+
+def test_the_vs_code_extension_has_the_servers_version_and_a_lockfile_of_it() -> None:
+    folder = ROOT / "editors" / "vscode"
+    for name in ("package.json", "package-lock.json"):
+        assert json.loads((folder / name).read_text())["version"] == __version__
+    lock = json.loads((folder / "package-lock.json").read_text())
+    assert lock["packages"]["node_modules/vscode-languageclient"]["version"].startswith("9.")
+    assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_pages_link_to_files_that_exist(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+        if "://" not in link:
+            assert (page.parent / link).exists(), link
+
+
+def test_the_architecture_page_names_every_module_and_no_other() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = re.findall(r"^\| `([\w/]+\.\w+)` \|", text, re.MULTILINE)
+    sources = [
+        *(ROOT / "orbit_lsp").rglob("*.py"),
+        *(ROOT / "remote" / "orbit_remote").rglob("*.py"),
+        *(ROOT / "remote" / "orbit_remote").rglob("*.cpp"),
+    ]
+    modules = {path.relative_to(ROOT).as_posix().removeprefix("remote/") for path in sources}
+    assert set(table) == {name for name in modules if not name.endswith("__init__.py")}
