@@ -61,6 +61,11 @@ def finished(
         problems = list(event.problems)
         if not problems and event.failure and _has_a_place(event.outcome, build):
             problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
+        # what a run says of no place is said of the kernel that was clicked
+        problems = [
+            replace(one, place=known.clicked(targets)) if one.place is None and one.symbol is None else one
+            for one in problems
+        ]
         changed = session.keep_problems(
             f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
         )
@@ -114,11 +119,14 @@ class _Kernels:
         exact = [found for found in by_name if found[1].qualified == qualified]
         return next(iter(exact or by_name), None)
 
-    def by_line(self, file: str, line: int) -> _Place | None:
-        for found in self._of(file):
-            if found[1].whole.line <= line <= found[1].whole.end_line:
-                return found
-        return None
+    def clicked(self, targets: set[KernelId]) -> c.Place | None:
+        """The name of the first kernel that a run was asked for."""
+        return next((self.place_of(found) for found in self.of_main if found[0] in targets), None)
+
+    def place_of(self, found: _Place) -> c.Place:
+        """The kernel's name in its definition."""
+        span = found[1].name_span
+        return c.Place(path_of(found[0].uri), span.line + 1, span.column + 1, span.end_column + 1)
 
     def _of(self, file: str) -> list[_Place]:
         if _same_file(file, path_of(self._frozen.uri)):
@@ -147,9 +155,7 @@ def _by_file(
     main = path_of(frozen.uri)
     for problem in problems:
         if problem.place is None and problem.symbol and (of := known.find(None, problem.symbol)):
-            line = of[1].name_span.line + 1
-            columns = of[1].name_span.column + 1, of[1].name_span.end_column + 1
-            placed = replace(problem, place=c.Place(main, line, *columns))
+            placed = replace(problem, place=known.place_of(of))
         else:
             placed = problem
         file = placed.place.file if placed.place else main
@@ -164,13 +170,8 @@ def _by_file(
 def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: str) -> c.Problem:
     """A failure as a diagnostic: on its own line, on its kernel, or on the kernel that was clicked."""
     message = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure.remedy else failure.message
-    place = failure.place
-    if place is None:
-        of = known.find(None, failure.symbol) if failure.symbol else None
-        of = of or next((found for found in known.of_main if found[0] in targets), None)
-        if of:
-            span = of[1].name_span
-            place = c.Place(main, span.line + 1, span.column + 1, span.end_column + 1)
+    of = known.find(None, failure.symbol) if failure.symbol else None
+    place = failure.place or (known.place_of(of) if of else known.clicked(targets))
     return c.Problem("error", message, "orbit", place or c.Place(main, 1))
 
 

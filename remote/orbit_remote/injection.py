@@ -7,6 +7,8 @@ them. It takes under a second, once per machine.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import hashlib
 import importlib.util
 import itertools
@@ -18,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -106,19 +108,28 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
     toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
     order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
     found = [cupti for place in itertools.chain(*order) if (cupti := _cupti_at(*place)) is not None]
-    loaded = _loaded() if in_this_process else frozenset[Path]()
+    for library, version in _loaded().items() if in_this_process else ():
+        # its headers may come from elsewhere, as long as they are of its version
+        if fitting := next((cupti for cupti in found if cupti.version == version), None):
+            return replace(fitting, library=library)
     if found:
-        return next((cupti for cupti in found if cupti.library in loaded), found[0])
+        return found[0]
     raise Unavailable(
         "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
         "install the CUDA toolkit, or: pip install nvidia-cuda-cupti",
     )
 
 
-def _loaded() -> frozenset[Path]:
-    """The CUPTI libraries this process has in its memory."""
+def _loaded() -> dict[Path, int]:
+    """The CUPTI libraries this process has in its memory, with their versions."""
     lines = _text(Path("/proc/self/maps")).splitlines()
-    return frozenset(Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line)
+    found: dict[Path, int] = {}
+    for path in {Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line}:
+        version = ctypes.c_uint32()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(str(path)).cuptiGetVersion(ctypes.byref(version))
+            found[path] = version.value
+    return found
 
 
 _Place = tuple[list[Path], list[Path]]

@@ -69,13 +69,14 @@ class Native:
 class Kineto:
     """torch.profiler; knows no CUDA errors, and a crash loses its records."""
 
-    def __init__(self) -> None:
+    def __init__(self, why: str) -> None:
+        """`why` our own library could not be used."""
         profiler: Any = importlib.import_module("torch.profiler")
         self._profile = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
         self._profile.start()
         self._events: list[dict[str, Any]] | None = None
         self._offset = 0
-        self._remarks: tuple[str, ...] = ("recorded by torch.profiler",)
+        self._remarks: tuple[str, ...] = (f"recorded by torch.profiler: {why}",)
 
     def timestamp(self) -> int:
         return time.time_ns()
@@ -84,11 +85,15 @@ class Kineto:
         if self._events is not None:
             return
         self._events = []
-        self._profile.stop()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
-            self._profile.export_chrome_trace(str(path))
-            trace = json.loads(path.read_text(errors="replace"))
+        try:
+            self._profile.stop()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "trace.json"
+                self._profile.export_chrome_trace(str(path))
+                trace: dict[str, Any] = json.loads(path.read_text(errors="replace"))
+        except Exception as error:  # noqa: BLE001 - after a lost CUDA context torch cannot stop it
+            trace = {}
+            self._remarks += (f"torch.profiler lost its records: {error}",)
         self._events = trace.get("traceEvents", [])
         self._offset = int(trace.get("baseTimeNanoseconds", 0))
         self._remarks += (why,) if why else ()
@@ -139,7 +144,7 @@ def begin(cache: Path, directory: Path) -> Recorder:
         recorder: Recorder = Native(cache, directory)
     except (injection.Unavailable, OSError) as error:
         try:
-            recorder = Kineto()
+            recorder = Kineto(str(error))
         except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
             return Nothing(f"launches were not recorded: {error}; torch.profiler: {second}")
     _yield_to_profilers(recorder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,7 @@ _REMEDIES = {
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "use a smaller block or __launch_bounds__",
     "cudaErrorInvalidConfiguration": "check the grid, at most 1024 threads a block, and the shared memory",
 }
+_SAME_CALL_NS = 1_000_000
 # errors that a correct program meets and handles
 _HARMLESS = frozenset(
     {"CUDA_ERROR_NOT_READY", "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "CUDA_ERROR_NOT_SUPPORTED"}
@@ -71,10 +72,19 @@ def of_program(
         remarks = tuple(dict.fromkeys(f"{e.function} answered {e.name}; the program went on" for e in errors))
         return Verdict("ok", remarks=remarks[:8])
     how = _status(ended.status, name)
-    error = fatal or next(iter(errors), None)
+    error = fatal or _first(errors)
     if error is None:
         return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
     return _cuda(job, ended, error, how, symbols)
+
+
+def _first(errors: Sequence[CudaError]) -> CudaError | None:
+    """The first error, in the runtime's words where the same call failed in runtime and driver."""
+    if not errors:
+        return None
+    first = errors[0]
+    same_call = (e for e in errors[1:] if e.time_ns - first.time_ns < _SAME_CALL_NS)
+    return next((e for e in same_call if e.api == "runtime"), first)
 
 
 def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[str, Resources]) -> Verdict:

@@ -175,7 +175,7 @@ def test_a_program_that_uses_cupti_has_it_to_itself(built, cache, tmp_path):
     cupti = injection.find()
     flags = [
         *(f"-I{i}" for i in cupti.includes),
-        str(cupti.library),
+        f"-Xlinker={cupti.library}",
         f"-Xlinker=-rpath={cupti.library.parent}",
     ]
     ended, recorded = run_both(built("own_cupti", *flags), cache, tmp_path)

@@ -240,8 +240,9 @@ void note_error(State& s, CUpti_CallbackDomain domain, const char* function, int
     s.pending += "]\n";
     write_pending(s);
   }
-  // The program may be about to abort; what is unfinished now will never be finished.
-  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  // The program may be about to abort. Not forced: what has ended but has no end time yet would be
+  // delivered without one.
+  flush(s, true, 0);
 }
 
 enum class Role { launch, synchronise, allocate, reset };
