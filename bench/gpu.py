@@ -259,9 +259,13 @@ def against_ncu(bench: Bench) -> None:
     executable = build(bench, file)
     done = subprocess.run(
         ["ncu", "--cache-control", "none", "--clock-control", "none", "--metrics", "gpu__time_duration.sum",
-         "--csv", "--page", "raw", "--print-units", "base", "--print-metric-name", "name", str(executable)],
+         "--csv", "--page", "raw", "--print-units", "base", str(executable)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+    if '"ID"' not in done.stdout:
+        raise RuntimeError(
+            f"ncu gave no table (exit {done.returncode}): {(done.stdout + done.stderr)[-800:]}"
+        )
     table = done.stdout[done.stdout.index('"ID"') :]
     times: dict[str, list[float]] = defaultdict(list)
     for row in list(csv.DictReader(io.StringIO(table)))[1:]:

@@ -75,8 +75,20 @@ def device(index: int) -> Device | None:
     return next((one for one in all_devices() if one.index == index), None)
 
 
+_found: tuple[Device, ...] = ()
+
+
 def all_devices() -> tuple[Device, ...]:
-    """As NVML names them, with what only the driver knows (the L2's size)."""
+    """As NVML names them, with what only the driver knows (the L2's size).
+
+    Kept once there are any: starting NVML costs tens of milliseconds, and a job waits for this.
+    """
+    global _found  # noqa: PLW0603 - one machine, one process
+    _found = _found or _look_for_devices()
+    return _found
+
+
+def _look_for_devices() -> tuple[Device, ...]:
     driver = driver_devices()
     found = telemetry.devices()
     if len(found) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver

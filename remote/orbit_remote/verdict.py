@@ -88,7 +88,10 @@ def _first(errors: Sequence[CudaError]) -> CudaError | None:
 
 
 def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[str, Resources]) -> Verdict:
-    words = _WORDS.get(error.name, "a CUDA call failed")
+    # a launch that no block of this GPU fits is an invalid value to the driver
+    of_launch = error.name == "CUDA_ERROR_INVALID_VALUE" and "Launch" in error.function
+    name = "cudaErrorInvalidConfiguration" if of_launch else error.name
+    words = _WORDS.get(name, "a CUDA call failed")
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")
     place, notes = kernel.place if kernel else None, ()
@@ -102,7 +105,7 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     elif kernel:
         notes = (Note(f"the kernel launched last was {kernel.name}", kernel.place),)
     failure = Failure(
-        "runtime error", message, _REMEDIES.get(error.name, ""), place=place, symbol=error.last_kernel
+        "runtime error", message, _REMEDIES.get(name, ""), place=place, symbol=error.last_kernel
     )
     if kernel and not notes and place is None:
         place = kernel.place
