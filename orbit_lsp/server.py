@@ -19,6 +19,7 @@ from orbit_lsp import __version__, startup
 from orbit_lsp.documents import Change
 from orbit_lsp.editor import EditorWatcher
 from orbit_lsp.protocol import OrbitProtocol
+from orbit_lsp.recheck import Recheck
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import KernelId, Session, path_of
 from orbit_lsp.views import hints, lenses
@@ -38,6 +39,7 @@ class OrbitServer(LanguageServer):
         self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
         self.runs = Runs(self.session, self.environment.runner, self.watcher)
         self.watcher.runs = self.runs
+        self.recheck = Recheck(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Any, name: str) -> None:
@@ -80,6 +82,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
 @server.feature(lsp.SHUTDOWN)
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
+    ls.recheck.close()
     await ls.runs.close()
     for task in list(ls.tasks):
         task.cancel()
@@ -149,7 +152,9 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
 @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
 def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
     changes = [_change(change) for change in params.content_changes]
-    ls.session.change(params.text_document.uri, params.text_document.version, changes)
+    uri = params.text_document.uri
+    ls.session.change(uri, params.text_document.version, changes)
+    ls.recheck.edited(uri)
 
 
 def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
@@ -171,6 +176,7 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.runs.cancel_file(uri, "compile")
     ls.session.close(uri)
+    ls.recheck.forget(uri)
     ls.watcher.forget(uri)
 
 

@@ -20,9 +20,10 @@ MAY: dict[str, set[str]] = {
     "__main__": {"orbit_lsp.cli"},
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal"},
     "server": {
-        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.editor", "orbit_lsp.protocol",
+        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
         "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
     },
+    "recheck": {"orbit_lsp", "orbit_lsp.session"} | KERNELS,
     "protocol": {"pygls", "lsprotocol"},
     "editor": {"orbit_lsp", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {
