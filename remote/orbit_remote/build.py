@@ -118,11 +118,11 @@ class _Build:
 
     def _unsafe(self) -> Failure | None:
         for name in (self.path, self.directory, str(self.work), self.compiler.path):
-            if is_shell_active(name):
+            if is_shell_active(name) or '"' in name:  # nvcc escapes quotes in flags, not in names
                 return Failure(
                     "infrastructure",
                     f"{name}: nvcc hands this name to a shell, which would execute a part of it",
-                    "rename it: $, `, \\ and line ends cannot be in the path of a CUDA file",
+                    "rename it: $, `, \\, \" and line ends cannot be in the path of a CUDA file",
                 )
         return None
 

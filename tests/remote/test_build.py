@@ -86,10 +86,13 @@ async def test_names_with_odd_characters(folder, saved, tmp_path):
     assert set(result.built.files) == {str(place / "my kernel, é.cu"), str(place / "h.cuh")}
 
 
-async def test_a_name_the_shell_would_execute_is_refused(tmp_path):
-    result = await built(tmp_path, "__global__ void k() {}\n", name="$(touch pwned).cu")
+@pytest.mark.parametrize(
+    "name", ["$(touch pwned).cu", 'a";touch pwned;".cu', 'a";touch pwned;#.cu', "b'\";touch pwned #.cu"]
+)
+async def test_a_name_the_shell_would_execute_is_refused(name, tmp_path):
+    result = await built(tmp_path, "__global__ void k() {}\n", name=name)
     assert result.failure.category == "infrastructure"
-    assert "$(touch pwned).cu" in result.failure.message
+    assert name in result.failure.message
     assert "rename it" in result.failure.remedy
     assert not list(tmp_path.rglob("pwned"))
 
