@@ -30,6 +30,8 @@ class Run:
     frozen: Frozen
     job: c.Job
     targets: set[KernelId] = field(default_factory=set["KernelId"])
+    disk: int = 0
+    """`Session.disk` when it was made: a header saved since then may not have been read."""
     built: c.Built | None = None
     finished: c.Finished | None = None
     task: asyncio.Task[c.Finished] | None = None
@@ -73,12 +75,13 @@ class Runs:
         if (frozen := self._session.freeze(uri)) is None:
             return None
         job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}")
-        run = Run(job.run, action, frozen, job, {target} if target else set())
+        run = Run(job.run, action, frozen, job, {target} if target else set(), self._session.disk)
         active = [
             other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)
         ]
         for other in active:
-            if replace(other.job, run=job.run) == job and not _cancelling(other):
+            same = replace(other.job, run=job.run) == job and other.disk == run.disk
+            if same and not _cancelling(other):
                 other.targets |= run.targets
                 self._mark(other, "queued" if other.built is None else "running", "")
                 self._watcher.changed({uri})

@@ -11,6 +11,6 @@ from orbit_remote.contracts import VERSION, Finished
 
 def text() -> str:
     schema = TypeAdapter(Finished).json_schema()
-    schema["$id"] = f"https://orbit-lsp.dev/schema/finished-{VERSION}.json"
+    schema["$id"] = f"urn:orbit-lsp:finished:{VERSION}"
     schema["x-version"] = VERSION
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

@@ -103,6 +103,8 @@ class Session:
     """The files that the last build of each open file read, by content hash."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """Content hashes of files seen saved or changed on disk since the server started."""
+    disk: int = 0
+    """Grows with every such change."""
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     folders: list[str] = field(default_factory=list[str])
     machine: Machine | None = None

@@ -48,7 +48,12 @@ class Environment:
         trusted = user.get("trusted") is True
         workspace = {name: value for name, value in _object(section).items() if value is not None}
         refused = [name for name in (*config.EXECUTABLES, "trusted") if name in workspace]
-        complaints = () if trusted else [_not_trusted(name) for name in refused if workspace.pop(name)]
+        # a client that merges settings sends the user's own back: those are in force already
+        complaints = [
+            _not_trusted(name)
+            for name in (() if trusted else refused)
+            if (value := workspace.pop(name)) and value != user.get(name)
+        ]
         before = self._session.settings
         settings, mistakes = config.parse(user | workspace)
         self._session.settings = settings
@@ -127,6 +132,7 @@ class Environment:
         """Note a file's new content; returns the open files that were built from it."""
         digest = bundle.file_hash(path)
         self._session.hashes[path] = digest or "gone"
+        self._session.disk += 1
         return [uri for uri, read in self._session.reads.items() if path in read]
 
     def info(self, capabilities: Any) -> dict[str, Any]:

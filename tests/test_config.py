@@ -53,6 +53,13 @@ def test_a_workspace_that_is_not_trusted_names_no_program(name: str) -> None:
     assert found.settings.gpu == "T4"
 
 
+def test_the_users_own_setting_that_a_client_sends_back_is_no_complaint() -> None:
+    found = environment()
+    found.options = {"nvcc": "/opt/nvcc"}
+    assert found.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert found.settings.nvcc == "/opt/nvcc"
+
+
 def test_a_workspace_cannot_trust_itself() -> None:
     found = environment()
     found.options = {}

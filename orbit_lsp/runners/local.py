@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import contracts as c
+from orbit_remote.processes import exit_status, kill_group
 
 log = logging.getLogger("orbit.worker")
 
 _LINE_LIMIT = 64 << 20
 _CLOSE_S = 3.0
+_CANCEL_S = 5.0
 _ids = itertools.count(1)
 
 
@@ -133,12 +135,11 @@ class _Worker:
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*self._tasks)
         except TimeoutError:
-            _kill(self.process.pid)
+            kill_group(self.process.pid)
         self._end_groups()
         for task in self._tasks:
             task.cancel()
-        with suppress(ProcessLookupError):
-            await self.process.wait()
+        await exit_status(self.process)
 
     async def _read_events(self) -> None:
         assert self.process.stdout is not None
@@ -147,8 +148,8 @@ class _Worker:
                 self._dispatch(line)
         except (ValueError, ConnectionError) as error:  # a line over the limit, or a broken pipe
             log.error("the worker's events cannot be read: %s", error)
-            _kill(self.process.pid)
-        status = await self.process.wait()
+            kill_group(self.process.pid)
+        status = await exit_status(self.process)
         self.gone = WorkerError(_death(status))
         self._end_groups()
         for events in self.jobs.values():
@@ -178,7 +179,7 @@ class _Worker:
     def _end_groups(self) -> None:
         """The worker's children, where it could not end them itself."""
         for pgid in self.groups:
-            _kill(pgid)
+            kill_group(pgid)
         self.groups.clear()
 
 
@@ -202,12 +203,6 @@ def _validator() -> Callable[[bytes], c.Event]:
 def _death(status: int) -> str:
     how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
     return f"the worker process ended unexpectedly ({how}); its log is in the server's log"
-
-
-def _kill(pgid: int) -> None:
-    from orbit_remote.processes import kill_group
-
-    kill_group(pgid)
 
 
 class LocalRunner:
@@ -253,7 +248,7 @@ class LocalRunner:
         finally:
             if not finished:  # cancelled: the work must be over before this says so
                 worker.send(c.Cancel(job.run))
-                await asyncio.shield(_drain(events))
+                await asyncio.shield(_ended(worker, events))
             worker.jobs.pop(job.run, None)
 
     async def machine(self) -> c.Machine | None:
@@ -299,9 +294,16 @@ class LocalRunner:
             return self._worker
 
 
-async def _drain(events: asyncio.Queue[c.Event | WorkerError]) -> None:
-    while not isinstance(await events.get(), (c.Finished, WorkerError)):
-        pass
+async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) -> None:
+    """Until the worker says that a cancelled job is over; one that does not say so is ended itself."""
+    try:
+        async with asyncio.timeout(_CANCEL_S):
+            while not isinstance(await events.get(), (c.Finished, WorkerError)):
+                pass
+    except TimeoutError:
+        log.error("the worker did not end a cancelled job within %g s and is ended itself", _CANCEL_S)
+        kill_group(worker.process.pid)
+        await exit_status(worker.process)
 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:

@@ -122,7 +122,7 @@ class _Build:
                 return Failure(
                     "infrastructure",
                     f"{name}: nvcc hands this name to a shell, which would execute a part of it",
-                    "rename it: $, `, \\, \" and line ends cannot be in the path of a CUDA file",
+                    'rename it: $, `, \\, " and line ends cannot be in the path of a CUDA file',
                 )
         return None
 
@@ -271,8 +271,8 @@ class _Build:
         if no_main and not errors:
             return rest, Failure(
                 "compile error",
-                f"{name} has no main and no launch spec, so there is nothing to run",
-                "add `// orbit: launch …` above a kernel, or a main that launches it",
+                f"{name} has no main, so there is nothing to run",
+                "add a main that launches the kernel",
             )
         first = errors[0]
         where = f"{Path(first.place.file).name}:{first.place.line}: " if first.place else ""

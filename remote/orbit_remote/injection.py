@@ -163,8 +163,12 @@ def _triton() -> Iterator[_Place]:
         yield [vendor / "include"], [vendor / "lib" / "cupti"]
 
 
+_HEADERS = ("cupti.h", "cuda.h", "crt/host_defines.h")
+"""What the recorder's source comes to; the wheels that torch brings have the first two alone."""
+
+
 def _cupti_at(includes: list[Path], libraries: list[Path]) -> Cupti | None:
-    headers = [next((i for i in includes if (i / h).is_file()), None) for h in ("cupti.h", "cuda.h")]
+    headers = [next((i for i in includes if (i / h).is_file()), None) for h in _HEADERS]
     library = next(
         (f for folder in libraries for f in sorted(folder.glob("libcupti.so*"), reverse=True)), None
     )

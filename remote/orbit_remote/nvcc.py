@@ -56,7 +56,7 @@ def find(setting: str | None = None, *, python: str | None = None) -> Nvcc | Fai
         return Failure(
             "infrastructure",
             "there is no CUDA compiler for macOS: NVIDIA's support ended with CUDA 10.2",
-            "compile and run on a rented GPU instead: set `runner` to `modal`",
+            "use a machine with Linux or Windows to compile CUDA",
         )
     path = _from_setting(setting) if setting else next(candidates(os.environ, python), None)
     if path:

@@ -146,7 +146,7 @@ def no_entry(file: UserFile) -> Explained:
             "runtime error",
             f"{name} has no entry point: no function {', '.join(ENTRIES[:-1])} or {ENTRIES[-1]} that takes no "
             f'argument, and no `if __name__ == "__main__":` part',
-            "add one that launches the kernel, or a launch spec above the kernel",
+            "add one that launches the kernel",
         ),
         (),
     )

@@ -144,7 +144,12 @@ class Worker:
     def _begin(self, run: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._jobs[run] = task
-        task.add_done_callback(lambda _: self._jobs.pop(run, None))
+        task.add_done_callback(lambda _: self._over(run, task))
+
+    def _over(self, run: str, task: asyncio.Task[None]) -> None:
+        self._jobs.pop(run, None)
+        if task.cancelled():  # before it took its first step: nobody else has said so
+            self._context.send(_cancelled(run))
 
     async def _probe(self, request: c.Probe) -> None:
         self._context.send(await machine.probe(request, self._context.author_python))
@@ -165,7 +170,7 @@ class Worker:
 
                 finished = await triton_child.carry_out(job, self._context)
         except asyncio.CancelledError:
-            finished = c.Finished(job.run, "cancelled", c.Failure("cancelled", "cancelled by the user"))
+            finished = _cancelled(job.run)
         except OSError as error:
             finished = c.Finished(job.run, "infrastructure", cuda_job.no_room(error))
         except Exception as error:  # noqa: BLE001 - ours: the author gets a sentence, the log the rest
@@ -174,6 +179,10 @@ class Worker:
             failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
             finished = c.Finished(job.run, "infrastructure", failure)
         self._context.send(finished)
+
+
+def _cancelled(run: str) -> c.Finished:
+    return c.Finished(run, "cancelled", c.Failure("cancelled", "cancelled by the user"))
 
 
 def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop) -> None:

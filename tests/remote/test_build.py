@@ -105,7 +105,7 @@ async def test_a_header_of_kernels(tmp_path):
 async def test_no_main_is_said_once_the_problems_are_known(tmp_path):
     source = "__global__ void k(int* p) { int unused; p[0] = 1; }\n"
     result = await built(tmp_path, source, action="run")
-    assert result.failure.message == "k.cu has no main and no launch spec, so there is nothing to run"
+    assert result.failure.message == "k.cu has no main, so there is nothing to run"
     assert [p.code for p in result.built.problems] == ["#177-D"]
     assert [r.name for r in result.built.resources] == ["k"]
 

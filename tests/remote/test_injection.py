@@ -51,7 +51,7 @@ def test_compiles_without_a_warning_against_every_cupti_here(tmp_path, monkeypat
 def test_the_cupti_that_the_process_has_is_preferred(monkeypatch):
     find_or_skip()
     *_, last = everywhere()
-    monkeypatch.setattr(injection, "_loaded", lambda: frozenset({last.library}))
+    monkeypatch.setattr(injection, "_loaded", lambda: {last.library: last.version})
     assert injection.find(in_this_process=True).library == last.library
 
 
@@ -98,9 +98,9 @@ def test_no_cupti_says_what_to_install(monkeypatch):
 )
 def test_the_newest_record_of_the_headers_is_used(newest, record, tmp_path, monkeypatch):
     include, lib = tmp_path / "include", tmp_path / "lib"
-    include.mkdir()
+    (include / "crt").mkdir(parents=True)
     lib.mkdir()
-    for name in ("cupti.h", "cuda.h"):
+    for name in ("cupti.h", "cuda.h", "crt/host_defines.h"):
         (include / name).touch()
     (include / "cupti_version.h").write_text("#define CUPTI_API_VERSION 26\n")
     (include / "cupti_activity.h").write_text(

@@ -1,0 +1,91 @@
+"""The worker as a process: requests in, exactly one answer for each, nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import contracts as c
+
+MAIN = Path(c.__file__).with_name("__main__.py")
+KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
+
+
+class Worker:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    def send(self, *requests: c.Request | str) -> None:
+        assert self.process.stdin
+        for one in requests:
+            self.process.stdin.write((one if isinstance(one, str) else c.encode(one)).encode() + b"\n")
+
+    async def until(self, kind: str, run: str) -> dict:
+        assert self.process.stdout
+        async with asyncio.timeout(30):
+            while line := await self.process.stdout.readline():
+                event = json.loads(line)
+                if (event["kind"], event["run"]) == (kind, run):
+                    return event
+        raise AssertionError(f"the worker left without {kind} of {run}")
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", MAIN, "worker", "--cache", tmp_path / "cache",
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=1 << 24,
+    )  # fmt: skip
+    yield Worker(process)
+    assert process.stdin
+    process.stdin.close()
+    async with asyncio.timeout(10):
+        await process.wait()
+    assert not list((tmp_path / "cache" / "scratch").glob("*"))
+
+
+def job(run: str, tmp_path: Path, text: str = KERNEL, **fields: object) -> c.Job:
+    path = str(tmp_path / "k.cu")
+    values = {"run": run, "action": "compile", "language": "cuda", "path": path, "text": text} | fields
+    return c.Job(**values)  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_job_cancelled_at_once_is_answered(worker: Worker, tmp_path: Path) -> None:
+    worker.send(job("a", tmp_path), c.Cancel("a"))
+    assert (await worker.until("finished", "a"))["outcome"] == "cancelled"
+    worker.send(job("b", tmp_path, architecture="sm_90a"))
+    assert (await worker.until("finished", "b"))["outcome"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "garbage", ["", "{", "[]", '{"kind":"job"}', '{"kind":"job","version":99}', "\0" * 99]
+)
+async def test_garbage_is_passed_over(worker: Worker, garbage: str) -> None:
+    worker.send(garbage, c.Probe("p"))
+    assert (await worker.until("machine", "p"))["version"] == c.VERSION
+
+
+async def test_a_cancel_for_nothing_is_nothing(worker: Worker) -> None:
+    worker.send(c.Cancel("nobody"), c.Probe("p"))
+    await worker.until("machine", "p")
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+async def test_a_run_without_a_gpu_says_so(worker: Worker, tmp_path: Path) -> None:
+    worker.send(job("a", tmp_path, action="run"))
+    finished = await worker.until("finished", "a")
+    assert (finished["outcome"], finished["failure"]["message"]) == (
+        "infrastructure",
+        "there is no NVIDIA GPU in this machine to run it on",
+    )
+
+
+async def test_jobs_under_way_end_when_the_other_side_leaves(worker: Worker, tmp_path: Path) -> None:
+    slow = "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL
+    worker.send(job("a", tmp_path, slow, architecture="sm_90a"))
+    await worker.until("group", "a")  # the fixture then leaves, and looks for what is left
