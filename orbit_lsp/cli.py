@@ -7,11 +7,14 @@ Exit codes: 0 ok, 1 compile error, 2 runtime error, 3 wrong answer, 4 timed out,
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from typing import NoReturn
 
 from orbit_lsp import __version__
 
+INFRASTRUCTURE = 5
 USAGE = 64
 
 
@@ -68,7 +71,46 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given in (["--stdio"], []):
         given = ["serve"]
+    _standard_streams()
     options = _parser().parse_args(given)
+    try:
+        code = _obey(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough, as `head` does
+        _drop_output()
+        return 0
+    except OSError as error:
+        _drop_output()
+        what = f"{error.filename}: " if error.filename else ""
+        print(f"orbit-lsp: {what}{error.strerror or error}", file=sys.stderr)
+        return INFRASTRUCTURE
+    return code
+
+
+def _standard_streams() -> None:
+    """Streams that were closed lead nowhere, and a name that cannot be written is written escaped."""
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            flags = os.O_WRONLY if descriptor else os.O_RDONLY
+            opened = os.open(os.devnull, flags)
+            if opened != descriptor:
+                os.dup2(opened, descriptor)
+                os.close(opened)
+            stream = open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """What is left to write, at exit too, is for nobody."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def _obey(options: argparse.Namespace) -> int:
     if options.command in (None, "serve"):
         from orbit_lsp.server import serve
 
@@ -86,11 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     from orbit_lsp import terminal
 
-    try:
-        return terminal.main(options)
-    except BrokenPipeError:  # the reader had enough, as `head` does
-        sys.stderr.close()
-        return 0
+    return terminal.main(options)
 
 
 if __name__ == "__main__":

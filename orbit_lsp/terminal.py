@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -81,10 +82,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    session = Session(folders=[str(Path.cwd())])
+    session = Session(folders=_folders())
     watcher = TerminalWatcher(quiet=options.json)
     environment = startup.Environment(session, print, watcher.changed)
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
+    for name in ("python", "nvcc"):
+        if name in values:
+            values[name] = _program(values[name])
     if options.nvcc_flags:
         values["nvcc_flags"] = options.nvcc_flags
     # who types the command has said what may run
@@ -99,6 +103,19 @@ async def _main(options: argparse.Namespace) -> int:
     finally:
         await runs.close()
         await environment.close()
+
+
+def _folders() -> list[str]:
+    """The current folder, unless it has been deleted."""
+    try:
+        return [str(Path.cwd())]
+    except FileNotFoundError:
+        return []
+
+
+def _program(name: str) -> str:
+    """A program as a shell understands it: a name for PATH to find, or a path from the current folder."""
+    return str(Path(name).expanduser().absolute()) if os.sep in name else name
 
 
 async def _file(
@@ -126,16 +143,22 @@ async def _file(
 
 
 def _open(session: Session, name: str) -> str:
-    path = Path(name).resolve()
-    if language_of(str(path)) is None:
-        raise UsageError(f"{name} is not a .cu, .cuh or .py file")
     try:
+        path = Path(name).resolve()
+        uri = uri_of(str(path))
+        if language_of(str(path)) is None:
+            raise UsageError(f"{name} is not a .cu, .cuh or .py file")
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+            raise UsageError(f"{name} is not a regular file")
         text = path.read_bytes().decode("utf-8-sig", errors="replace")
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}") from None
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from None
-    uri = uri_of(str(path))
+    except UnicodeEncodeError:
+        raise UsageError(f"{name}: the path is not valid UTF-8, which a job's path has to be") from None
+    except RuntimeError:  # Python 3.12 and older say this of symbolic links
+        raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
     session.open(uri, 0, text)
     return uri
 
@@ -197,7 +220,8 @@ async def _doctor(session: Session, environment: startup.Environment, *, as_json
     await environment.look_around()
     machine = session.machine
     if machine is None:
-        print(f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`")
+        text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
+        print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
     if as_json:
         print(json.dumps(dataclasses.asdict(machine), ensure_ascii=False, indent=2))

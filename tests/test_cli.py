@@ -1,0 +1,96 @@
+"""The command line on bad input and bad surroundings: what is said, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="files and streams as Unix has them")
+
+
+def orbit(folder: Path, words: str, redirection: str = "", before: str = "") -> tuple[int, str, str]:
+    """`orbit-lsp WORDS` in `folder`, through a shell for the redirection: (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        f"{before} '{sys.executable}' -P -m orbit_lsp {words} {redirection}",
+        shell=True,
+        cwd=folder,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "XDG_CACHE_HOME": str(folder / ".cache")},
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "loop.cu").symlink_to("loop.cu")
+    (tmp_path / "folder.cu").mkdir()
+    os.mkfifo(tmp_path / "pipe.cu")
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xff.cu")).write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("absent.cu", "there is no file absent.cu"),
+        ("k.txt", "k.txt is not a .cu, .cuh or .py file"),
+        ("folder.cu", "folder.cu cannot be read: Is a directory"),
+        ("pipe.cu", "pipe.cu is not a regular file"),
+        ("$(printf '\\377').cu", "\\udcff.cu: the path is not valid UTF-8, which a job's path has to be"),
+    ],
+)
+def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
+    assert orbit(folder, f"compile {name}") == (64, "", f"orbit-lsp: {said}\n")
+
+
+def test_a_link_to_itself(folder: Path) -> None:
+    code, out, said = orbit(folder, "compile loop.cu")
+    assert (code, out) == (64, "")
+    assert said.startswith("orbit-lsp: loop.cu cannot be read: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "redirection", "code", "said"),
+    [
+        ("settings", ">/dev/full", 5, "orbit-lsp: No space left on device\n"),
+        ("schema", "| true", 0, ""),
+        ("settings", ">&-", 0, ""),
+        ("show k.py", "<&- 2>&-", 0, ""),
+        ("serve", "<&-", 0, ""),
+    ],
+)
+def test_streams_that_are_not_there(folder: Path, words: str, redirection: str, code: int, said: str) -> None:
+    (folder / "k.py").write_text("pass\n")
+    found, _, err = orbit(folder, words, redirection)
+    assert (found, err) == (code, said)
+
+
+def test_a_current_folder_that_is_gone(folder: Path) -> None:
+    (folder / "k.py").write_text("pass\n")
+    (folder / "gone").mkdir()
+    assert orbit(folder, f"show {folder}/k.py", before="cd gone && rmdir ../gone &&") == (0, "1 pass\n", "")
+
+
+def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
+    code, out, said = orbit(folder, "doctor --json --python ./absent")
+    assert (code, out) == (5, "")
+    assert f"{folder}/absent cannot be started" in said
+
+
+def test_a_program_named_from_the_current_folder(folder: Path) -> None:
+    (folder / "nvcc").write_text("#!/bin/sh\necho no compiler; exit 3\n")
+    (folder / "nvcc").chmod(0o755)
+    code, out, _ = orbit(folder, "compile --json --nvcc ./nvcc k.cu")
+    assert code == 5
+    assert (
+        json.loads(out)["failure"]["message"] == f"{folder}/nvcc --version failed with status 3: no compiler"
+    )
