@@ -75,7 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(given)
     try:
         code = _obey(options)
-        sys.stdout.flush()
+        if not sys.stdout.closed:  # as a server leaves it
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader had enough, as `head` does
         _drop_output()
         return 0
