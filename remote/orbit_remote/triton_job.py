@@ -168,8 +168,8 @@ def _execute(file: UserFile, device: int) -> tuple[int | None, Explained | None,
         file.prepare()
         _choose(device)
         file.way_in(entry)()
-        _synchronise()
-        status = 0
+        status = 0  # as Python's own would be: what kernels did since then is told apart from it
+        explained = _late_error(file.path)
     except SystemExit as error:
         status, explained = triton_errors.left(error.code)
         if isinstance(error.code, str):
