@@ -70,7 +70,7 @@ class Environment:
         settings = self.settings
         options = Options(
             python=self.python(),
-            cache_bytes=int(settings.cache_gib * (1 << 30)),
+            cache_bytes=int(min(settings.cache_gib, 1 << 20) * (1 << 30)),  # JSON may say infinity
             spare_idle_s=settings.spare_idle_s,
             environment=tuple(settings.environment),
             nvcc=settings.nvcc or None,

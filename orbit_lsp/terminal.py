@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -46,8 +47,10 @@ class TerminalWatcher:
 
     def output(self, run: Run, stream: str, text: str) -> None:
         del run
-        if not self._quiet:
-            self._clear()
+        if self._quiet:
+            return
+        self._clear()
+        with suppress(BrokenPipeError):  # the run goes on; what is printed last says it again
             print(text, end="", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
 
     def end(self, run: Run, finished: c.Finished) -> None:

@@ -157,7 +157,8 @@ class _Worker:
 
     def _dispatch(self, line: bytes) -> None:
         try:
-            event = self._validate(line)
+            # half a surrogate pair, as in a user's own message, is text to Python and not to JSON
+            event = self._validate(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
         except ValueError as error:
             log.error("an event of the worker was not understood: %s", error)
             # whoever waits for it must not wait for ever

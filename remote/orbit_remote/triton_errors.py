@@ -62,7 +62,7 @@ def explain(error: BaseException, path: str) -> Explained:
     if compilation := _compilation_errors(error):
         return _compilation(error, compilation, path)
     name = type(error).__name__
-    words = str(error).strip()
+    words = _words(error).strip()
     place, notes = _frames(error, path)
     if name == "PTXASError":
         return _at(f"{words}", "ptxas", place, notes, category="compile error")
@@ -80,9 +80,17 @@ def explain(error: BaseException, path: str) -> Explained:
     return _at(f"{name}: {words}" if words else name, "program", place, notes)
 
 
+def _words(error: BaseException) -> str:
+    """What an exception says; nothing where its own `__str__`, user code as well, fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return ""
+
+
 def cuda_error(error: BaseException) -> str | None:
     """The CUDA error an exception of torch or triton reports, by the driver's name."""
-    words = str(error)
+    words = _words(error)
     name = type(error).__name__
     if name == "OutOfMemoryError":
         return "CUDA_ERROR_OUT_OF_MEMORY"

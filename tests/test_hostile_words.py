@@ -1,0 +1,57 @@
+"""What users' code says may be no text: it is passed on as far as it can be, and ends nothing."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.session import Session
+from orbit_lsp.startup import Environment
+from orbit_lsp.terminal import TerminalWatcher
+from orbit_remote import contracts as c
+from orbit_remote import triton_errors
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a script in the place of Python")
+async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
+    event = b'{"kind":"finished","run":"r","outcome":"runtime error","stdout":"a\xed\xa0\x80b"}\n'
+    (tmp_path / "event").write_bytes(event)
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/event'\ncat >/dev/null\n")
+    script.chmod(0o755)
+    runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
+    events = [event async for event in runner.run(c.Job("r", "compile", "cuda", "/k.cu", ""))]
+    await runner.close()
+    (finished,) = events
+    assert isinstance(finished, c.Finished)
+    assert (finished.outcome, finished.stdout) == ("runtime error", "a?b")
+
+
+def test_an_exception_that_cannot_be_written() -> None:
+    class Mute(Exception):  # noqa: N818
+        def __str__(self) -> str:
+            raise ZeroDivisionError
+
+    assert triton_errors.explain(Mute(), "/k.py").failure.message == "Mute"
+
+
+def test_a_reader_that_leaves_while_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Left(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Left())
+    TerminalWatcher(quiet=False).output(cast("Any", None), "stdout", "text")
+
+
+def test_a_cache_without_bound() -> None:
+    environment = Environment(Session(), print, lambda uris: None)
+    environment.options = {"cache_gib": float("inf")}
+    assert environment.configure(None) == ()
+    assert cast("LocalRunner", environment.runner()).options.cache_bytes == 1 << 50
