@@ -27,10 +27,14 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
         return no_gpu(job)
     architecture = job.architecture or _architecture(device)
     async with context.scratch() as scratch:
-        context.stage(job, "building")
-        built = await build.build(
-            job, architecture=architecture, started=context.groups(job), cache=context.cache, scratch=scratch
-        )
+        async with context.build(job):
+            built = await build.build(
+                job,
+                architecture=architecture,
+                started=context.groups(job),
+                cache=context.cache,
+                scratch=scratch,
+            )
         context.send(built.built)
         if built.failure:
             return c.Finished(

@@ -42,6 +42,7 @@ class Context:
         self.author_python: str | None = options.author_python or None
         self.idle_s: float = options.spare_idle_s
         self._spares: Spares | None = None
+        self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
 
@@ -66,6 +67,15 @@ class Context:
 
     def groups(self, job: c.Job) -> processes.Started:
         return lambda pgid, alive: self.send(c.Group(job.run, pgid, alive))
+
+    @asynccontextmanager
+    async def build(self, job: c.Job) -> AsyncGenerator[None]:
+        """One of as many builds as there are cores: an editor may open a hundred files at once."""
+        if self._builds.locked():
+            self.stage(job, "queued", "waiting for other builds")
+        async with self._builds:
+            self.stage(job, "building")
+            yield
 
     @asynccontextmanager
     async def gpu(self, job: c.Job) -> AsyncGenerator[None]:

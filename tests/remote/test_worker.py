@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -68,6 +70,28 @@ async def test_a_job_cancelled_at_once_is_answered(worker: Worker, tmp_path: Pat
 async def test_garbage_is_passed_over(worker: Worker, garbage: str) -> None:
     worker.send(garbage, c.Probe("p"))
     assert (await worker.until("machine", "p"))["version"] == c.VERSION
+
+
+async def test_no_more_builds_at_once_than_cores(worker: Worker, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    compiler = tmp_path / "nvcc"
+    compiler.write_text(
+        '#!/bin/sh\ncase "$*" in\n*--version) echo release 13.0, V13.0.1;;\n*--dryrun*) ;;\n'
+        f"*) echo begin >> '{log}'; sleep 0.1; echo end >> '{log}';;\nesac\n"
+    )
+    compiler.chmod(0o755)
+    cores = os.cpu_count() or 1
+    runs = {str(number) for number in range(cores + 8)}
+    for run in runs:
+        worker.send(job(run, tmp_path, KERNEL + f"// {run}", nvcc=str(compiler)))
+    assert worker.process.stdout
+    async with asyncio.timeout(30):
+        while runs:
+            event = json.loads(await worker.process.stdout.readline())
+            runs -= {event["run"]} if event["kind"] == "finished" else set()
+    steps = [1 if word == "begin" else -1 for word in log.read_text().split()]
+    assert len(steps) == 2 * (cores + 8)
+    assert max(itertools.accumulate(steps)) <= cores
 
 
 async def test_a_cancel_for_nothing_is_nothing(worker: Worker) -> None:
