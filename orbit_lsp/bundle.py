@@ -12,15 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_remote.contracts import Job
+from orbit_remote.contracts import Job, content_hash
 
 if TYPE_CHECKING:
     from orbit_lsp.session import Session
-
-
-def content_hash(data: bytes) -> str:
-    """The hash by which both sides name a file's content."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def file_hash(path: str) -> str | None:

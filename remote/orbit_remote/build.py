@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import architectures, nvcc, nvcc_output, processes, ptx, ptxas
-from orbit_remote.cache import Cache, Entry, content_hash, file_hash
-from orbit_remote.contracts import Built, Failure, Job, Note, Place, Problem, Resources
+from orbit_remote import architectures, nvcc, nvcc_output, processes, ptx, ptxas, wire
+from orbit_remote.cache import Cache, Entry, file_hash
+from orbit_remote.contracts import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.nvcc import Nvcc
 from orbit_remote.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.processes import Started
@@ -306,8 +306,8 @@ class _Build:
             self.output.chmod(0o755)
         built = Built(
             self.job.run,
-            tuple(_problem(p) for p in entry.record["problems"]),
-            tuple(_resources(r) for r in entry.record["resources"]),
+            tuple(wire.build(Problem, p) for p in entry.record["problems"]),
+            tuple(wire.build(Resources, r) for r in entry.record["resources"]),
             {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | entry.files,
             cached=True,
         )
@@ -335,19 +335,6 @@ def _outage(status: int, output: str, name: str) -> Failure | None:
     if status != 0 and _NO_SPACE.search(output):
         return Failure("infrastructure", f"the disk is full, {name} could not be compiled", "free some space")
     return None
-
-
-def _place(record: dict[str, Any] | None) -> Place | None:
-    return Place(**record) if record else None
-
-
-def _problem(record: dict[str, Any]) -> Problem:
-    notes = tuple(Note(n["message"], _place(n["place"])) for n in record.pop("notes"))
-    return Problem(place=_place(record.pop("place")), notes=notes, **record)
-
-
-def _resources(record: dict[str, Any]) -> Resources:
-    return Resources(place=_place(record.pop("place")), **record)
 
 
 def _no_room(error: OSError) -> Failure:

@@ -19,13 +19,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from orbit_remote.contracts import content_hash
+
 _MAGIC = b"orbit-build 1\n"
 _DIGEST = 32
 _ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that died
-
-
-def content_hash(content: bytes) -> str:
-    return blake2b(content, digest_size=16).hexdigest()
 
 
 def file_hash(path: str) -> str | None:

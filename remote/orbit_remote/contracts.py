@@ -9,11 +9,10 @@ count from 1 as compilers count them, columns from 1 in Unicode code points of t
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
-import types
-import typing
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal, Union
+from typing import Literal
 
 VERSION = 1
 """Raised when a field changes its meaning; the worker refuses requests of another version."""
@@ -327,9 +326,7 @@ class Machine:
 Event = Stage | Output | Built | Group | Finished | Machine
 
 
-# -- JSON -------------------------------------------------------------------------------------------
-
-REQUEST_KINDS: dict[str, type[Any]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
+# -- on the wire (`wire` reads what this writes) ----------------------------------------------------
 
 
 def encode(message: Event | Request) -> str:
@@ -339,50 +336,6 @@ def encode(message: Event | Request) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
 
-def decode_request(line: str) -> Request:
-    """Raises ValueError, with one sentence, for anything that is not a request of this version."""
-    try:
-        data = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON: {error}") from None
-    record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
-    if record.get("kind") not in REQUEST_KINDS:
-        raise ValueError("not a request: its kind is none of " + ", ".join(REQUEST_KINDS))
-    version = record.get("version", VERSION)
-    if version != VERSION:
-        raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
-    cls = REQUEST_KINDS[record.pop("kind")]
-    return _build(cls, record)
-
-
-def _build(cls: type[Any], record: dict[str, Any]) -> Any:
-    hints = typing.get_type_hints(cls)
-    known = {f.name for f in dataclasses.fields(cls)}
-    if strange := set(record) - known:
-        raise ValueError(f"{cls.__name__} has no field {min(strange)!r}")
-    try:
-        return cls(**{name: _convert(hints[name], value, name) for name, value in record.items()})
-    except TypeError as error:
-        raise ValueError(f"{cls.__name__}: {error}") from None
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    origin = typing.get_origin(hint)
-    if origin in (Union, types.UnionType):
-        if value is None and type(None) in typing.get_args(hint):
-            return None
-        inner = next(a for a in typing.get_args(hint) if a is not type(None))
-        return _convert(inner, value, name)
-    if origin is Literal:
-        if value not in typing.get_args(hint):
-            raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(str, typing.get_args(hint)))}")
-        return value
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise ValueError(f"{name} is not a list")
-        return tuple(_convert(typing.get_args(hint)[0], v, name) for v in typing.cast("list[Any]", value))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ValueError(f"{name} is not {hint.__name__}")
-    return value
+def content_hash(content: bytes) -> str:
+    """The hash by which both sides name a file's content."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

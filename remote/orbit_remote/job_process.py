@@ -71,7 +71,7 @@ def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
 
 def read_job(line: bytes) -> c.Job:
     """Raises ValueError for anything else."""
-    job = c.decode_request(line.decode(errors="surrogatepass"))
+    job = wire.decode_request(line.decode(errors="surrogatepass"))
     if not isinstance(job, c.Job):
         raise ValueError("not a job")  # noqa: TRY004 - as decode_request says it
     return job

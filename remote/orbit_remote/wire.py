@@ -1,14 +1,38 @@
-"""Contracts back from JSON, nested ones too: what a job's process sends is checked before it is used."""
+"""Contracts back from JSON, nested ones too: what another process sends is checked before it is used.
+
+The author's side checks with pydantic instead, which the GPU side's Python need not have.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
+from orbit_remote.contracts import VERSION, Cancel, Job, Probe, Request, Warm
+
 T = TypeVar("T")
+
+REQUESTS: dict[str, type[Request]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
+
+
+def decode_request(line: str) -> Request:
+    """Raises ValueError, with one sentence, for anything that is not a request of this version."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    kind = record.pop("kind", None)
+    if kind not in REQUESTS:
+        raise ValueError("not a request: its kind is none of " + ", ".join(REQUESTS))
+    version = record.get("version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
+    return build(REQUESTS[kind], record)
 
 
 def build(cls: type[T], data: Any) -> T:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orbit_remote import contracts as c
-from orbit_remote import cuda_job, machine, processes, program
+from orbit_remote import cuda_job, machine, processes, program, wire
 from orbit_remote.cache import Cache
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Worker:
         self._context.forget_the_dead()
         while (line := await requests.get()) is not None:
             try:
-                self._take(c.decode_request(line))
+                self._take(wire.decode_request(line))
             except ValueError as error:
                 print(f"orbit worker: a request was not understood: {error}", file=sys.stderr)
         jobs = list(self._jobs.values())

@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
 from orbit_remote import contracts as c
+from orbit_remote import wire
 
 DEVICE = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132)
 SAXPY = c.Launches(
@@ -65,7 +66,7 @@ def job(request: c.Job, waiting: set[str]) -> None:
 def main() -> None:
     waiting: set[str] = set()
     for line in sys.stdin:
-        match c.decode_request(line):
+        match wire.decode_request(line):
             case c.Probe(run=run):
                 packages = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": None}
                 say(

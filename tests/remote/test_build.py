@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
 import subprocess
 from pathlib import Path
@@ -186,6 +187,7 @@ async def test_cancelled(tmp_path, stand_in):
     with pytest.raises(asyncio.CancelledError):
         await task
     assert os.read(reader, 100) == b"started\n"
+    assert select.select([reader], [], [], 30)[0]  # killed, it is gone as soon as the kernel gets to it
     assert os.read(reader, 100) == b""  # no writer is left
     os.close(reader)
     assert files_in(tmp_path / ".scratch") == []

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.cache import Cache, Entry, content_hash, file_hash
+from orbit_remote.cache import Cache, Entry, file_hash
+from orbit_remote.contracts import content_hash
 from tests.remote.nvcc_check import built, needs_nvcc
 
 
