@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 
 from lsprotocol import types as lsp
@@ -18,6 +19,7 @@ _STYLE = {
     "information": "\x1b[34m",
     "number": "\x1b[2m",
 }
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NAMES = {
     lsp.DiagnosticSeverity.Error: "error",
     lsp.DiagnosticSeverity.Warning: "warning",
@@ -42,7 +44,7 @@ def lines(session: Session, uri: str, *, color: bool) -> list[str]:
     width = len(str(len(document.lines)))
     shown: list[str] = []
     for number, line in enumerate(document.lines):
-        text = line.rstrip("\r\n").expandtabs(4)
+        text = visible(line.rstrip("\r\n").expandtabs(4))
         indent = " " * (width + 1)
         if number in above:
             lead = len(text) - len(text.lstrip())
@@ -66,7 +68,8 @@ def _squiggle(session: Session, line: str, found: lsp.Diagnostic, color: bool) -
     code = f" {found.code}" if found.code else ""
     parts = [" " * before + _paint(style, "~" * length, color)]
     parts += [
-        " " * before + _paint(style, text if number else f"{style} {found.source}{code}: {text}", color)
+        " " * before
+        + _paint(style, visible(text if number else f"{style} {found.source}{code}: {text}"), color)
         for number, text in enumerate(found.message.splitlines() or [""])
     ]
     for note in found.related_information or []:
@@ -92,6 +95,11 @@ def problems(session: Session) -> list[str]:
                 at = f"{note.place.file}:{note.place.line}: " if note.place else ""
                 shown.append(f"    {at}{note.message}")
     return shown
+
+
+def visible(text: str) -> str:
+    """What a source, a compiler or a program says, without what a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _paint(style: str, text: str, color: bool) -> str:

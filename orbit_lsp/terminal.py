@@ -198,12 +198,12 @@ def _as_json(finished: c.Finished | None) -> object:
 
 def _report(session: Session, uri: str, target: KernelId | None, finished: c.Finished | None) -> None:
     for line in listing.problems(session):
-        print(line)
+        print(listing.visible(line))
     for known in facts.of(session, uri):
         if target and known.target != target:
             continue
         if sections := hover.content(session, uri, known, time.time()):
-            print(hover.render(sections, markdown=False), end="\n\n")
+            print(listing.visible(hover.render(sections, markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
         print(f"note: {remark}", file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:

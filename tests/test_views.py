@@ -278,3 +278,12 @@ def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:
         "k": 0,
         "k#2": 1,
     }
+
+
+def test_a_terminal_is_given_nothing_to_obey() -> None:
+    bench = Bench("// \x1b]0;title\x07\n" + SAXPY)
+    bench.built(c.Problem("error", "says \x1b[2J", "nvcc", c.Place("/src/k.cu", 2)))
+    shown = "\n".join(listing.lines(bench.session, URI, color=False))
+    assert "]0;title" in shown
+    assert "says" in shown
+    assert not {"\x1b", "\x07"} & set(shown)

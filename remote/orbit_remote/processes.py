@@ -41,17 +41,26 @@ async def start(
 ) -> asyncio.subprocess.Process:
     """Start `command` as the leader of a new group. Raises OSError where it cannot be started."""
     posix = os.name == "posix"
-    return await asyncio.create_subprocess_exec(
-        *(os.fspath(part) for part in command),
-        cwd=cwd,
-        env=None if env is None else dict(env),
-        stdin=stdin,
-        stdout=stdout,
-        stderr=stderr,
-        limit=1 << 20,
-        start_new_session=posix,
-        preexec_fn=die_with_parent if _prctl is not None else None,
+    creating = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *(os.fspath(part) for part in command),
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            limit=1 << 20,
+            start_new_session=posix,
+            preexec_fn=die_with_parent if _prctl is not None else None,
+        )
     )
+    try:
+        return await asyncio.shield(creating)
+    except asyncio.CancelledError:
+        # asyncio would end the child alone, and it may have started others already
+        with contextlib.suppress(OSError):
+            await asyncio.shield(finish(await creating))
+        raise
 
 
 def kill_group(pgid: int) -> None:

@@ -102,7 +102,7 @@ async def test_diagnostics_are_never_older_than_the_text(start, recorded_python)
 
 @pytest.mark.parametrize("how", ["lens", "progress", "command"])
 async def test_cancel(start, recorded_python, how: str) -> None:
-    editor: Editor = await start("vscode", python=recorded_python)
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
     editor.open("saxpy.cu", SOURCE + "// SLOW\n")
     await named_gpu(editor)
     await editor.click()
