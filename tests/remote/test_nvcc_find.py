@@ -144,7 +144,7 @@ def test_macos(monkeypatch):
     found = nvcc.find()
     assert isinstance(found, Failure)
     assert found.message.startswith("there is no CUDA compiler for macOS")
-    assert "modal" in found.remedy
+    assert "Linux" in found.remedy
 
 
 def test_asked_once_until_it_changes(machine):
