@@ -74,11 +74,11 @@ class Launch:
 class Scan:
     """Everything a file's text says without running it.
 
-    `entries` are the ways to run the file: `main` for CUDA; for Python the functions of DESIGN's
-    order (benchmark, benchmark_kernel, main, run, test) that take no argument, and `__main__` for the
+    `entries` are the ways to run the file: `main` for CUDA; for Python those of
+    benchmark, benchmark_kernel, main, run and test, in this order, that take no argument, and `__main__` for the
     guarded part. `includes` are the quoted and angled names as written. `digests` maps a kernel's
     index in `kernels` to the digest of all tokens it depends on in this file: comments and white
-    space do not count (launch specs do), other kernels' bodies do not count.
+    space do not count (`orbit:` comments above the kernel do), other kernels' bodies do not count.
     """
 
     language: Language

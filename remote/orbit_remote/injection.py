@@ -237,7 +237,7 @@ def environment(
     The first call on a machine compiles for a second; call it off the event loop. Raises Unavailable.
     """
     if sys.platform != "linux":
-        raise Unavailable("launches can be measured on Linux only", "run on Modal or on a Linux machine")
+        raise Unavailable("launches can be measured on Linux only", "run it on a Linux machine")
     library = build(cache, find(nvcc=nvcc), compiler=compiler)
     directory.mkdir(parents=True, exist_ok=True)
     return {"CUDA_INJECTION64_PATH": str(library), "ORBIT_LAUNCHES": str(directory)}

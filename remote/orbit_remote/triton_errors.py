@@ -70,7 +70,7 @@ def explain(error: BaseException, path: str) -> Explained:
         return _at(words, "triton", place, notes)
     if "active drivers (" in words or "Found no NVIDIA driver" in words:
         message = "there is no usable NVIDIA GPU or driver on this machine"
-        remedy = "run on Modal, or on a machine with an NVIDIA GPU"
+        remedy = "run it on a machine with an NVIDIA GPU"
         return _at(message, "cuda", place, notes, category="infrastructure", remedy=remedy)
     first_line = words.split("\n", 1)[0]
     if (cuda := cuda_error(error)) is not None:
