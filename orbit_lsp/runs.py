@@ -82,8 +82,10 @@ class Runs:
         for other in active:
             same = replace(other.job, run=job.run) == job and other.disk == run.disk
             if same and not _cancelling(other):
+                known = next((r for r in self._session.running.values() if r.run == other.id), None)
                 other.targets |= run.targets
-                self._mark(other, "queued" if other.built is None else "running", "")
+                if known:  # the kernel that joins waits for the same
+                    self._mark(other, known.state, known.why)
                 self._watcher.changed({uri})
                 return other
         if active:

@@ -27,8 +27,6 @@ from orbit_lsp.views.hover import hover as hover_view
 
 log = logging.getLogger("orbit.server")
 
-SAVE = lsp.TextDocumentSaveRegistrationOptions(document_selector=None, include_text=False)
-
 
 class OrbitServer(LanguageServer):
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ import re
 from lsprotocol import types as lsp
 
 from orbit_lsp.documents import Document
-from orbit_lsp.session import Problems, Session, uri_of
+from orbit_lsp.session import Problems, Session
 from orbit_lsp.views import facts, hints, positions
-from orbit_remote.contracts import Note, Place, Problem
+from orbit_remote.contracts import Place, Problem
 
 _SEVERITY = {
     "error": lsp.DiagnosticSeverity.Error,
@@ -97,8 +97,3 @@ def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagno
         for known in facts.of(session, uri)
         if known.result
     ]
-
-
-def render_note(note: Note) -> str:
-    """A step of a note chain as one line of a terminal."""
-    return f"{note.message} ({uri_of(note.place.file)}:{note.place.line})" if note.place else note.message
