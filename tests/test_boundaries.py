@@ -36,6 +36,7 @@ MAY: dict[str, set[str]] = {
     "filing": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.session"} | KERNELS | SHARED,
     "jobs": {"orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,
     "bundle": {"orbit_lsp.session"} | SHARED,
+    "closure": SHARED,
     "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config"} | KERNELS | SHARED,
     "documents": KERNELS,
     "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,

@@ -91,6 +91,18 @@ class Warm:
 Request = Job | Cancel | Probe | Warm
 
 
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files that a job needs, as a tree: what `orbit_lsp.closure` found, what `files.Store` writes.
+
+    `root` names the tree: the content hash of the author's folder. `files` maps paths relative to it,
+    with `/` between their parts, to the content hash (`content_hash`) of each file.
+    """
+
+    root: str
+    files: dict[str, str] = field(default_factory=dict[str, str])
+
+
 # -- what comes back --------------------------------------------------------------------------------
 
 
