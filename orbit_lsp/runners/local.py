@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import tempfile
+import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import contracts as c
-from orbit_remote.processes import exit_status, kill_group
+from orbit_remote.processes import MARK, end_marked, exit_status, kill_group
 
 log = logging.getLogger("orbit.worker")
 
@@ -75,8 +76,9 @@ def _writable(folder: Path) -> Path:
 class _Worker:
     """One worker process and the queues of the jobs that wait for its events."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
         self.process = process
+        self._mark = mark
         self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
         self.groups: set[int] = set()
         self.gone: WorkerError | None = None
@@ -100,6 +102,8 @@ class _Worker:
             "--environment", ",".join(options.environment),
             "--author-python", sys.executable,
         ]  # fmt: skip
+        mark = uuid.uuid4().hex
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -108,14 +112,14 @@ class _Worker:
                 stderr=asyncio.subprocess.PIPE,
                 limit=_LINE_LIMIT,
                 start_new_session=os.name == "posix",
-                env={k: v for k, v in os.environ.items() if not k.startswith("MODAL_")},
+                env=environment | {MARK: mark},
             )
         except OSError as error:
             raise WorkerError(
                 f"the Python of the worker, {options.python}, cannot be started: {error.strerror or error}; "
                 "set `orbit.python` to a Python 3.11 or newer"
             ) from None
-        return cls(process)
+        return cls(process, mark)
 
     def send(self, request: c.Request) -> None:
         assert self.process.stdin is not None
@@ -136,10 +140,9 @@ class _Worker:
                 await asyncio.gather(*self._tasks)
         except TimeoutError:
             kill_group(self.process.pid)
-        self._end_groups()
         for task in self._tasks:
             task.cancel()
-        await exit_status(self.process)
+        await self._end_groups(await exit_status(self.process))
 
     async def _read_events(self) -> None:
         assert self.process.stdout is not None
@@ -151,7 +154,7 @@ class _Worker:
             kill_group(self.process.pid)
         status = await exit_status(self.process)
         self.gone = WorkerError(_death(status))
-        self._end_groups()
+        await self._end_groups(status)
         for events in self.jobs.values():
             events.put_nowait(self.gone)
 
@@ -177,11 +180,13 @@ class _Worker:
             async for line in self.process.stderr:
                 log.info("%s", line.decode(errors="replace").rstrip())
 
-    def _end_groups(self) -> None:
+    async def _end_groups(self, status: int) -> None:
         """The worker's children, where it could not end them itself."""
         for pgid in self.groups:
             kill_group(pgid)
         self.groups.clear()
+        if status:
+            await asyncio.to_thread(end_marked, self._mark)
 
 
 def _run_of(line: bytes) -> str | None:

@@ -174,7 +174,7 @@ def _said(command: list[str]) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=os.name == "posix",
+        process_group=0 if os.name == "posix" else None,
         text=True,
         errors="replace",
     )

@@ -3,6 +3,13 @@
 A group is ended with SIGKILL, grandchildren included; a compiler or a user's program has nothing to
 save. On Linux a child is also killed when the process that started it dies. Windows has no groups
 in this sense: there only the child itself is ended.
+
+A process can leave its group (`setsid`, a double fork, a daemon). On Linux it is found all the same:
+every leader is the reaper of what is below it, so an orphan stays below its own job's leader while
+that lives, and comes to us when the leader has ended. A child of ours that we did not start is hence
+a stray of a job that is over, whatever else runs: no name, variable or snapshot has to tell whose it
+is. What nobody here can find is work handed to another service (`systemd-run`, a container engine),
+and what runs as another user cannot be ended.
 """
 
 from __future__ import annotations
@@ -14,10 +21,17 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
+_STRAYS_S = 1.0  # a killed process that holds a CUDA context takes a while to go
+
+MARK = "ORBIT_WORKER"
+"""The variable that names the worker a program belongs to, for when that worker has been killed."""
+
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 Started = Callable[[int, bool], None]
@@ -28,6 +42,34 @@ def die_with_parent() -> None:
     """In a child, before exec: be killed when the thread that forked it ends. Linux only."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def reap_orphans() -> None:
+    """Become the parent of everything below this process that loses its own. Linux only.
+
+    Outlasts exec, and is not inherited by a fork.
+    """
+    if _prctl is not None:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _lead() -> None:
+    die_with_parent()
+    reap_orphans()
+
+
+_adopts = False
+_leaders: set[int] = set()
+_starting: set[asyncio.Future[asyncio.subprocess.Process]] = set()
+
+
+def adopt() -> None:
+    """From now on `finish` ends strays too: for a process whose children are all started by `start`,
+    or stay in its own session. Linux only.
+    """
+    global _adopts  # noqa: PLW0603 - a property of the process
+    reap_orphans()
+    _adopts = _prctl is not None
 
 
 async def start(
@@ -51,9 +93,11 @@ async def start(
             stderr=stderr,
             limit=1 << 20,
             start_new_session=posix,
-            preexec_fn=die_with_parent if _prctl is not None else None,
+            preexec_fn=_lead if _prctl is not None else None,
         )
     )
+    _starting.add(creating)
+    creating.add_done_callback(_started)
     try:
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
@@ -61,6 +105,12 @@ async def start(
         with contextlib.suppress(OSError):
             await asyncio.shield(finish(await creating))
         raise
+
+
+def _started(creating: asyncio.Future[asyncio.subprocess.Process]) -> None:
+    _starting.discard(creating)
+    if not creating.cancelled() and creating.exception() is None:
+        _leaders.add(creating.result().pid)
 
 
 def kill_group(pgid: int) -> None:
@@ -86,9 +136,91 @@ def alive(pid: int) -> bool:
 
 
 async def finish(process: asyncio.subprocess.Process) -> int:
-    """Kill the group and wait until its leader is gone; returns the leader's status."""
+    """Kill the group, wait until its leader is gone, end what had left it; returns the leader's status."""
     kill_group(process.pid)
-    return await exit_status(process)
+    status = await exit_status(process)
+    _leaders.discard(process.pid)
+    if _adopts:
+        await _end_adopted()
+    return status
+
+
+async def _end_adopted() -> None:
+    session = os.getsid(0)
+    deadline = time.monotonic() + _STRAYS_S
+    while time.monotonic() < deadline:
+        while _starting:  # forked perhaps, and not yet among the leaders
+            await asyncio.wait(_starting)
+        # what threads start with `subprocess` stays in this session; a leader and all below it have left it
+        if not kill_strays(lambda pid, sid: pid in _leaders or sid == session):
+            break
+        await asyncio.sleep(0.001)
+
+
+def kill_strays(ours: Callable[[int, int], bool]) -> bool:
+    """Kill every child of this process for which `ours(pid, session)` is false, and all below it.
+
+    Returns whether any was still there, and is then to be called again: what is killed leaves orphans.
+    Linux only.
+    """
+    children = _children()
+    adopted = [pid for pid, sid in children.get(os.getpid(), {}).items() if not ours(pid, sid)]
+    found = False
+    for pid in adopted:
+        below = [pid]
+        for one in below:
+            below += children.get(one, ())
+            found |= _kill(one)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    return found
+
+
+def end_strays(ours: Callable[[int, int], bool]) -> None:
+    """`kill_strays` until none is left, or for a second: what the kernel holds on to ends when it can."""
+    deadline = time.monotonic() + _STRAYS_S
+    while kill_strays(ours) and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _kill(pid: int) -> bool:
+    """Whether there was something that can be killed."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _children() -> dict[int, dict[int, int]]:
+    """Parent -> its children, each with its session. (`/proc/*/task/*/children` is not in every kernel.)"""
+    found: dict[int, dict[int, int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", "rb") as stat:  # noqa: PTH123
+                # pid (any name) state parent group session …
+                _, parent, _, session, *_ = stat.read().rpartition(b")")[2].split(maxsplit=4)
+                found.setdefault(int(parent), {})[int(entry.name)] = int(session)
+    return found
+
+
+def end_marked(worker: str) -> None:
+    """Kill the programs of a worker that was killed before it could end them. Linux only.
+
+    They were handed to init, so that their environment alone tells whose they are: a daemon that
+    cleared or overwrote its own is not found.
+    """
+    if _prctl is None:
+        return
+    wanted = f"{MARK}={worker}".encode()
+    deadline = time.monotonic() + _STRAYS_S
+    found = True
+    while found and time.monotonic() < deadline:
+        found = False
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as environ:  # noqa: PTH123
+                    found |= wanted in environ.read().split(b"\0") and _kill(int(entry.name))
 
 
 async def exit_status(process: asyncio.subprocess.Process) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ KEPT = 64 << 10
 """Characters kept of the head and, again, of the tail of each stream."""
 STREAMED = 1 << 20
 """Characters of each stream that are passed on while the program runs."""
-_GRACE_S = 1.0  # for pipes still held by processes that left the program's group
+_GRACE_S = 1.0  # for pipes still held by processes that cannot be found or ended
 
 _PASSED = frozenset(
     [
@@ -112,13 +113,17 @@ async def run(
     started: processes.Started,
     output: Output,
 ) -> Ended:
-    """Run to the end or the limit. Cancelled or not, no process of its group is left.
+    """Run to the end or the limit. Cancelled or not, no process of its group is left; on Linux, none at all.
 
     Raises OSError where the program cannot be started.
     """
     began = time.perf_counter()
+    mark = {processes.MARK: os.environ[processes.MARK]} if processes.MARK in os.environ else {}
     process = await processes.start(
-        command, cwd=cwd, env=env, stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL
+        command,
+        cwd=cwd,
+        env={**env, **mark},
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
     )
     started(process.pid, True)
     kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
@@ -136,14 +141,12 @@ async def run(
     except TimeoutError:
         pass
     finally:
-        # the pipes end with the group; what left the group may hold them, and is not waited for
-        processes.kill_group(process.pid)
         if feeding:
             feeding.cancel()
+        await asyncio.shield(processes.finish(process))  # the pipes end with the last process that holds them
         _, late = await asyncio.shield(asyncio.wait(readers, timeout=_GRACE_S))
         for reader in late:
             reader.cancel()
-        await asyncio.shield(processes.finish(process))
         started(process.pid, False)
     seconds = time.perf_counter() - began
     truncated = any(k.dropped for k in kept.values())

@@ -37,6 +37,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     # The end of the socket ends us, not the death of the worker: first the groups have to go.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+    processes.reap_orphans()
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
@@ -70,6 +71,7 @@ class Template:
         finally:
             for pid in self._spares:
                 processes.kill_group(pid)
+            processes.end_strays(lambda _pid, _session: False)
 
     def _obey(self) -> bool:
         message, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, DESCRIPTORS)
@@ -96,6 +98,7 @@ class Template:
             processes.kill_group(pid)
             _, status = os.waitpid(pid, 0)
             del self._spares[pid]
+            processes.end_strays(lambda pid, _session: pid in self._spares)
             self._tell(ended=spare, status=os.waitstatus_to_exitcode(status))
 
     def _tell(self, **message: Any) -> None:
@@ -108,6 +111,7 @@ class Template:
         try:
             template = os.getppid()
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            processes.reap_orphans()
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)
             signal.set_wakeup_fd(-1)

@@ -232,6 +232,7 @@ def main(arguments: list[str]) -> None:
     # events have standard output to themselves: whatever else prints goes to the log
     events = os.dup(1)
     os.dup2(2, 1)
+    processes.adopt()
     asyncio.run(_serve(options, Send(events)))
     os._exit(0)  # without waiting for the thread that reads standard input
 

@@ -141,24 +141,43 @@ async def test_kill_ends_what_a_job_started(pool):
     await child.close()
 
 
-async def test_a_process_that_left_the_group_does_not_hold_the_run_up(pool):
-    text = """
-        import os, time
-        def main():
-            if pid := os.fork():
-                print(pid)
-                os._exit(5)
-            os.setsid()
-            time.sleep(600)
-    """
-    child = await pool.take(job(text), ENV)
+DAEMON = """
+import os, time
+def daemon():
+    near, far = os.pipe()
+    if os.fork():
+        return int(os.read(near, 32))
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.write(far, str(os.getpid()).encode())
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["return", "os._exit(5)", "os.abort()", "sys.exit(2)"])
+async def test_a_daemon_of_a_job_ends_with_it(end, pool):
+    child = await pool.take(job(f"import sys\n{DAEMON}\ndef main():\n    print(daemon())\n    {end}"), ENV)
     daemon = int(await child.stdout.readline())
-    try:
-        assert not any([isinstance(event, c.Finished) async for event in child.events()])
-        assert await child.wait() == 5
-    finally:
-        os.kill(daemon, signal.SIGKILL)
+    assert [event async for event in child.events()]
+    await child.wait()
+    assert not alive(daemon)
     await child.close()
+
+
+async def test_kill_ends_a_jobs_daemon_and_no_other_jobs(pool):
+    text = DAEMON + "\ndef main():\n    print(daemon())\n    time.sleep(600)"
+    one, other = await pool.take(job(text), ENV), await pool.take(job(text), ENV)
+    daemon, others = int(await one.stdout.readline()), int(await other.stdout.readline())
+    one.kill()
+    assert await one.wait() == -signal.SIGKILL
+    assert (alive(daemon), alive(others), alive(other.pid)) == (False, True, True)
+    other.kill()
+    await other.wait()
+    assert not alive(others)
+    await one.close()
+    await other.close()
 
 
 async def test_a_template_that_dies_is_replaced(pool):
@@ -214,7 +233,7 @@ from orbit_remote import contracts as c, spares
 
 async def main():
     pool = spares.Spares(cache=Path(sys.argv[1]))
-    text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600']).pid)\\n    time.sleep(600)"
+    text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)\\n    time.sleep(600)"
     child = await pool.take(c.Job("1", "run", "triton", "/k.py", text), os.environ)
     print(child.pid, int(await child.stdout.readline()), flush=True)
     await child.wait()
