@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def file_hash(path: str) -> str | None:
     try:
         return content_hash(Path(path).read_bytes())
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path of this system
         return None
 
 

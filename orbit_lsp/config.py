@@ -94,12 +94,20 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
         values = cast("dict[str, Any]", values["orbit"])
     if raw and not isinstance(raw, dict):
         return Settings(), ("orbit settings are not an object; the defaults are used",)
-    complaints: list[str] = []
-    complaints += [
-        f"orbit setting `{name}` is not known; docs/settings.md lists the names"
+    complaints = [
+        f"orbit setting `{name.encode('unicode_escape').decode()}` is not known; docs/settings.md lists the names"
         for name in values
         if name not in Settings.model_fields
     ]
+    no_text = [
+        name for name, value in values.items() if name in Settings.model_fields and not _is_text(value)
+    ]
+    complaints += [
+        f"orbit setting `{name}` holds a NUL character or half a surrogate pair, which no path, argument or "
+        "name of a variable can; its default is used"
+        for name in no_text
+    ]
+    values = {name: value for name, value in values.items() if name not in no_text}
     for _ in range(len(values) + 1):
         try:
             return Settings.model_validate(values), tuple(complaints)
@@ -110,6 +118,18 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
             wrong = {str(mistake["loc"][0]) for mistake in error.errors()}
             values = {name: value for name, value in values.items() if name not in wrong}
     return Settings(), tuple(complaints)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether an operating system can be given the strings in a value of JSON."""
+    if isinstance(value, str):
+        try:
+            return b"\0" not in value.encode()
+        except UnicodeEncodeError:
+            return False
+    if isinstance(value, list):
+        return all(map(_is_text, cast("list[Any]", value)))
+    return True
 
 
 def markdown() -> str:

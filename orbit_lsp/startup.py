@@ -179,7 +179,7 @@ def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
         for name in _DATABASES:
             try:
                 text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
-            except OSError:
+            except (OSError, ValueError):  # ValueError: a folder of which the URI says what no path can hold
                 continue
             if (flags := nvcc_flags.flags_for(path, text)) is not None:
                 return flags

@@ -51,6 +51,12 @@ def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
     assert orbit(folder, f"compile {name}") == (64, "", f"orbit-lsp: {said}\n")
 
 
+def test_an_argument_that_is_not_utf8(folder: Path) -> None:
+    code, out, said = orbit(folder, "run k.cu -- $(printf '\\377')")
+    assert (code, out) == (64, "")
+    assert said.startswith("orbit-lsp: orbit setting `arguments` holds ")
+
+
 def test_a_link_to_itself(folder: Path) -> None:
     code, out, said = orbit(folder, "compile loop.cu")
     assert (code, out) == (64, "")

@@ -32,6 +32,25 @@ def test_a_bad_value_is_named_and_the_rest_holds(raw: Any, complaint: str) -> No
     assert settings.run_timeout_s == (7 if isinstance(raw, dict) else 60)
 
 
+@pytest.mark.parametrize("words", ["a\0b", "\ud800"])
+@pytest.mark.parametrize(
+    "name", ["python", "nvcc", "nvcc_flags", "arguments", "environment", "kernel_macros"]
+)
+def test_words_that_no_system_call_takes(name: str, words: str) -> None:
+    value = words if name in config.EXECUTABLES else ["fine", words]
+    settings, (complaint,) = config.parse({name: value, "device": 3})
+    assert complaint == (
+        f"orbit setting `{name}` holds a NUL character or half a surrogate pair, which no path, argument or "
+        "name of a variable can; its default is used"
+    )
+    assert settings == config.Settings(device=3)
+
+
+def test_a_name_that_cannot_be_written() -> None:
+    _, (complaint,) = config.parse({"\ud800\0": 1})
+    assert complaint == "orbit setting `\\ud800\\x00` is not known; docs/settings.md lists the names"
+
+
 @pytest.mark.parametrize("raw", [None, {}, {"orbit": {"gpu": "B200"}}, {"gpu": "B200"}])
 def test_inside_or_outside_its_own_section(raw: Any) -> None:
     settings, complaints = config.parse(raw)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from orbit_lsp import startup
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.session import Session
 from orbit_lsp.startup import Environment
@@ -31,6 +32,26 @@ async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
     (finished,) = events
     assert isinstance(finished, c.Finished)
     assert (finished.outcome, finished.stdout) == ("runtime error", "a?b")
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "said"),
+    [
+        ("/a\0b.cu", "/", r"the file name /a\x00b.cu"),
+        ("/a\ud800.cu", "/", r"the file name /a\ud800.cu"),
+        ("/a.py", "/b\0", r"the folder name /b\x00"),
+    ],
+)
+async def test_a_path_that_no_file_has(path: str, directory: str, said: str) -> None:
+    job = c.Job("r", "compile", "cuda", path, "", directory=directory)
+    (finished,) = [event async for event in LocalRunner(Options()).run(job)]
+    assert isinstance(finished, c.Finished)
+    assert finished.failure
+    assert finished.failure.message == f"{said} holds a NUL character or half a surrogate pair"
+
+
+def test_the_compilation_database_of_a_folder_that_cannot_be() -> None:
+    assert startup.compile_commands(["/a\0"], "/a\0/k.cu") == ()
 
 
 def test_an_exception_that_cannot_be_written() -> None:
