@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orbit_lsp import config
+from orbit_lsp.runners import local
 from orbit_lsp.session import Session
 from orbit_lsp.startup import Environment
 
@@ -108,3 +111,12 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
     found.options = {"trusted": True}
     found.configure(None)
     assert found.python() == str(python)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="XDG's variables are read on Linux")
+@pytest.mark.parametrize(
+    ("value", "folder"), [("/c", "/c"), ("relative", "~/.cache"), ("./c", "~/.cache"), ("", "~/.cache")]
+)
+def test_a_relative_cache_folder_is_ignored(value: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", value)
+    assert local.cache_folder() == Path(folder).expanduser() / "orbit-lsp"

@@ -55,7 +55,9 @@ def cache_folder() -> Path:
     elif sys.platform == "darwin":
         base = str(Path.home() / "Library/Caches")
     else:
-        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        if not os.path.isabs(base):  # noqa: PTH117 - the XDG specification: such a value is ignored
+            base = str(Path.home() / ".cache")
     return Path(base) / "orbit-lsp"
 
 
