@@ -46,7 +46,8 @@ class Job:
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
-    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it.
+    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
+    asked for elsewhere (`H100`, `H100:2`), None for this machine's own.
     """
 
     run: str
@@ -64,6 +65,7 @@ class Job:
     device: int = 0
     build_timeout_s: float = 120.0
     run_timeout_s: float = 60.0
+    gpu: str | None = None
     version: int = VERSION
 
 
