@@ -1,0 +1,331 @@
+"""One container: a real `python -m modal._container_entrypoint`, and the RPCs that it alone asks for.
+
+It sees what was uploaded for it (under a root folder of its own), the installed distributions of the Python
+that runs this, and the environment that Modal would give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import signal
+import site
+import sys
+import time
+import traceback
+from pathlib import Path
+
+import modal
+from google.protobuf.empty_pb2 import Empty
+from grpclib import GRPCError, Status
+from modal_proto import api_pb2 as pb
+
+from tests.modal_loopback import images
+from tests.modal_loopback.calls import INLINE_LIMIT, finish
+from tests.modal_loopback.service import Listener, Service
+from tests.modal_loopback.world import FINAL, Function, Input, LogLine, World
+
+INIT = Path(__file__).with_name("init_process.py")
+POLL_S = 10  # how long a heartbeat or a request for inputs is held open; the client asks again
+GRACE_S = 5  # from SIGINT to SIGKILL (Modal gives exit handlers 30 s)
+# what `restrict_modal_access` leaves a function: to be called
+RESTRICTED = frozenset(
+    {
+        "ClientHello",
+        "ContainerHello",
+        "ContainerHeartbeat",
+        "FunctionGetInputs",
+        "FunctionPutOutputs",
+        "FunctionCallPutDataOut",
+        "TaskResult",
+        "BlobCreate",
+        "BlobGet",
+        "VolumeCommit",
+        "VolumeReload",
+    }
+)
+# a developer's editable install must not stand in for a file that was never uploaded
+WITHOUT_EDITABLES = """\
+import pathlib, site, sys
+for folder in site.getsitepackages():
+    for listed in pathlib.Path(folder).glob("*.pth"):
+        for line in listed.read_text().splitlines():
+            if line in sys.path:
+                sys.path.remove(line)
+"""
+
+
+class Container:
+    def __init__(self, world: World, function: Function) -> None:
+        self.id = world.new_id("ta")
+        self.function = function
+        self.definition = function.definition  # deploying again gives the function another
+        self.enqueued = world.now()
+        self.started = self.finished = 0.0  # the server's clock
+        self.pid = 0  # of its process 1
+        self.exit_code: int | None = None
+        self.inputs: dict[str, Input] = {}
+        self.cancelled: list[str] = []  # ids of inputs, for its next heartbeat
+        self.ready = self.stopping = self.gone = False
+        self.served = 0
+        self.idle_since = time.monotonic()
+        self._ended_by: str = ""  # "" | "kill" | "preemption" | "time-out"
+        self._late: list[Input] = []
+        self._world = world
+        self._process: asyncio.subprocess.Process | None = None
+        self.folder = world.folder / "containers" / self.id
+        world.containers[self.id] = function.containers[self.id] = self
+
+    @property
+    def free(self) -> int:
+        """How many more inputs it would take now."""
+        if self.gone or self.stopping or (self.definition.single_use_containers and self.served):
+            return 0
+        return max(1, self.definition.max_concurrent_inputs) - len(self.inputs)
+
+    # how it ends
+
+    def kill(self) -> None:
+        """SIGKILL, as for want of memory: its inputs count as crashed, unless they have their outputs."""
+        self.stopping = True
+        self._send(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """No further inputs; exit handlers run; then it is over."""
+        self.stopping = True
+        self._world.ring()
+
+    def preempt(self) -> None:
+        """SIGINT; its inputs start again elsewhere, and that counts as no crash."""
+        self._ended_by = "preemption"
+        self.stopping = True
+        self._send(signal.SIGINT)
+        asyncio.get_running_loop().call_later(GRACE_S, self._send, signal.SIGKILL)
+
+    def time_out(self, late: list[Input]) -> None:
+        self._ended_by, self._late = "time-out", late
+        self.kill()
+
+    def _send(self, number: int) -> None:
+        if self._process and self._process.stdin and not self.gone:
+            with contextlib.suppress(OSError):
+                self._process.stdin.write(b"%d\n" % number)
+
+    # how it runs
+
+    async def run(self) -> None:
+        server = Listener(self._service())
+        try:
+            await self._start(server)
+            await self._follow()
+        except Exception:  # noqa: BLE001 - the fixture fails the test with it
+            self._world.errors.append(traceback.format_exc())
+        finally:
+            if self._process and self._process.stdin:
+                self._process.stdin.close()  # the end of whatever still runs
+                self.exit_code = await self._process.wait()
+            self.gone, self.finished = True, self._world.now()
+            self.function.containers.pop(self.id, None)
+            self._settle()
+            server.drop()
+            self._world.ring()
+
+    def _service(self) -> Service:
+        restricted = self.definition.untrusted
+        parts = [ContainerCalls(self._world, self), *self._world.parts]
+        return Service(self._world, parts, tokens=False, only=RESTRICTED if restricted else None)
+
+    async def _start(self, server: Listener) -> None:
+        root = self.folder / "root"
+        for folder in (root, self.folder / "tmp", self.folder / "site"):
+            folder.mkdir(parents=True)
+        (self.folder / "tmp").chmod(0o1777)
+        (self.folder / "site" / "sitecustomize.py").write_text(WITHOUT_EDITABLES)
+        for name, file in images.files(self._world, self.definition).items():
+            path = self.folder / name.lstrip("/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self._world.blobs[file.sha256_hex])
+            path.chmod(file.mode or 0o644)
+        arguments = pb.ContainerArguments(
+            task_id=self.id,
+            function_id=self.function.id,
+            app_id=self.function.app.id,
+            function_def=self.definition,
+            serialized_params=self.function.parameters,
+            app_layout=self._world.layout(self.function.app),
+            environment_name=self.function.app.environment,
+        )
+        (self.folder / "arguments.pb").write_bytes(arguments.SerializeToString())
+        await server.start(path=str(self.folder / "modal.sock"))
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(INIT), sys.executable, "-m", "modal._container_entrypoint"),
+            env=self.environment(),
+            cwd=root,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.pid, self.started = self._process.pid, self._world.now()
+        self._world.ring()
+
+    def environment(self) -> dict[str, str]:
+        """Under the image's and the test's variables, those that Modal sets itself. Paths under a volume's
+        mount path become paths in its folder."""
+        world, made = self._world, self.definition
+        path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+        found = {"PATH": os.pathsep.join(path), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        if not self.function.gpu:
+            found["CUDA_VISIBLE_DEVICES"] = ""  # this machine may have one
+        found |= images.environment(world, made.image_id)
+        for secret in made.secret_ids:
+            found |= world.secrets.get(secret, {})
+        found |= world.container_env
+        for mount in made.volume_mounts:
+            folder = str(world.folder / "volumes" / mount.volume_id)
+            found[images.volume_variable(mount.mount_path)] = folder
+            mounted = mount.mount_path.rstrip("/")
+            for name, value in found.items():
+                if value == mounted or value.startswith(mounted + "/"):
+                    found[name] = folder + value.removeprefix(mounted)
+        paths = [str(self.folder / "site"), str(self.folder / "root"), found.get("PYTHONPATH", "")]
+        if (home := str(Path(modal.__file__).parent.parent)) not in site.getsitepackages():
+            paths.append(home)
+        return found | {
+            "HOME": str(self.folder / "root"),
+            "TMPDIR": str(self.folder / "tmp"),
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "MODAL_SERVER_URL": f"unix://{self.folder / 'modal.sock'}",
+            "MODAL_TASK_ID": self.id,
+            "MODAL_IS_REMOTE": "1",
+            "MODAL_IMAGE_ID": made.image_id,
+            "MODAL_ENVIRONMENT": self.function.app.environment,
+            "MODAL_CLOUD_PROVIDER": "CLOUD_PROVIDER_LOOPBACK",
+            "MODAL_REGION": "loopback",
+            "MODAL_CONTAINER_ARGUMENTS_PATH": str(self.folder / "arguments.pb"),
+        }
+
+    async def _follow(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        if self.stopping and not self.inputs:
+            self._send(signal.SIGKILL)  # asked for before there was a process
+        await asyncio.gather(
+            self._log(self._process.stdout, pb.FILE_DESCRIPTOR_STDOUT),
+            self._log(self._process.stderr, pb.FILE_DESCRIPTOR_STDERR),
+        )
+
+    async def _log(self, stream: asyncio.StreamReader, descriptor: pb.FileDescriptor.ValueType) -> None:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        while content := await stream.read(1 << 16):
+            running = [item.call.id for item in self.inputs.values()]
+            line = LogLine(
+                self.id,
+                self.function.id,
+                self.function.app.id,
+                running[0] if len(running) == 1 else "",
+                descriptor,
+                decoder.decode(content),
+                self._world.now(),
+            )
+            self._world.logs.append(line)
+            self._world.ring()
+
+    def _settle(self) -> None:
+        """What becomes of the inputs that it left without an output."""
+        world, code = self._world, self.exit_code
+        for item in self.inputs.values():
+            item.container = None
+            if item.result is not None:
+                continue
+            if item in self._late:
+                limit = self.definition.timeout_secs
+                text = f"Task's current input hit its timeout of {limit}s"
+                finish(world, item, FINAL(status=FINAL.GENERIC_STATUS_TIMEOUT, exception=text))
+                continue
+            if not self._ended_by:
+                item.crashes += 1
+            if item.crashes > world.crash_limit:
+                text = f"Runner failed with exit code: {code}"
+                finish(world, item, FINAL(status=FINAL.GENERIC_STATUS_FAILURE, exception=text))
+            else:
+                self.function.pending.appendleft(item)
+        self.inputs.clear()
+        if not self.ready and not self.stopping:
+            text = f"Container failed to start, exit code: {code}"
+            self._end_all_pending(FINAL(status=FINAL.GENERIC_STATUS_INIT_FAILURE, exception=text))
+
+    def _end_all_pending(self, result: pb.GenericResult) -> None:
+        pending = self.function.pending
+        while pending:
+            finish(self._world, pending.popleft(), result)
+
+    def refuse_work(self, result: pb.GenericResult) -> None:
+        """Importing or `@enter` failed: whatever waits for such a container ends with that."""
+        self._end_all_pending(result)
+
+
+class ContainerCalls:
+    def __init__(self, world: World, container: Container) -> None:
+        self._world = world
+        self._container = container
+
+    async def container_hello(self, _: Empty) -> Empty:
+        return Empty()
+
+    async def container_heartbeat(self, _: pb.ContainerHeartbeatRequest) -> pb.ContainerHeartbeatResponse:
+        container = self._container
+        if not await self._world.until(lambda: container.cancelled, POLL_S):
+            return pb.ContainerHeartbeatResponse()
+        cancelled, container.cancelled = container.cancelled, []
+        return pb.ContainerHeartbeatResponse(cancel_input_event=pb.CancelInputEvent(input_ids=cancelled))
+
+    async def function_get_inputs(self, _: pb.FunctionGetInputsRequest) -> pb.FunctionGetInputsResponse:
+        container, pending = self._container, self._container.function.pending
+        if not container.ready:
+            container.ready, container.idle_since = True, time.monotonic()
+            self._world.ring()
+        await self._world.until(lambda: container.stopping or pending, POLL_S)
+        if container.stopping:
+            last = pb.FunctionGetInputsItem(kill_switch=True)
+            return pb.FunctionGetInputsResponse(inputs=[last])
+        if not pending:
+            return pb.FunctionGetInputsResponse()
+        item = pending.popleft()
+        item.container, item.started = container, time.monotonic()
+        item.deliveries += 1
+        container.inputs[item.id] = item
+        container.served += 1
+        return pb.FunctionGetInputsResponse(
+            inputs=[
+                pb.FunctionGetInputsItem(
+                    input_id=item.id,
+                    input=item.message,
+                    function_call_id=item.call.id,
+                    function_call_invocation_type=item.call.invocation,
+                    retry_count=item.retries,
+                    function_map_idx=item.index,
+                )
+            ]
+        )
+
+    async def function_put_outputs(self, request: pb.FunctionPutOutputsRequest) -> Empty:
+        if any(len(output.result.data) > INLINE_LIMIT for output in request.outputs):
+            raise GRPCError(Status.INVALID_ARGUMENT, f"An output is larger than {INLINE_LIMIT} bytes")
+        for output in request.outputs:
+            if item := self._container.inputs.pop(output.input_id, None):
+                finish(self._world, item, output.result, output.data_format)
+        self._container.idle_since = time.monotonic()
+        return Empty()
+
+    async def function_call_put_data_out(self, request: pb.FunctionCallPutDataRequest) -> Empty:
+        call = self._world.find(self._world.function_calls, request.function_call_id, "Function call")
+        call.data.extend(request.data_chunks)
+        return Empty()
+
+    async def task_result(self, request: pb.TaskResultRequest) -> Empty:
+        self._container.refuse_work(request.result)
+        return Empty()

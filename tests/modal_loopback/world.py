@@ -1,0 +1,251 @@
+"""What the control plane knows, what a test may turn in it, and the one way to wait for a change.
+
+Everything here is touched on the loop's thread alone; `Loopback` is the way in from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import Message
+from grpclib import GRPCError, Status
+from modal_proto import api_pb2 as pb
+
+from tests.modal_loopback.faults import Faults
+
+if TYPE_CHECKING:
+    from tests.modal_loopback.containers import Container
+
+Found = TypeVar("Found")
+FINAL = pb.GenericResult
+ENVIRONMENT = "main"
+IMAGE_BUILDER = "2025.06"  # the newest that modal 1.6.4 names
+TOKEN = ("ak-loopback", "as-loopback")
+# modal.com/docs/guide/gpu
+GPUS = frozenset(
+    [
+        "T4",
+        "L4",
+        "A10",
+        "A10G",
+        "L40S",
+        "A100",
+        "A100-40GB",
+        "A100-80GB",
+        "RTX-PRO-6000",
+        "H100",
+        "H100!",
+        "H200",
+        "B200",
+        "B200+",
+        "ANY",
+    ]
+)
+
+
+@dataclass(eq=False)
+class App:
+    id: str
+    name: str
+    environment: str
+    created: float
+    state: pb.AppState.ValueType = pb.APP_STATE_INITIALIZING
+    version: int = 0
+    deployed: float = 0.0
+    stopped: float = 0.0
+    functions: dict[str, str] = field(default_factory=dict[str, str])
+    classes: dict[str, str] = field(default_factory=dict[str, str])
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def over(self) -> bool:
+        return self.state == pb.APP_STATE_STOPPED
+
+
+@dataclass(eq=False)
+class Function:
+    """A function, or one option set of it: the unit that has a queue of inputs and a pool of containers."""
+
+    id: str
+    app: App
+    definition: pb.Function
+    metadata: pb.FunctionHandleMetadata
+    base: Function | None = None
+    parameters: bytes = b""
+    options: pb.FunctionOptions = field(default_factory=pb.FunctionOptions)
+    pending: collections.deque[Input] = field(default_factory=collections.deque["Input"])
+    containers: dict[str, Container] = field(default_factory=dict[str, "Container"])
+    # what update_autoscaler set
+    autoscaler: pb.AutoscalerSettings = field(default_factory=pb.AutoscalerSettings)
+
+    @property
+    def gpu(self) -> str:
+        return self.definition.resources.gpu_config.gpu_type
+
+    @property
+    def settings(self) -> pb.AutoscalerSettings:
+        """The definition's settings, with those of update_autoscaler over them."""
+        made = self.definition
+        settings = pb.AutoscalerSettings(
+            min_containers=made.warm_pool_size,
+            scaledown_window=made.task_idle_timeout_secs or 60,  # seconds; Modal's default
+        )
+        if made.concurrency_limit:
+            settings.max_containers = made.concurrency_limit
+        settings.MergeFrom(made.autoscaler_settings)
+        settings.MergeFrom(self.autoscaler)
+        return settings
+
+
+@dataclass(eq=False)
+class Call:
+    id: str
+    function: Function
+    invocation: pb.FunctionCallInvocationType.ValueType
+    created: float
+    inputs: list[Input] = field(default_factory=list["Input"])
+    outputs: list[pb.FunctionGetOutputsItem] = field(default_factory=list[pb.FunctionGetOutputsItem])
+    data: list[pb.DataChunk] = field(default_factory=list[pb.DataChunk])
+
+    @property
+    def over(self) -> bool:
+        return len(self.outputs) == len(self.inputs)
+
+
+@dataclass(eq=False)
+class Input:
+    id: str
+    call: Call
+    index: int
+    message: pb.FunctionInput
+    container: Container | None = None
+    started: float = 0.0  # time.monotonic() of this attempt
+    deliveries: int = 0
+    crashes: int = 0
+    retries: int = 0
+    result: pb.GenericResult | None = None
+
+
+@dataclass(frozen=True)
+class LogLine:
+    container: str
+    function: str
+    app: str
+    call: str
+    descriptor: pb.FileDescriptor.ValueType
+    text: str
+    time: float
+
+
+@dataclass
+class Image:
+    id: str
+    message: pb.Image
+    built: bool = False
+    log: tuple[str, ...] = ()
+    failure: str = ""
+
+
+class World:
+    def __init__(self, folder: Path, container_env: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.container_env = dict(container_env)
+        self._numbers = itertools.count(1)
+        self._changed = asyncio.Event()
+
+        # what a test may turn
+        self.tokens: dict[str, str] = dict([TOKEN])
+        self.workspace = "loopback"
+        self.capacity: int | None = None  # containers that may live at once; None: no bound
+        self.crash_limit = 2  # Modal reschedules a deployed function's crashed input without end
+        self.clock_skew_s = 0.0  # how far the server's clock is ahead of this machine's
+        self.silent_queues = False
+        self.blob_limit = 1 << 32  # bytes of one input or output
+        self.rates: dict[str, str] = {}  # resource -> dollars, as Workspace.billing.rates() gives them
+        self.faults = Faults()
+        self.parts: Sequence[object] = ()  # who answers which RPC
+
+        # what a test may look at
+        self.calls_of = collections.Counter[str]()
+        self.requests: collections.deque[tuple[str, Message]] = collections.deque(maxlen=2000)
+        self.missing: set[str] = set()
+        self.errors: list[str] = []
+        self.environments = {ENVIRONMENT: self.new_id("en")}
+        self.apps: dict[str, App] = {}
+        self.functions: dict[str, Function] = {}
+        self.variants: dict[tuple[str, bytes, bytes], Function] = {}
+        self.function_calls: dict[str, Call] = {}
+        self.inputs: dict[str, Input] = {}
+        self.containers: dict[str, Container] = {}  # those that ended too
+        self.logs: list[LogLine] = []
+        self.blobs: dict[str, bytes] = {}
+        self.mounts: dict[str, list[pb.MountFile]] = {}
+        self.images: dict[str, Image] = {}
+        self.secrets: dict[str, dict[str, str]] = {}
+        self.volumes: dict[str, str] = {}  # id -> name
+
+    def new_id(self, kind: str) -> str:
+        return f"{kind}-{next(self._numbers):022d}"
+
+    def now(self) -> float:
+        """The server's clock, in seconds since 1970."""
+        return time.time() + self.clock_skew_s
+
+    def find(self, table: Mapping[str, Found], key: str, what: str) -> Found:
+        found = table.get(key)
+        if found is None:
+            raise GRPCError(Status.NOT_FOUND, f"{what} {key} not found")
+        return found
+
+    def deployed(self, name: str, environment: str) -> App | None:
+        for app in self.apps.values():
+            if (app.name, app.environment, app.state) == (name, environment, pb.APP_STATE_DEPLOYED):
+                return app
+        return None
+
+    def layout(self, app: App) -> pb.AppLayout:
+        """What the app holds, and every object that its functions close over."""
+        made = pb.AppLayout(function_ids=app.functions, class_ids=app.classes)
+        for key in app.functions.values():
+            function = self.find(self.functions, key, "Function")
+            made.objects.add(object_id=key, function_handle_metadata=function.metadata)
+            for dependency in function.definition.object_dependencies:
+                entry = made.objects.add(object_id=dependency.object_id)
+                if dependency.object_id in self.volumes:
+                    entry.volume_metadata.version = pb.VOLUME_FS_VERSION_V2
+        for key in app.classes.values():
+            made.objects.add(object_id=key, class_handle_metadata=pb.ClassHandleMetadata())
+        return made
+
+    def alive(self) -> list[Container]:
+        return [container for container in self.containers.values() if not container.gone]
+
+    def ring(self) -> None:
+        """Something changed: whoever waits looks again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def change(self, limit_s: float) -> None:
+        """Wait for the next change."""
+        waiting = self._changed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await waiting.wait()
+
+    async def until(self, holds: Callable[[], object], limit_s: float | None) -> bool:
+        """Wait until `holds()`. Nothing else runs between its truth and the return."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not holds():
+                    await self._changed.wait()
+                return True
+        except TimeoutError:
+            return bool(holds())
