@@ -1,0 +1,35 @@
+"""Whether this machine knows a Modal account, found without importing `modal`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+
+def configured() -> bool:
+    """A token in the environment or in Modal's own file; whether it is a good one, only Modal knows."""
+    return token_place() is not None
+
+
+def installed() -> bool:
+    return importlib.util.find_spec("modal") is not None
+
+
+def token_place() -> str | None:
+    """Where the token stands, in words; None where there is none."""
+    if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
+        return "MODAL_TOKEN_ID"
+    path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
+    try:
+        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RuntimeError):
+        return None
+    named = os.environ.get("MODAL_PROFILE")
+    tables = {name: cast("dict[str, Any]", one) for name, one in profiles.items() if isinstance(one, dict)}
+    active = named or next((name for name, one in tables.items() if one.get("active")), "default")
+    one = tables.get(active, {})
+    known = one.get("token_id") or one.get("oauth_refresh_token")
+    return str(path) if known else None

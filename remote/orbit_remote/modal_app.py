@@ -1,0 +1,123 @@
+"""The app on Modal: its image, its volume, and the classes whose methods an author's side calls.
+
+The only module of this package that imports `modal`. Methods take and return plain data, never
+raise on purpose, and leave everything that can be done without Modal to `modal_container`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import modal
+from modal import experimental
+
+from orbit_remote.modal_container import Container
+from orbit_remote.modal_spec import Spec, app_name, sources
+
+# what Modal's own annotations leave open
+_images = cast("Any", modal.Image)
+_modal = cast("Any", modal)
+_STARTUP_S = 600
+_VOLUME = "/orbit-volume"
+
+
+def make(spec: Spec) -> modal.App:
+    """The app of `spec`, ready to be deployed.
+
+    `Worker` has no GPU of its own, so as it is it compiles; `with_options(gpu=…)` makes it run kernels.
+    `Stranger` does the same for code of somebody else.
+    """
+    app = modal.App(app_name(spec), image=image(spec), include_source=False)
+    volume = modal.Volume.from_name("orbit-files", create_if_missing=True)
+    app.cls(
+        cpu=2.0,
+        memory=4096,
+        timeout=spec.timeout_s,
+        startup_timeout=_STARTUP_S,
+        scaledown_window=spec.idle_s,
+        volumes={_VOLUME: volume},
+    )(Worker)
+    app.cls(
+        cpu=2.0,
+        memory=4096,
+        timeout=spec.timeout_s,
+        startup_timeout=_STARTUP_S,
+        restrict_modal_access=True,
+        single_use_containers=True,
+        block_network=True,
+    )(Stranger)
+    return app
+
+
+def image(spec: Spec) -> modal.Image:
+    base = _images.from_registry(f"nvidia/cuda:{spec.cuda}-devel-ubuntu24.04", add_python=spec.python)
+    major, minor, *_ = spec.cuda.split(".")
+    base = base.apt_install(
+        "build-essential",
+        f"nsight-compute-{spec.nsight_compute}",
+        f"cuda-sanitizer-{major}-{minor}",
+        f"cuda-cupti-dev-{major}-{minor}",
+        *spec.apt,
+    )
+    base = base.uv_pip_install(f"torch=={spec.torch}", f"nvidia-ml-py=={spec.nvml}", "setuptools", *spec.pip)
+    # an author's pair of versions need not be the one that torch's own requirement names
+    base = base.uv_pip_install(f"triton=={spec.triton}", extra_options="--no-deps")
+    base = base.run_commands(
+        f"ln -sf /opt/nvidia/nsight-compute/{spec.nsight_compute}/ncu /usr/local/bin/ncu"
+    )
+    base = base.env({"NVIDIA_DRIVER_CAPABILITIES": "all", "ORBIT_VOLUME": _VOLUME})
+    wanted = set(sources())
+    return base.add_local_python_source("orbit_remote", ignore=partial(_left_out, wanted))
+
+
+def _left_out(wanted: set[Path], path: Path) -> bool:
+    """Whether Modal is to leave a file of the package out; it asks about paths relative to somewhere."""
+    return path.suffix != "" and not any(one.as_posix().endswith(path.as_posix()) for one in wanted)
+
+
+class Worker:
+    """One container: `modal_container.Container` with its events on a queue."""
+
+    @_modal.enter()
+    def begin(self) -> None:
+        self._container = Container()
+        self._container.start()
+
+    @modal.method()
+    def run(self, request: bytes, blobs: dict[str, bytes], events: modal.Queue, run: str) -> bytes:
+        """Events go to the partition `run` of `events`; signs of life are read from `run/alive`."""
+
+        def post(piece: bytes) -> None:
+            events.put(piece, partition=run)
+
+        def alive() -> bool:
+            return bool(events.get_many(100, block=False, partition=f"{run}/alive"))
+
+        return self._container.carry_out(request, blobs, post, alive)
+
+    @modal.method()
+    def leave(self) -> None:
+        """End this container now instead of after its idle time."""
+        cast("Any", experimental).stop_fetching_inputs()
+
+    @_modal.exit()
+    def end(self) -> None:
+        self._container.close()
+
+
+class Stranger:
+    """For code that is not the author's: no access to Modal, no network, a container for it alone.
+
+    A restricted function cannot use a queue, so there are no live events and no signs of life; the
+    time limits of the job and of the function end it.
+    """
+
+    @modal.method()
+    def run(self, request: bytes, blobs: dict[str, bytes]) -> bytes:
+        container = Container()
+        try:
+            return container.carry_out(request, blobs, None, lambda: True)
+        finally:
+            container.close()
