@@ -1,6 +1,6 @@
-"""`modal_loopback`: a control plane of its own for each test that asks for it.
+"""`modal_loopback`: a control plane of its own for each test that asks for it. A folder's conftest.py gets it by
 
-    from tests.modal_loopback.fixture import modal_loopback  # noqa: F401
+from tests.modal_loopback.fixture import modal_loopback
 """
 
 from __future__ import annotations
