@@ -1,0 +1,130 @@
+"""The files that travel with a job to another machine: includes, imports and data files.
+
+`bundle` says what a result depends on once it exists; this says, before anything has run, which files
+another machine needs so that it can run at all. Both name contents by the same hash.
+
+A file that the code names travels although `.gitignore` excludes it: a generated header is not kept in
+the repository, yet nothing compiles without it. `.orbitignore` is about travelling and is obeyed here
+too, with a remark. Headers of the system, of a CUDA toolkit and packages installed with pip never
+travel; the other machine has its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orbit_lsp.closure.tree import Tree, below, place_of
+from orbit_remote.contracts import Job, Manifest, content_hash
+
+Content = bytes | Path
+"""A file's content, or the file that holds it."""
+
+_MOST_REMARKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """The tree that a job needs elsewhere.
+
+    `root` is the author's folder that the tree mirrors: a file at `root/a/b.cuh` is `a/b.cuh` in the
+    manifest. `contents` has the bytes of each content hash, or the file to read them from: the edited
+    main file is bytes. `bytes` is the size of all files together. `remarks` say in a sentence each what
+    was left out and why; a `refusal` stands instead of a run, and then `manifest` has no files.
+    `mapped` leads from a folder outside `root` that a flag names (absolute, without `..`) to its place
+    in the tree.
+    """
+
+    root: str
+    manifest: Manifest
+    contents: dict[str, Content] = field(default_factory=dict[str, "Content"])
+    bytes: int = 0
+    remarks: tuple[str, ...] = ()
+    refusal: str | None = None
+    mapped: dict[str, str] = field(default_factory=dict[str, str])
+
+    def read(self, digest: str) -> bytes:
+        """A content to send. Raises OSError where the file is gone, or no longer what it was."""
+        content = self.contents[digest]
+        if isinstance(content, Path):
+            path, content = content, content.read_bytes()
+            if content_hash(content) != digest:
+                raise OSError(f"{path} was written while it was being sent; run again")
+        return content
+
+    def place(self, path: str) -> str | None:
+        """Where an absolute path of the author's is in the tree (empty: the tree itself); None for what is outside."""
+        return place_of(path, self.root, self.mapped)
+
+
+def moved_flags(found: Closure, job: Job, tree: str) -> tuple[str, ...]:
+    """The job's compiler flags with their paths leading into `tree`, the folder where the closure stands.
+
+    Paths that do not travel, such as the toolkit's own, stay as they are.
+    """
+    from orbit_lsp.closure import includes
+
+    directory = job.directory or str(Path(job.path).parent)
+
+    def change(kind: includes.Kind, value: str) -> str:
+        if kind == "define":
+            return value
+        place = found.place(os.path.join(directory, value))
+        if place is None or (kind in ("input", "file") and place not in found.manifest.files):
+            return value
+        return f"{tree}/{place}" if place else tree
+
+    return includes.rewrite(job.flags, change)
+
+
+def closure(
+    job: Job, folders: Sequence[str], *, data: Sequence[str], limit: int, read: Sequence[str] = ()
+) -> Closure:
+    """Find what the job's file needs; never raises.
+
+    `folders` are the workspace's, `data` patterns of files (see `closure.data`), `limit` bytes of all
+    files together. `read` are absolute paths that an earlier build is known to have read. The job's own
+    text travels in place of its file; every other file is taken as it is saved.
+    """
+    path = os.path.abspath(job.path)
+    root = _root(job.language, path, folders)
+    tree = Tree(root, limit, path, job.text.encode("utf-8", "replace"))
+    if job.language == "cuda":
+        from orbit_lsp.closure import includes
+
+        includes.follow(tree, job, read)
+    else:
+        from orbit_lsp.closure import imports
+
+        imports.follow(tree, job, read)
+    from orbit_lsp.closure import data as data_files
+
+    data_files.follow(tree, data)
+    return _closure(tree)
+
+
+def _root(language: str, path: str, folders: Sequence[str]) -> str:
+    """The innermost workspace folder that holds the file, else its own folder or the one above its package."""
+    holding = [os.path.normpath(folder) for folder in folders if below(path, os.path.abspath(folder))]
+    if holding:
+        return max(holding, key=len)
+    folder = Path(path).parent
+    if language == "triton":
+        while (folder / "__init__.py").is_file() and folder.parent != folder:
+            folder = folder.parent
+    return str(folder)
+
+
+def _closure(tree: Tree) -> Closure:
+    name = content_hash(tree.root.encode("utf-8", "surrogatepass"))
+    remarks = list(tree.remarks)
+    if len(remarks) > _MOST_REMARKS:
+        remarks[_MOST_REMARKS:] = [f"{len(remarks) - _MOST_REMARKS} more remarks of this kind are left out."]
+    refusal = tree.too_large() or " ".join(list(tree.refusals)[:3]) or None
+    if refusal:
+        return Closure(tree.root, Manifest(name), remarks=tuple(remarks), refusal=refusal)
+    return Closure(
+        tree.root, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(remarks), None, tree.mapped
+    )

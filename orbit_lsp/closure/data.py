@@ -1,0 +1,118 @@
+"""Data files that the setting `data` names by patterns, but for those that ignore files exclude.
+
+Patterns are relative to the workspace folder: `*`, `?` and `[…]` within a part, `**` for any number of
+folders; a folder stands for everything in it. As in a shell, no wildcard matches a name that begins
+with a dot: keys and caches are kept under such names.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import translate
+
+from orbit_lsp.closure.tree import OUTSIDE, Spot, Tree, outside, shown
+
+_NEVER = {".git", ".hg", ".svn", OUTSIDE}
+_MOST_LOOKED_AT = 200_000
+_ANY = "**"
+
+
+def follow(tree: Tree, patterns: Sequence[str]) -> None:
+    """Let travel the files that the patterns match."""
+    search = _Search(tree)
+    for pattern in patterns:
+        search.run(pattern)
+
+
+class _Search:
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.looked_at = 0
+        self.matched = 0
+        self.ignored: list[str] = []
+
+    def run(self, pattern: str) -> None:
+        plain = pattern.replace("\\", "/") if os.name == "nt" else pattern
+        parts = [part for part in plain.split("/") if part not in ("", ".")]
+        named = f"The setting `data` names {shown(pattern)!r}"
+        if plain.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:/", plain):
+            self.tree.remark(
+                f"{named}, which is not a path below the workspace folder, and nothing of it travels."
+            )
+            return
+        self.matched, self.ignored = 0, []
+        tree = self.tree
+        waiting: list[tuple[str, list[str]]] = [("", parts)]
+        seen: set[tuple[str, int]] = set()
+        while waiting and not self._enough():
+            folder, rest = waiting.pop()
+            if (folder, len(rest)) not in seen:
+                seen.add((folder, len(rest)))
+                waiting += self._folder(folder, rest)
+        if self.looked_at > _MOST_LOOKED_AT:
+            tree.refuse(
+                f"{named}, for which more than {_MOST_LOOKED_AT:,} files would have to be looked at: begin it with a folder."
+            )
+        elif self.ignored:
+            more = f" and {len(self.ignored) - 1} more" if len(self.ignored) > 1 else ""
+            tree.remark(
+                f"{shown(self.ignored[0])}{more} would match {shown(pattern)!r} of the setting `data` but for .gitignore or "
+                f".orbitignore; `!{shown(self.ignored[0])}` in .orbitignore lets it travel."
+            )
+        elif not self.matched and not tree.full:
+            tree.remark(f"{named}, but no file matches it.")
+
+    def _enough(self) -> bool:
+        return self.looked_at > _MOST_LOOKED_AT or self.tree.too_many
+
+    def _folder(self, folder: str, parts: list[str]) -> Iterator[tuple[str, list[str]]]:
+        """Take the files in a folder that the parts of a pattern match; folders to go on with come back."""
+        part, rest = (parts[0], parts[1:]) if parts else (_ANY, [])
+        anywhere = part == _ANY
+        if anywhere and rest:
+            yield folder, rest
+        matches = re.compile(translate("*" if anywhere else part)).match
+        hidden = part.startswith(".")
+        for name, is_folder, is_link in self._entries(folder, part):
+            if not matches(name) or (name.startswith(".") and not hidden):
+                continue
+            place = posixpath.join(folder, name)
+            wanted = not rest
+            if is_folder:
+                if self.tree.ignores.excludes(place, folder=True):
+                    if not anywhere:
+                        self.ignored.append(place + "/")
+                elif not is_link:
+                    yield place, (parts if anywhere and parts else rest)
+                elif not anywhere:  # else it may lead back up
+                    if self.tree.holds(self._path(place)):
+                        yield place, rest
+                    else:
+                        self.tree.remark(outside(place, self.tree.root))
+            elif wanted:
+                if self.tree.ignores.excludes(place):
+                    self.ignored.append(place)
+                else:
+                    self.matched += 1
+                    self.tree.take(Spot(place, self._path(place)), named=False)
+
+    def _entries(self, folder: str, part: str) -> list[tuple[str, bool, bool]]:
+        """(name, is it a folder, is it a link) of a folder's entries, in order; without a wildcard only of one."""
+        path = self._path(folder)
+        try:
+            if not re.search(r"[*?\[]", part):
+                one = os.path.join(path, part)
+                found = [(part, os.path.isdir(one), os.path.islink(one))] if os.path.lexists(one) else []
+            else:
+                with os.scandir(path) as entries:
+                    found = sorted((e.name, e.is_dir(), e.is_symlink()) for e in entries)
+        except (OSError, ValueError):
+            return []
+        self.looked_at += len(found)
+        return [entry for entry in found if entry[0] not in _NEVER]
+
+    def _path(self, place: str) -> str:
+        return os.path.join(self.tree.root, *place.split("/")) if place else self.tree.root

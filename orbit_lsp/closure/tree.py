@@ -1,0 +1,280 @@
+"""The tree that a closure is: files with their places in it, and what stands in the way of others.
+
+A place is a path relative to the tree with `/` between its parts. Files of the workspace keep their
+own; files of an include folder outside it stand under `.orbit-outside/<n>-<name>`. Each file is found
+where a compiler or Python would look for it *in the tree*, so that what is found here is found there.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from orbit_lsp import units
+from orbit_lsp.closure.ignores import Ignores
+from orbit_remote.contracts import content_hash
+from orbit_remote.files import MOST_FILES, Hashes, unusable
+
+T = TypeVar("T")
+
+OUTSIDE = ".orbit-outside"
+_MOST_PARSED = 16 << 20  # bytes; a longer text is a table of numbers
+_MOST_REMEMBERED = 20_000
+
+_hashes = Hashes()
+_parsed: dict[tuple[Callable[[bytes], object], str], object] = {}
+
+
+class Spot(NamedTuple):
+    """A file as the author's machine has it (`path`) and as the tree has it (`place`)."""
+
+    place: str
+    path: str
+
+
+class Tree:
+    """Collects files. Nothing raises: what does not travel is a remark or, where a run is no use, a refusal."""
+
+    def __init__(self, root: str, limit: int, main: str, content: bytes) -> None:
+        self.root = root
+        self.main = Spot(below(main, root) or Path(main).name, main)
+        self.files: dict[str, str] = {}
+        self.contents: dict[str, bytes | Path] = {}
+        self.mapped: dict[str, str] = {}
+        self.remarks: dict[str, None] = {}
+        self.refusals: dict[str, None] = {}
+        self.ignores = Ignores(root)
+        self._limit = limit
+        self._sizes: dict[str, int] = {}
+        self._total = 0
+        self._content = content
+        self._real = [os.path.realpath(root)]
+        self._real_folders: dict[str, str] = {}
+        self._are: dict[str, bool] = {}
+        self._spelling: dict[str, str] = {}
+
+    # -- places -------------------------------------------------------------------------------------
+
+    def spot(self, path: str) -> Spot | None:
+        """Where an absolute path is in the tree; None for what is neither in the root nor in a mapped folder."""
+        place = place_of(path, self.root, self.mapped)
+        return None if place is None else Spot(place, os.path.normpath(path))
+
+    def map(self, folder: str) -> Spot:
+        """The place of an include folder, which may lie outside the root."""
+        folder = os.path.normpath(folder)
+        if (rest := below(folder, self.root)) is not None:
+            return Spot(rest, folder)
+        if folder not in self.mapped:
+            name = re.sub(r"[^\w.+-]", "_", Path(folder).name, flags=re.ASCII)[:50] or "root"
+            self.mapped[folder] = f"{OUTSIDE}/{len(self.mapped)}-{name}"
+            self._real.append(os.path.realpath(folder))
+        return Spot(self.mapped[folder], folder)
+
+    def beside(self, folder: Spot, name: str) -> Spot | None:
+        """`name` in a folder of the tree, if such a file exists; `..` may not lead out of the folder's part."""
+        path = os.path.join(folder.path, name)
+        if not self.is_file(path):
+            return None
+        place = posixpath.normpath(posixpath.join(folder.place, name))
+        part = "/".join(folder.place.split("/")[:2]) + "/" if folder.place.startswith(OUTSIDE + "/") else ""
+        if not place.startswith(part) or place.startswith("../") or os.path.isabs(name):
+            self.refuse_outside(path)
+            return None
+        return Spot(place, path)
+
+    def folder_of(self, spot: Spot) -> Spot:
+        return Spot(posixpath.dirname(spot.place), str(Path(spot.path).parent))
+
+    def is_file(self, path: str) -> bool:
+        known = self._are.get(path)
+        if known is None:
+            try:
+                known = path == self.main.path or stat.S_ISREG(os.stat(path).st_mode)
+            except (OSError, ValueError):
+                known = False
+            self._are[path] = known
+        return known
+
+    # -- files --------------------------------------------------------------------------------------
+
+    def take(self, spot: Spot, parse: Callable[[bytes], T] | None = None, *, named: bool = True) -> T | None:
+        """Let a file travel; what `parse` makes of its content, None where it does not travel or is here already.
+
+        A link that leads outside is refused for a file that the code names, and left out otherwise.
+        """
+        place, path = spot
+        if place in self.files:
+            return None
+        if below(path, os.path.join(self.root, OUTSIDE)) is not None:
+            self.remark(
+                f"{shown(place)} does not travel: files from elsewhere stand under that name in the tree."
+            )
+            return None
+        if why := unusable(place):
+            self.remark(f"{shown(place)} {why} and does not travel.")
+            return None
+        if path == self.main.path:
+            digest, content, size = content_hash(self._content), self._content, len(self._content)
+            self.contents[digest] = content
+        else:
+            if (
+                named
+                and not place.startswith(OUTSIDE)
+                and self.ignores.excludes(place, names=(".orbitignore",))
+            ):
+                self.remark(
+                    f"{shown(place)} is needed, but .orbitignore excludes it, and it does not travel."
+                )
+                return None
+            size = self._size_of(spot, named=named)
+            if size is None or not self._fits(place, size):
+                return None
+            try:
+                digest, size, content = _hashes.read(path, most=self._limit)
+            except (OSError, ValueError) as error:
+                why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+                self.remark(f"{shown(place)} cannot be read and does not travel: {why}.")
+                return None
+            self.contents.setdefault(digest, Path(path))
+        self._fits(place, size)
+        self.files[place] = digest
+        other = self._spelling.setdefault(place.lower(), place)
+        if other != place:
+            self.remark(
+                f"{shown(other)} and {shown(place)} differ in case only, which not every system can keep apart."
+            )
+        return self._parse(parse, digest, content, spot, size) if parse else None
+
+    def _parse(
+        self, parse: Callable[[bytes], T], digest: str, content: bytes | None, spot: Spot, size: int
+    ) -> T | None:
+        if (parse, digest) in _parsed:
+            return _parsed[parse, digest]  # type: ignore[return-value]
+        if size > _MOST_PARSED:
+            self.remark(
+                f"{shown(spot.place)} is {units.size(size)} long; what it includes or imports is not looked up."
+            )
+            return None
+        if content is None:
+            try:
+                content = Path(spot.path).read_bytes()
+            except OSError:
+                return None
+        asks = parse(content)
+        if len(_parsed) >= _MOST_REMEMBERED:
+            _parsed.clear()
+        _parsed[parse, digest] = asks
+        return asks
+
+    def _size_of(self, spot: Spot, *, named: bool) -> int | None:
+        """The size of a regular file that really lies in the root or a mapped folder."""
+        path = spot.path
+        try:
+            status = os.lstat(path)
+            real = self._real_path(path, link=stat.S_ISLNK(status.st_mode))
+            if stat.S_ISLNK(status.st_mode):
+                status = os.stat(path)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            self.remark(f"{shown(spot.place)} cannot be read and does not travel: {why}.")
+            return None
+        if not any(below(real, inside) is not None for inside in self._real):
+            (self.refuse if named else self.remark)(outside(spot.place, self.root))
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def holds(self, path: str) -> bool:
+        """Whether what a path really leads to is in the root or a mapped folder."""
+        real = os.path.realpath(path)
+        return any(below(real, inside) is not None for inside in self._real)
+
+    def _real_path(self, path: str, *, link: bool) -> str:
+        if link:
+            return os.path.realpath(path)
+        folder, name = os.path.split(path)
+        if folder not in self._real_folders:
+            self._real_folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._real_folders[folder], name)
+
+    # -- bounds and words ---------------------------------------------------------------------------
+
+    @property
+    def bytes(self) -> int:
+        return self._total
+
+    @property
+    def full(self) -> bool:
+        """Over a limit: nothing more needs to be looked for."""
+        return self._total > self._limit or self.too_many
+
+    @property
+    def too_many(self) -> bool:
+        return len(self._sizes) > MOST_FILES
+
+    def _fits(self, place: str, size: int) -> bool:
+        self._total += size - self._sizes.get(place, 0)
+        self._sizes[place] = size
+        return not self.full
+
+    def too_large(self) -> str | None:
+        if not self.full:
+            return None
+        name = Path(self.main.path).name
+        if self.too_many:
+            what = (
+                f"{name} needs more than {units.count(MOST_FILES)} files ({units.size(self._total)} so far)"
+            )
+        else:
+            what = (
+                f"the files that {name} needs come to {units.size(self._total)} in "
+                f"{units.count(len(self._sizes))} files, more than the limit of {units.size(self._limit)}"
+            )
+        largest = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))[:3]
+        names = ", ".join(f"{shown(place)} ({units.size(size)})" for place, size in largest)
+        return f"{what}; the largest are {names}. Narrow the setting `data`, or name files in .orbitignore."
+
+    def remark(self, sentence: str) -> None:
+        self.remarks[sentence] = None
+
+    def refuse(self, sentence: str) -> None:
+        self.refusals[sentence] = None
+
+    def refuse_outside(self, path: str) -> None:
+        self.refuse(
+            f"{shown(os.path.normpath(path))} is needed and lies outside of the workspace folder {shown(self.root)}: "
+            "open a folder that holds both, or name its folder with -I and include it from there."
+        )
+
+
+def place_of(path: str, root: str, mapped: Mapping[str, str]) -> str | None:
+    """Where an absolute path of the author's is in the tree; empty for the root itself."""
+    path = os.path.normpath(path)
+    for folder, place in ((root, ""), *mapped.items()):
+        if (rest := below(path, folder)) is not None:
+            return f"{place}/{rest}" if place and rest else place or rest
+    return None
+
+
+def below(path: str, folder: str) -> str | None:
+    """The part of `path` below `folder`, with `/`; empty for the folder itself, None for what is not in it."""
+    one, other = os.path.normcase(path), os.path.normcase(folder)
+    if one == other:
+        return ""
+    other = other.rstrip(os.sep) + os.sep
+    return path[len(other) :].replace(os.sep, "/") if one.startswith(other) else None
+
+
+def outside(place: str, root: str) -> str:
+    return f"{shown(place)} leads out of the workspace folder {shown(root)} and does not travel: put a copy in its place."
+
+
+def shown(name: str) -> str:
+    """A path as it can stand in a sentence: on one line, and not for ever."""
+    plain = name if name.isprintable() else ascii(name)[1:-1]
+    return plain if len(plain) <= 200 else f"{plain[:80]}…{plain[-80:]}"
