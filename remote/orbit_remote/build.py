@@ -51,10 +51,19 @@ class Build:
     remarks: tuple[str, ...] = ()
 
 
-async def build(job: Job, *, architecture: str, started: Started, cache: Cache, scratch: Path) -> Build:
+async def build(
+    job: Job,
+    *,
+    architecture: str,
+    started: Started,
+    cache: Cache,
+    scratch: Path,
+    intermediates: Path | None = None,
+) -> Build:
     """Compile `job.text` as if it were the file at `job.path`, or take the result from the cache.
 
-    `scratch` receives the executable or cubin and nothing else. Raises CancelledError, with the
+    `scratch` receives the executable or cubin; the compiler's temporary files lie in a folder under
+    `intermediates` (else `scratch`) for as long as the build takes. Raises CancelledError, with the
     compiler gone, when cancelled; everything else that goes wrong is in the result.
     """
     begin = time.monotonic()
@@ -62,7 +71,7 @@ async def build(job: Job, *, architecture: str, started: Started, cache: Cache, 
     if isinstance(compiler, Failure):
         return Build(Built(job.run, complete=False), failure=compiler)
     try:
-        work = Path(tempfile.mkdtemp(prefix="build-", dir=scratch))
+        work = Path(tempfile.mkdtemp(prefix="build-", dir=intermediates or scratch))
     except OSError as error:
         return Build(Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain)
     try:

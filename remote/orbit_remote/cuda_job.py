@@ -28,13 +28,15 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     architecture = job.architecture or _architecture(device)
     async with context.scratch() as scratch:
         async with context.build(job):
-            built = await build.build(
-                job,
-                architecture=architecture,
-                started=context.groups(job),
-                cache=context.cache,
-                scratch=scratch,
-            )
+            with context.intermediate() as intermediates:
+                built = await build.build(
+                    job,
+                    architecture=architecture,
+                    started=context.groups(job),
+                    cache=context.cache,
+                    scratch=scratch,
+                    intermediates=intermediates,
+                )
         context.send(built.built)
         if built.failure:
             return c.Finished(

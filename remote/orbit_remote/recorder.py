@@ -47,7 +47,8 @@ class Native:
     def __init__(self, cache: Path, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
-        library = ctypes.CDLL(str(injection.build(cache, injection.find(in_this_process=True))))
+        cupti = injection.find(in_this_process=True)
+        library = ctypes.CDLL(str(injection.build(cache, cupti)))
         library.orbit_timestamp.restype = ctypes.c_ulonglong
         library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
         library.orbit_end.restype = None
@@ -55,6 +56,7 @@ class Native:
             why = "; ".join(injection.read(directory).remarks)
             raise injection.Unavailable(why or f"{directory} cannot be written", "")
         self._library: Any = library
+        self.cupti = cupti.library
 
     def timestamp(self) -> int:
         return self._library.orbit_timestamp()
@@ -147,11 +149,11 @@ def begin(cache: Path, directory: Path) -> Recorder:
             recorder = Kineto(str(error))
         except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
             return Nothing(f"launches were not recorded: {error}; torch.profiler: {second}")
-    _yield_to_profilers(recorder)
+    _yield_to_profilers(recorder, directory)
     return recorder
 
 
-def _yield_to_profilers(recorder: Recorder) -> None:
+def _yield_to_profilers(recorder: Recorder, directory: Path) -> None:
     """End ours when the user's code starts torch's profiler or Triton's."""
 
     def first(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -168,6 +170,22 @@ def _yield_to_profilers(recorder: Recorder) -> None:
     with contextlib.suppress(ImportError, AttributeError):
         library: Any = importlib.import_module("triton._C.libproton").proton
         library.start = first(library.start)
+        if isinstance(recorder, Native):
+            _share_with_proton(recorder.cupti, directory)
+
+
+def _share_with_proton(cupti: Path, directory: Path) -> None:
+    """Have Proton use the CUPTI that the recorder used, under the one name it looks for.
+
+    Triton brings a CUPTI of its own. The driver keeps the first one of a process for as long as it
+    lives - cuptiUnsubscribe and cuptiFinalize change nothing (H100, driver 580) - so that the second
+    one's cuptiSubscribe fails with error 39.
+    """
+    link = directory / "proton" / "libcupti.so"
+    with contextlib.suppress(OSError):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(cupti)
+        os.environ.setdefault("TRITON_CUPTI_LIB_PATH", str(link.parent))
 
 
 def _three(sizes: list[int]) -> tuple[int, int, int]:

@@ -10,13 +10,14 @@ import argparse
 import asyncio
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _LEAVE_S = 2.0
 """How long leaving may take when the author's side has gone."""
 
+_MEMORY = Path("/dev/shm")  # noqa: S108 - not a guessable name: a folder of the user's own is made in it
+_ROOM = 1 << 30
+"""Bytes that must be free in memory before a compiler's temporary files are put there."""
+
 
 class Context:
     """What every job needs of the worker."""
@@ -37,6 +42,9 @@ class Context:
     def __init__(self, options: argparse.Namespace, send: Send) -> None:
         self.send = send
         self.home = Path(options.cache)
+        self.scratches = self.home / "scratch"
+        self.intermediates = _memory_folder() or self.scratches
+        """Where a compiler's temporary files lie: in memory, which saves 0.15 of 1.5 s (H100 machine)."""
         self.cache = Cache(self.home / "builds", limit=options.cache_bytes)
         self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
         self.author_python: str | None = options.author_python or None
@@ -90,20 +98,44 @@ class Context:
     @asynccontextmanager
     async def scratch(self) -> AsyncGenerator[Path]:
         """A folder of the job's own, gone when the job is over."""
-        folder = self.home / "scratch"
-        folder.mkdir(parents=True, exist_ok=True)
-        path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=folder))
-        try:
+        with _own_folder(self.scratches) as path:
             yield path
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
+
+    def intermediate(self) -> AbstractContextManager[Path]:
+        """A folder for a build's temporary files, gone when the build is over."""
+        return _own_folder(self.intermediates)
 
     def forget_the_dead(self) -> None:
         """Remove scratch folders of workers that were killed."""
-        for path in (self.home / "scratch").glob("*-*"):
+        for path in (*self.scratches.glob("*-*"), *self.intermediates.glob("*-*")):
             pid = path.name.partition("-")[0]
             if pid.isdigit() and not processes.alive(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _own_folder(parent: Path) -> Generator[Path]:
+    """A new folder under `parent`; its name begins with the process id, so that the dead are known."""
+    parent.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _memory_folder() -> Path | None:
+    """A folder of this user alone on a file system in memory, where there is one with room."""
+    try:
+        if shutil.disk_usage(_MEMORY).free < _ROOM:
+            return None
+        folder = _MEMORY / f"orbit-lsp-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except (OSError, AttributeError):  # no such folder, or a system without user ids
+        return None
+    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
+    return folder if private and found.st_uid == os.getuid() else None
 
 
 class Send:
