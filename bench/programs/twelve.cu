@@ -1,14 +1,5 @@
-// Twelve kernels of at least 100 us, each bound by something else, launched 12 times in turn. With APART
-// defined the GPU is idle for a moment before each launch and L2 holds nothing that is still to be written
-// back, which is how ncu runs a kernel.
+// Twelve kernels of at least 100 us, each bound by something else, launched 12 times in turn.
 #include <cuda_runtime.h>
-#include <unistd.h>
-
-#ifdef APART
-#define ALONE (cudaDeviceSynchronize(), usleep(2000));
-#else
-#define ALONE
-#endif
 
 constexpr int N = 1 << 26;       // elements of the flat arrays
 constexpr int SIDE = 8192;       // rows and columns of the square ones
@@ -101,18 +92,18 @@ int main() {
   fill<<<N / 256, 256>>>(x, y, index);
   dim3 tile(32, 32);
   for (int i = 0; i < 12; ++i) {
-    ALONE copy<<<2048, 256>>>(x, z);
-    ALONE saxpy<<<N / 256, 256>>>(1e-6f, x, y);
-    ALONE triad<<<N / 1024, 256>>>((float4*)x, (float4*)y, (float4*)z);
-    ALONE transpose_naive<<<dim3(SIDE / 32, SIDE / 32), tile>>>(x, z);
-    ALONE transpose_tiled<<<dim3(SIDE / 32, SIDE / 32), tile>>>(x, z);
-    ALONE reduce<<<1056, 256>>>(x, z);
-    ALONE stencil<<<dim3(SIDE / 32, SIDE / 8), dim3(32, 8)>>>(x, z);
-    ALONE histogram<<<1056, 256>>>(index, bins);
-    ALONE gather<<<N / 256, 256>>>(x, index, z);
-    ALONE matmul_naive<<<dim3(ROWS / 32, ROWS / 32), tile>>>(x, y, z);
-    ALONE matmul_tiled<<<dim3(ROWS / 32, ROWS / 32), tile>>>(x, y, z);
-    ALONE arithmetic<<<1 << 14, 256>>>(z);
+    copy<<<2048, 256>>>(x, z);
+    saxpy<<<N / 256, 256>>>(1e-6f, x, y);
+    triad<<<N / 1024, 256>>>((float4*)x, (float4*)y, (float4*)z);
+    transpose_naive<<<dim3(SIDE / 32, SIDE / 32), tile>>>(x, z);
+    transpose_tiled<<<dim3(SIDE / 32, SIDE / 32), tile>>>(x, z);
+    reduce<<<1056, 256>>>(x, z);
+    stencil<<<dim3(SIDE / 32, SIDE / 8), dim3(32, 8)>>>(x, z);
+    histogram<<<1056, 256>>>(index, bins);
+    gather<<<N / 256, 256>>>(x, index, z);
+    matmul_naive<<<dim3(ROWS / 32, ROWS / 32), tile>>>(x, y, z);
+    matmul_tiled<<<dim3(ROWS / 32, ROWS / 32), tile>>>(x, y, z);
+    arithmetic<<<1 << 14, 256>>>(z);
   }
   return cudaDeviceSynchronize() != cudaSuccess;
 }
