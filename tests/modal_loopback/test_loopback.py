@@ -7,6 +7,8 @@ import contextlib
 import importlib
 import os
 import queue as std_queue
+import select
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Generator
@@ -185,6 +187,13 @@ def test_an_input_that_always_crashes_fails_in_the_end(small: ModuleType) -> Non
         assert told.len() == 3  # crash_limit of 2 and the first
 
 
+def test_retries_run_a_failed_input_again(small: ModuleType) -> None:
+    with queue() as told:
+        assert session(retries=2).fail.remote(told, 2) == 2
+    with queue() as told, pytest.raises(ValueError, match="not yet"):
+        session(retries=1).fail.remote(told, 2)
+
+
 @pytest.mark.parametrize("end", [Loopback.kill_containers, Loopback.preempt_containers])
 def test_whoever_ends_a_container_ends_all_in_it_and_its_input_starts_again(
     small: ModuleType, modal_loopback: Loopback, end: Callable[[Loopback], None]
@@ -235,6 +244,15 @@ def test_a_running_call_is_interrupted_and_its_container_stays(
         with pytest.raises(modal.exception.RemoteError):
             call.get(timeout=30)
         assert session().count.remote()["task"] == container.id
+
+
+def test_a_call_is_cancelled_by_its_id_alone(small: ModuleType) -> None:
+    with queue() as told:
+        call = session().wait.spawn(told)
+        told.get(timeout=30)
+        modal.FunctionCall.from_id(call.object_id).cancel()
+        with pytest.raises(modal.exception.RemoteError):
+            call.get(timeout=30)
 
 
 def test_cancelling_with_the_container_leaves_nothing_of_it(
@@ -441,14 +459,37 @@ def test_an_rpc_that_nobody_answers_raises_the_alarm(monkeypatch: pytest.MonkeyP
         hide()
 
 
-def test_the_command_line_runs_until_its_input_ends() -> None:
-    with subprocess.Popen(
+def command_line() -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [sys.executable, "-m", "tests.modal_loopback"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
-    ) as running:
+    )
+
+
+def test_the_command_line_runs_until_its_input_ends() -> None:
+    with command_line() as running:
         said, _ = running.communicate("", timeout=60)
     assert running.returncode == 0
     assert "export MODAL_SERVER_URL=http://127.0.0.1:" in said
+
+
+def test_no_container_outlives_a_control_plane_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modal.client._Client._client_from_env", None)
+    with command_line() as running:
+        assert running.stdout
+        while (line := running.stdout.readline()).startswith("export "):
+            name, _, value = line.removeprefix("export ").strip().partition("=")
+            monkeypatch.setenv(name, value)
+        deployed(monkeypatch)
+        told = modal.Queue.from_name("told", create_if_missing=True).hydrate()
+        session().wait.spawn(told)
+        pids: Any = told.get(timeout=30)
+        watched = [os.pidfd_open(pid) for pid in pids]
+        running.kill()
+        for end in watched:  # readable once the process has ended
+            assert select.select([end], [], [], 30)[0]
+            os.close(end)
+    shutil.rmtree(Path(os.environ["MODAL_CONFIG_PATH"]).parent)

@@ -80,6 +80,15 @@ class Session:
         return before
 
     @modal.method()
+    def fail(self, queue: modal.Queue, times: int) -> int:
+        """Raises, the first `times` times."""
+        before = queue.len()
+        queue.put(before)
+        if before < times:
+            raise ValueError("not yet")
+        return before
+
+    @modal.method()
     def steps(self, count: int) -> Iterator[int]:
         print("counting", flush=True)
         yield from range(count)
