@@ -6,7 +6,7 @@ All patterns are possessive (`*+`, `++`): each reads its input once, whatever th
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -55,7 +55,7 @@ _NEEDLESS_SPACE = re.compile(
     r"|[.\d*](?<=\. .)|\.(?<=\d \.)|[*/](?<=/ .))"
 )
 
-_IN_DIRECTIVE = re.compile(_CLOSED_LITERAL)
+CLOSED_LITERAL: Final = re.compile(_CLOSED_LITERAL)
 _FUNCTION_LIKE = re.compile(r"\#\s*define\s+\w+\(")
 
 Kind = int
@@ -63,6 +63,8 @@ COMMENT: Final[Kind] = 0
 """A comment, or text in a branch that the preprocessor never takes."""
 LITERAL: Final[Kind] = 1
 DIRECTIVE: Final[Kind] = 2
+DATA: Final[Kind] = 3
+"""The rest of a line that is not read."""
 
 
 class Token(NamedTuple):
@@ -114,6 +116,11 @@ class Source:
         self._starts.clear()
         self._gaps.clear()
 
+    def outside(self, position: int) -> int:
+        """`position`, or the end of the gap that it stands in."""
+        index = bisect_right(self._starts, position) - 1
+        return max(position, self._gaps[index][0]) if index >= 0 else position
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
         index = bisect_left(self._starts, start)
         while index < len(self._starts) and self._starts[index] < end:
@@ -121,7 +128,7 @@ class Source:
             index += 1
 
     def code(self, start: int, end: int) -> str:
-        """The text with blanks for comments and directives: every character keeps its place."""
+        """The text with blanks for what is neither code nor a literal: every character keeps its place."""
         parts: list[str] = []
         done = start
         for begin, stop, kind in self.gaps(start, end):
@@ -150,7 +157,7 @@ class Source:
         for begin, stop, kind in self.gaps(start, end):
             code.append(text[done:begin])
             done = stop
-            if kind == LITERAL:
+            if kind in (LITERAL, DATA):
                 code.append('"')
                 verbatim.append(text[begin:stop])
             elif kind == DIRECTIVE:
@@ -168,8 +175,8 @@ def directive_tokens(text: str) -> str:
     text = clean_directive(text)
     verbatim: list[str] = []
     if '"' in text or "'" in text:
-        verbatim = _IN_DIRECTIVE.findall(text)
-        text = _IN_DIRECTIVE.sub('"', text)
+        verbatim = CLOSED_LITERAL.findall(text)
+        text = CLOSED_LITERAL.sub('"', text)
     if _FUNCTION_LIKE.match(text):
         text = "\2" + text
     return "\0".join((_normal(text), *verbatim))

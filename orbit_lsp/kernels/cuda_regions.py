@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 
 from orbit_lsp.kernels import cuda_declarator, cuda_launches
 from orbit_lsp.kernels.cuda_lexer import (
+    CLOSED_LITERAL,
     COMMENT,
+    DATA,
     DIRECTIVE,
     ITEM,
     LITERAL,
@@ -37,7 +39,10 @@ _LINE_END: Final = re.compile(r"[ \t\r\f\v]*+(?://[^\\\n]*+)?\n")
 _MAIN: Final = re.compile(r"(?<![\w:.])w?main\s*\(")
 _SPEC: Final = re.compile(r"//[/!]?\s*orbit:")
 _LONGEST_CONSTANT = 2_000
+_LONGEST_DECLARATION = 1 << 16
 _MOST_SCOPES = 200
+_MOST_ITEMS = 8_192
+"""A line with more brackets, strings and the like is generated data: the rest of it is only counted."""
 _MOST_RESUMED = 16
 """How often braces may interrupt one declaration (`dim3{1}` in default arguments) before it is given up."""
 
@@ -116,11 +121,21 @@ class RegionReader:
         gap = self.source.gap
         word = self._next_word(self.begin)
         position = self.begin
+        count = 0
+        counted_from = position
         while position >= 0:
             items = ITEM.finditer(text, position)
             position = -1
             for item in items:
                 at = item.start()
+                count += 1
+                if count > _MOST_ITEMS:
+                    if text.find("\n", counted_from, at) < 0 and self._is_data(at, word):
+                        position = self._skip_line(at)
+                        word = self._next_word(position)
+                        break
+                    count = 0
+                    counted_from = at
                 character = text[at]
                 if character == "(":
                     self.parens += 1
@@ -182,7 +197,8 @@ class RegionReader:
                         line_end = _LINE_END.match(text, ended)
                         if line_end:
                             yield self._end_region(line_end.end())
-                            position = line_end.end()
+                            position = counted_from = line_end.end()
+                            count = 0
                             break
                 if position >= 0:
                     break
@@ -193,6 +209,29 @@ class RegionReader:
         self.closed += self.open
         self._end_piece(len(text))
         yield self._end_region(len(text))
+
+    def _is_data(self, at: int, word: int) -> bool:
+        """Whether the line goes on from `at` without a kernel: `word` is the next name that can lead to one."""
+        return word > len(self.text) or self.text.find("\n", at, word) >= 0
+
+    def _skip_line(self, at: int) -> int:
+        """Where the line ends that `at` stands in, with as much open then as its braces say."""
+        text = self.text
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        self.source.gap(at, end, DATA)
+        rest = text[at:end]
+        if ("{" in rest or "}" in rest) and ('"' in rest or "'" in rest):
+            rest = CLOSED_LITERAL.sub("", rest)
+        opened = rest.count("{") - rest.count("}")
+        for _ in range(min(opened, _MOST_SCOPES)):
+            self._push(at, interrupted=False)
+        while opened < 0 and self.scope.parent:
+            self._close(at)
+            opened += 1
+        self.parens = 0
+        self.head = end
+        return end
 
     def _next_word(self, position: int) -> int:
         """Where the next name stands that can lead to `__global__`, in code or not."""
@@ -237,7 +276,7 @@ class RegionReader:
                 return True
             self._keep(found, at)
         before = self.text[head:at]
-        if SCOPE_WORD.search(before) and (kind := scope_kind(self.source.code(head, at))):
+        if SCOPE_WORD.search(before) and (kind := scope_kind(self.source.code(self._declaration(at), at))):
             word, name = kind
             if word == "type":
                 self._push(at, interrupted=False, type_name=name)
@@ -290,10 +329,14 @@ class RegionReader:
         return bool(found)
 
     def _define(self, at: int, *, body_follows: bool) -> list[cuda_declarator.Found]:
-        code = self.source.code(self.head, at)
+        start = self._declaration(at)
         return cuda_declarator.definitions(
-            tokenize(code, self.head), self.environment, body_follows=body_follows
+            tokenize(self.source.code(start, at), start), self.environment, body_follows=body_follows
         )
+
+    def _declaration(self, at: int) -> int:
+        """Where the declaration starts that ends at `at`; of an endless one, what may matter of it."""
+        return max(self.head, self.source.outside(at - _LONGEST_DECLARATION))
 
     def _keep(self, found: Sequence[cuda_declarator.Found], at: int) -> None:
         scope = self.scope

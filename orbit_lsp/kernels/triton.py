@@ -12,8 +12,9 @@ touched: lenses do not blink while someone types. On error-free text it says wha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from itertools import accumulate
 
 from orbit_lsp.kernels.model import Edit, Kernel, Scan, Span
@@ -82,11 +83,42 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNUSUAL = re.compile("\r(?!\n)|[\0\ud800-\udfff]")
 
 
+_LONG = 1 << 16
+"""A line of so many characters is data: no kernel is written in it, and an edit must not parse it again."""
+_TARGET = re.compile(r"\s*+(?:[^\W\d]\w*+\s*=(?!=))?")
+
+
 def clean(text: str) -> str:
-    """What the parser can read, character for character: lone CRs end lines, NULs are blanks."""
-    if "\r" not in text and "\0" not in text and (text.isascii() or not _SURROGATE.search(text)):
-        return text
-    return _UNUSUAL.sub(lambda match: {"\r": "\n", "\0": " "}.get(match[0], "\ufffd"), text)
+    """What the parser can read, character for character: lone CRs end lines, NULs are blanks.
+
+    A long line becomes a string that stands for its content, assigned to what it was assigned to.
+    """
+    if "\r" in text or "\0" in text or (not text.isascii() and _SURROGATE.search(text)):
+        text = _UNUSUAL.sub(lambda match: {"\r": "\n", "\0": " "}.get(match[0], "\ufffd"), text)
+    parts: list[str] = []
+    done = 0
+    for start, end in _long_lines(text):
+        line = text[start:end]
+        target = _TARGET.match(line)
+        head = target[0] if target else ""
+        if line.startswith("#", len(head)):
+            continue
+        content = f"'{blake2b(line.encode(), digest_size=16).hexdigest()}'"
+        parts += (text[done:start], (head + content).ljust(end - start, "#"))
+        done = end
+    return "".join((*parts, text[done:])) if parts else text
+
+
+def _long_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Where they start and end. Each holds a whole window of half its length, so only those are looked at."""
+    end = 0
+    for window in range(0, len(text), _LONG // 2):
+        if window >= end and text.find("\n", window, window + _LONG // 2) < 0:
+            start = text.rfind("\n", 0, window) + 1
+            end = text.find("\n", window)
+            end = len(text) if end < 0 else end
+            if end - start >= _LONG:
+                yield start, end
 
 
 def difference(old: str, new: str) -> Change:

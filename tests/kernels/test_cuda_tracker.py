@@ -159,3 +159,28 @@ def test_headers_are_read_again_when_others_are_included() -> None:
     edited = text.replace("c.cuh", "a.cuh")
     start = text.index("c.cuh")
     assert [k.name for k in tracker.update([Edit(start, start + 1, "a")], edited).kernels] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["{1, 2}," * 9_000, '"a", "}",' * 9_000, "f(1);" * 20_000, "{{}," * 9_000 + "}," * 9_000, "(" * 20_000],
+    ids=["rows", "strings", "calls", "nested", "unclosed"],
+)
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_a_line_of_generated_data_hides_no_kernel(data: str, end: str) -> None:
+    text = (
+        "__global__ void a() {}\nnamespace n {\n__global__ void b() { int x[] = {@};\n}\n"
+        "__global__ void c() {}\n}\nint y[] = {@};"
+    ).replace("@", data) + end
+    tracker = CudaTracker(text)
+    assert [kernel.qualified for kernel in tracker.scan.kernels] == ["a", "n::b", "n::c"]
+    before = tracker.scan.digests
+    at = text.rindex(data) + len(data) - 1
+    changed = f"{text[:at]}7{text[at:]}"
+    assert tracker.update([Edit(at, at, "7")], changed) == scan(changed)
+    assert all(one != other for one, other in zip(before, tracker.scan.digests, strict=True))
+
+
+def test_kernels_at_the_end_of_a_line_of_data() -> None:
+    text = "int x[] = {" + "{1}," * 20_000 + "}; __global__ void k() {}"
+    assert [kernel.name for kernel in scan(text).kernels] == ["k"]

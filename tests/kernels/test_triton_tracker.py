@@ -232,3 +232,24 @@ def test_entries_stay_while_the_text_is_broken() -> None:
     assert tracker.update([], text.replace("pass", "x = (")).entries == ("main", "__main__")
     assert tracker.update([], text.replace("main()", "main((")).entries == ("main", "__main__")
     assert tracker.update([], "x = (").entries == ()
+
+
+@pytest.mark.parametrize(
+    "data", ["x = [@]", "x = (@", "@", "    @", "# @", "x: list = [@]", "x = '''@"], ids=lambda line: line[:8]
+)
+def test_a_long_line_of_data_hides_no_kernel(data: str) -> None:
+    text = FILE.replace("SIZE = 4", data.replace("@", "[1, {2: 3}], " * 8_000))
+    tracker = TritonTracker(text)
+    names = [kernel.name for kernel in tracker.scan.kernels]
+    assert names == [kernel.name for kernel in scan(FILE).kernels]
+    at = text.index("{2: 3}") + 1
+    changed = text[:at] + "7" + text[at:]
+    same(tracker.update([Edit(at, at, "7")], changed), changed)
+
+
+def test_data_of_a_long_line_counts() -> None:
+    def digests(data: str) -> tuple[str, ...]:
+        return scan(f"import triton\nx = [{data * 20_000}]\n@triton.jit\ndef k(a):\n    a[0] = x\n").digests
+
+    assert digests("1, 2, ") != digests("1, 3, ")
+    assert digests("1, 2, ") == digests("1, 2, ")
