@@ -6,16 +6,19 @@ the command line. A value that is not valid is named and its default used; the o
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 
-Gpu = Literal[
-    "T4", "L4", "A10", "A100-40GB", "A100-80GB", "L40S", "RTX PRO 6000", "H100", "H200", "B200"
-]  # fmt: skip
+GPUS = ("T4", "L4", "A10", "A100-40GB", "A100-80GB", "L40S", "RTX PRO 6000", "H100", "H200", "B200")
+_GPU = rf"({'|'.join(GPUS)})(:[1-8])?"
 
 EXECUTABLES = ("python", "nvcc")
 """Settings that name a program: a workspace may set them only when it is trusted."""
+RENTING = ("modal",)
+"""Settings that say what is rented and what is installed there: the same rule."""
 
 
 class Hints(BaseModel):
@@ -27,19 +30,60 @@ class Hints(BaseModel):
     measured: bool = Field(default=True, description="Times and occupancy of the last run.")
 
 
+class Modal(BaseModel):
+    """GPUs rented from Modal."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    idle_s: int = Field(
+        default=300,
+        ge=2,
+        le=3600,
+        description="How long a container waits for another run before it ends, in seconds; it is billed "
+        "while it waits.",
+    )
+    environment: str = Field(
+        default="", description="Modal's environment. Empty: the one that Modal's own configuration names."
+    )
+    pip: list[str] = Field(
+        default_factory=list, description="Packages for Python that the image has besides torch and Triton."
+    )
+    apt: list[str] = Field(default_factory=list, description="Ubuntu packages that the image has besides.")
+    data: list[str] = Field(
+        default_factory=list,
+        description="Data files that a program reads, as patterns from the workspace folder "
+        "(`data/*.bin`): they travel with it. Includes and imports do so by themselves.",
+    )
+    files_mib: int = Field(default=256, ge=1, le=1 << 20, description="What may travel with one run, in MiB.")
+    restricted: bool = Field(
+        default=False,
+        description="The code is not mine: every run gets a container of its own, without network and "
+        "without access to Modal, and its output comes at the end.",
+    )
+    compile: bool = Field(
+        default=False,
+        description="Where this machine has no nvcc, compile on Modal (no GPU is rented for it) whenever a "
+        "file is opened and saved.",
+    )
+
+
 class Settings(BaseModel):
     """The section `orbit`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    gpu: Gpu = Field(
+    gpu: str = Field(
         default="H100",
-        description="GPU that static figures are computed for where this machine has none of its own, "
-        "and the name on the lens.",
+        description="GPU that runs on Modal get, and that static figures are computed for where this "
+        f"machine has none of its own: {', '.join(GPUS)}; several of them as in `H100:2`.",
+        json_schema_extra={"pattern": f"^{_GPU}$"},
     )
-    runner: Literal["auto", "local"] = Field(
-        default="auto", description="Where kernels run: `local` is this machine's own NVIDIA GPU."
+    runner: Literal["auto", "local", "modal"] = Field(
+        default="auto",
+        description="Where kernels run: `local` is this machine's own NVIDIA GPU, `modal` one rented from "
+        "Modal. `auto`: this machine's own where it has one, else Modal where there is a token for it.",
     )
+    modal: Modal = Field(default_factory=Modal, description="GPUs rented from Modal.")
     device: int = Field(default=0, ge=0, le=63, description="Index of this machine's GPU, as NVML counts.")
     python: str = Field(
         default="",
@@ -86,6 +130,13 @@ class Settings(BaseModel):
         default="info", description="How much the server's log (stderr) says."
     )
 
+    @field_validator("gpu")
+    @classmethod
+    def _known_gpu(cls, gpu: str) -> str:
+        if not re.fullmatch(_GPU, gpu):
+            raise ValueError(f"{gpu!r:.60} is none of {', '.join(GPUS)}, with `:2` to `:8` for several")
+        return gpu
+
 
 def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
     """Settings and a sentence for each value that was not valid; never raises."""
@@ -114,10 +165,16 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
         except ValidationError as error:
             for mistake in error.errors():
                 where = ".".join(map(str, mistake["loc"]))
-                complaints.append(f"orbit setting `{where}`: {mistake['msg']}; its default is used")
+                complaints.append(f"orbit setting `{where}`: {mistake['msg'].removeprefix('Value error, ')}; its default is used")
             wrong = {str(mistake["loc"][0]) for mistake in error.errors()}
             values = {name: value for name, value in values.items() if name not in wrong}
     return Settings(), tuple(complaints)
+
+
+def same(name: str, value: Any, other: Any) -> bool:
+    """Whether two values of a setting come to the same, None being its default."""
+    given, instead = ({} if one is None else {name: one} for one in (value, other))
+    return getattr(parse(given)[0], name) == getattr(parse(instead)[0], name)
 
 
 def _is_text(value: Any) -> bool:
@@ -138,13 +195,15 @@ def markdown() -> str:
     for name, info in Settings.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
             for inner, detail in info.annotation.model_fields.items():
-                rows.append(
-                    f"| `orbit.{name}.{inner}` | `{_literal(detail.default)}` | {detail.description} |"
-                )
+                rows.append(_row(f"{name}.{inner}", detail))
             continue
-        default = info.get_default(call_default_factory=True)
-        rows.append(f"| `orbit.{name}` | `{_literal(default)}` | {info.description} |")
+        rows.append(_row(name, info))
     return "\n".join(["# Settings", "", "Generated by `orbit-lsp settings`; do not edit.", "", *rows, ""])
+
+
+def _row(name: str, info: FieldInfo) -> str:
+    default = _literal(info.get_default(call_default_factory=True))
+    return f"| `orbit.{name}` | `{default}` | {info.description} |"
 
 
 def _literal(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from orbit_lsp.session import Frozen, Session, path_of
 from orbit_remote import architectures
@@ -14,9 +14,19 @@ if TYPE_CHECKING:
     from orbit_lsp.runs import Action
 
 
+def place(session: Session) -> Literal["local", "modal"]:
+    """Where runs go: as the settings say, or as what this machine has lets them."""
+    wanted = settings_of(session).runner
+    if wanted != "auto":
+        return wanted
+    return "local" if own_gpu(session) or not session.modal_account else "modal"
+
+
 def architecture(session: Session) -> str:
-    """What static figures are compiled for: this machine's own GPU, else the one of the settings."""
-    own = own_gpu(session)
+    """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
+    the settings.
+    """
+    own = own_gpu(session) if place(session) == "local" else None
     if own and own.capability:
         return architectures.architecture_of(own.capability)
     return architectures.architecture_for(own.name if own else settings_of(session).gpu) or "sm_90a"
@@ -46,6 +56,7 @@ def make(session: Session, frozen: Frozen, action: Action, run: str) -> c.Job:
         device=settings.device,
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=settings.run_timeout_s,
+        gpu=settings.gpu if place(session) == "modal" else None,
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -56,7 +56,9 @@ class Watcher(Protocol):
 
 
 class Runs:
-    def __init__(self, session: Session, runner: Callable[[], Runner], watcher: Watcher) -> None:
+    def __init__(
+        self, session: Session, runner: Callable[[c.Job], Awaitable[Runner]], watcher: Watcher
+    ) -> None:
         self._session = session
         self._runner = runner
         self._watcher = watcher
@@ -142,7 +144,8 @@ class Runs:
         log.info("%s %s of %s begins", run.id, run.action, run.frozen.uri)
         ticking = asyncio.create_task(self._tick(run)) if run.action == "run" else None
         try:
-            async with aclosing(self._runner().run(run.job)) as events:
+            runner = await self._runner(run.job)
+            async with aclosing(runner.run(run.job)) as events:
                 async for event in events:
                     self._take(run, event)
             finished = run.finished or _lost(run)

@@ -35,7 +35,7 @@ class OrbitServer(LanguageServer):
         self.session = Session()
         self.watcher = EditorWatcher(self, self.session)
         self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
-        self.runs = Runs(self.session, self.environment.runner, self.watcher)
+        self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
         self.watcher.runs = self.runs
         self.recheck = Recheck(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +74,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     await configure(ls)
     ls.environment.configured.set()
     watch_headers(ls)
-    ls.spawn(ls.environment.look_around(), "probe")
+    ls.environment.begin_looking()
 
 
 @server.feature(lsp.SHUTDOWN)

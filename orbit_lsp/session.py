@@ -108,6 +108,10 @@ class Session:
     flags: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     folders: list[str] = field(default_factory=list[str])
     machine: Machine | None = None
+    modal_account: bool = False
+    """Whether this machine has a token for Modal."""
+    warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
+    """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
     looked_at: KernelId | None = None
     mirror_results: bool = False
     """Publish results as Hint diagnostics too: the client cannot be told to ask for hints again."""

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import math
+import re
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from orbit_lsp import __version__, bundle, jobs
+from orbit_lsp.runners import modal_account
 from orbit_lsp.session import Session, path_of
+from orbit_remote import contracts as c
 from orbit_remote import nvcc_flags
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
+    from orbit_lsp.runners.modal import ModalRunner
+    from orbit_remote.modal_spec import Spec
 
 log = logging.getLogger("orbit.startup")
 
@@ -33,6 +41,9 @@ class Environment:
         self._message = message
         self._changed = changed
         self._runner: LocalRunner | None = None
+        self._modal: ModalRunner | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._cooling: asyncio.TimerHandle | None = None
         self.configured = asyncio.Event()
         """Set once the client's settings are known: nothing is started with others before that."""
 
@@ -47,24 +58,89 @@ class Environment:
         user = _object(self.options)
         trusted = user.get("trusted") is True
         workspace = {name: value for name, value in _object(section).items() if value is not None}
-        refused = [name for name in (*config.EXECUTABLES, "trusted") if name in workspace]
+        refused = [name for name in (*config.EXECUTABLES, *config.RENTING, "trusted") if name in workspace]
         # a client that merges settings sends the user's own back: those are in force already
         complaints = [
             _not_trusted(name)
             for name in (() if trusted else refused)
-            if (value := workspace.pop(name)) and value != user.get(name)
+            if (value := workspace.pop(name)) and not config.same(name, value, user.get(name))
         ]
         before = self._session.settings
         settings, mistakes = config.parse(user | workspace)
         self._session.settings = settings
+        self._session.modal_account = settings.runner != "local" and modal_account.configured()
         if before and before.kernel_macros != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
 
     # -- the runner ---------------------------------------------------------------------------
 
-    def runner(self) -> Runner:
-        """The runner of the present settings; another one where they changed."""
+    async def runner_of(self, job: c.Job) -> Runner:
+        """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
+        if self.settings.runner == "auto" and self._looking:
+            await asyncio.wait([self._looking])  # what this machine has decides
+        if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            return self.runner()
+        return self.modal()
+
+    def compiles_on_modal(self) -> bool:
+        machine = self._session.machine
+        lacking = machine is not None and machine.nvcc is None
+        return lacking and self.settings.modal.compile and jobs.place(self._session) == "modal"
+
+    def modal(self) -> ModalRunner:
+        """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
+        from orbit_lsp.runners.modal import ModalRunner
+        from orbit_lsp.runners.modal_pool import Options
+
+        settings = self.settings
+        options = Options(
+            spec=self._spec(),
+            folders=tuple(self._session.folders),
+            data=tuple(settings.modal.data),
+            closure_bytes=settings.modal.files_mib << 20,
+            environment=settings.modal.environment,
+            restricted=settings.modal.restricted,
+        )
+        if self._modal is None or self._modal.options != options:
+            _retire(self._modal)
+            self._modal = ModalRunner(options, self._warmth)
+        return self._modal
+
+    def _spec(self) -> Spec:
+        """The image has the author's own torch and Triton where the author's Python has released ones."""
+        from orbit_remote.modal_spec import Spec
+
+        settings, machine = self.settings, self._session.machine
+        spec = Spec(
+            __version__,
+            pip=tuple(settings.modal.pip),
+            apt=tuple(settings.modal.apt),
+            idle_s=settings.modal.idle_s,
+            timeout_s=math.ceil(min(settings.build_timeout_s + settings.run_timeout_s, 86_000) + 60),
+        )
+        if machine is None:
+            return spec
+        torch, triton = (_released(machine.packages.get(name)) for name in ("torch", "triton"))
+        if not (torch and triton):
+            return spec
+        python = ".".join(machine.python_version.split(".")[:2])
+        return dataclasses.replace(spec, torch=torch, triton=triton, python=python)
+
+    def _warmth(self) -> None:
+        """A container became warm or cold: lenses say so, and again when its time has passed."""
+        sessions = self._modal.sessions() if self._modal else []
+        self._session.warm = {one.gpu: None if one.kept else one.until for one in sessions}
+        self._changed(set(self._session.files))
+        if self._cooling:
+            self._cooling.cancel()
+        ends = [one.until for one in sessions if one.until is not None and not one.kept]
+        if ends:
+            pause = max(0.0, min(ends) - time.time()) + 0.1
+            self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
+
+    def runner(self) -> LocalRunner:
+        """This machine's own under the present settings; another one where they changed."""
         from orbit_lsp.runners.local import LocalRunner, Options
 
         settings = self.settings
@@ -76,7 +152,7 @@ class Environment:
             nvcc=settings.nvcc or None,
         )
         if self._runner is None or self._runner.options != options:
-            self._retire()
+            _retire(self._runner)
             self._runner = LocalRunner(options)
         return self._runner
 
@@ -92,12 +168,10 @@ class Environment:
                         return str(found)
         return sys.executable
 
-    def _retire(self) -> None:
-        """Let the old runner end its jobs, then close it."""
-        if self._runner is not None:
-            task = asyncio.ensure_future(self._runner.retire())
-            _retiring.add(task)
-            task.add_done_callback(_retiring.discard)
+    def begin_looking(self) -> asyncio.Task[None]:
+        """`look_around` in a task that runs wait for."""
+        self._looking = asyncio.create_task(self.look_around(), name="probe")
+        return self._looking
 
     async def look_around(self) -> None:
         """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
@@ -111,6 +185,12 @@ class Environment:
         await self.runner().warm(language)
 
     async def close(self) -> None:
+        if self._looking:
+            self._looking.cancel()
+        if self._cooling:
+            self._cooling.cancel()
+        if self._modal is not None:
+            await self._modal.close()
         if self._runner is not None:
             await self._runner.close()
         for task in list(_retiring):
@@ -150,7 +230,7 @@ class Environment:
             "encoding": self._session.encoding,
             "settings": self.settings.model_dump(mode="json"),
             "runner": {
-                "name": self.runner().name,
+                "name": jobs.place(self._session),
                 "python": self.python(),
                 "nvcc": machine.nvcc if machine else None,
                 "nvcc_version": machine.nvcc_version if machine else None,
@@ -168,6 +248,22 @@ class Environment:
 
 
 _retiring: set[asyncio.Task[None]] = set()
+
+
+def _retire(runner: LocalRunner | ModalRunner | None) -> None:
+    """Let an old runner end its jobs, then close it."""
+    if runner is not None:
+        task = asyncio.ensure_future(runner.retire())
+        _retiring.add(task)
+        task.add_done_callback(_retiring.discard)
+
+
+def _released(version: str | None) -> str | None:
+    """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
+    found = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
+    return found[0] if found else None
+
+
 _DATABASES = ("compile_commands.json", "build/compile_commands.json")
 
 

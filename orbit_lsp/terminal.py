@@ -98,7 +98,7 @@ async def _main(options: argparse.Namespace) -> int:
     environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
     if complaints := environment.configure(None):
         raise UsageError(complaints[0])
-    runs = Runs(session, environment.runner, watcher)
+    runs = Runs(session, environment.runner_of, watcher)
     try:
         if options.command == "doctor":
             return await _doctor(session, environment, as_json=options.json)

@@ -41,8 +41,11 @@ def package(text: str) -> str:
     settings = {"orbit.serverPath": SERVER_PATH} | properties(config.Settings, "orbit")
     del settings["orbit.trusted"]
     manifest["contributes"]["configuration"]["properties"] = settings
-    programs = ["orbit.serverPath", *(f"orbit.{name}" for name in config.EXECUTABLES)]
-    manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = programs
+    restricted = ["orbit.serverPath", *(f"orbit.{name}" for name in config.EXECUTABLES)]
+    restricted += [
+        name for name in settings if name.startswith(tuple(f"orbit.{one}." for one in config.RENTING))
+    ]
+    manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -31,7 +31,10 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp.session", "orbit_lsp.views",
     } | KERNELS | SHARED,
     "listing": {"orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
-    "startup": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runners"} | SHARED,
+    "startup": {
+        "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runners",
+        "orbit_remote.modal_spec",
+    } | SHARED,
     "runs": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "filing": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.session"} | KERNELS | SHARED,
     "jobs": {"orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,

@@ -92,6 +92,10 @@ def retryable(error: BaseException) -> bool:
     return isinstance(error, Exception) and trouble(error).again
 
 
+def unreachable(error: BaseException) -> bool:
+    return isinstance(error, Exception) and trouble(error).kind == "transport"
+
+
 def _words(error: BaseException) -> str:
     """The error's first line: what follows is for a terminal."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

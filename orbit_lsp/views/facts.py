@@ -52,8 +52,8 @@ def _inputs(session: Session, uri: str) -> str:
 
 
 def gpu_name(session: Session) -> str:
-    """What the lens promises: this machine's own GPU where there is one, else the one of the settings."""
-    if own := jobs.own_gpu(session):
+    """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
+    if (own := jobs.own_gpu(session)) and jobs.place(session) == "local":
         return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
     return jobs.settings_of(session).gpu
 

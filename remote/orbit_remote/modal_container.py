@@ -80,6 +80,7 @@ class Container:
         self._store: Store | None = None
         self._worker: _Worker | None = None
         self._jobs = 0
+        self._answers: dict[str, dict[str, Any]] = {}
         self._began = time.monotonic()
 
     def start(self) -> None:
@@ -142,6 +143,8 @@ class Container:
             )
         )
         job = paths.job(wire.build(c.Job, asked.job), str(tree))
+        if done := self._answers.get(job.run):
+            return done
         self.start()
         assert self._worker is not None
         said = _Stream(post, job.run)
@@ -149,7 +152,8 @@ class Container:
         finished = self._follow(self._worker, job, paths, said, alive)
         said.add({"kind": "done", "run": job.run})
         said.flush()
-        return {"finished": bounded(finished)}
+        self._answers = {job.run: {"finished": bounded(finished)}}  # of the last job: it may come twice
+        return self._answers[job.run]
 
     def _follow(
         self, worker: _Worker, job: c.Job, paths: Paths, said: _Stream, alive: Alive

@@ -52,7 +52,7 @@ class Bench:
         self.environment = Environment(self.session, print, self.watcher.changed)
         self.environment.options = {"python": sys.executable, "run_timeout_s": 20}
         assert not self.environment.configure(None)
-        self.runs = Runs(self.session, self.environment.runner, self.watcher)
+        self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
 
     def start(self, name: str, text: str, kernel: str = "k") -> Run:
         path = self.folder / name
