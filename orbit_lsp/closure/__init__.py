@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orbit_lsp.closure.tree import Tree, below, place_of
+from orbit_lsp.closure.tree import Tree, below
 from orbit_remote.contracts import Job, Manifest, content_hash
 
 Content = bytes | Path
@@ -45,38 +45,12 @@ class Closure:
     refusal: str | None = None
     mapped: dict[str, str] = field(default_factory=dict[str, str])
 
-    def read(self, digest: str) -> bytes:
-        """A content to send. Raises OSError where the file is gone, or no longer what it was."""
-        content = self.contents[digest]
-        if isinstance(content, Path):
-            path, content = content, content.read_bytes()
-            if content_hash(content) != digest:
-                raise OSError(f"{path} was written while it was being sent; run again")
-        return content
 
-    def place(self, path: str) -> str | None:
-        """Where an absolute path of the author's is in the tree (empty: the tree itself); None for what is outside."""
-        return place_of(path, self.root, self.mapped)
-
-
-def moved_flags(found: Closure, job: Job, tree: str) -> tuple[str, ...]:
-    """The job's compiler flags with their paths leading into `tree`, the folder where the closure stands.
-
-    Paths that do not travel, such as the toolkit's own, stay as they are.
-    """
+def absolute_flags(job: Job) -> tuple[str, ...]:
+    """The job's compiler flags with every folder and file in them absolute and without `..`, as `mapped` has them."""
     from orbit_lsp.closure import includes
 
-    directory = job.directory or str(Path(job.path).parent)
-
-    def change(kind: includes.Kind, value: str) -> str:
-        if kind == "define":
-            return value
-        place = found.place(os.path.join(directory, value))
-        if place is None or (kind in ("input", "file") and place not in found.manifest.files):
-            return value
-        return f"{tree}/{place}" if place else tree
-
-    return includes.rewrite(job.flags, change)
+    return includes.absolute(job)
 
 
 def closure(
@@ -88,6 +62,10 @@ def closure(
     files together. `read` are absolute paths that an earlier build is known to have read. The job's own
     text travels in place of its file; every other file is taken as it is saved.
     """
+    if "\0" in job.path:
+        return Closure(
+            "", Manifest(content_hash(b"")), refusal="A path with a NUL in it names no file; save the file."
+        )
     path = os.path.abspath(job.path)
     root = _root(job.language, path, folders)
     tree = Tree(root, limit, path, job.text.encode("utf-8", "replace"))
@@ -102,6 +80,7 @@ def closure(
     from orbit_lsp.closure import data as data_files
 
     data_files.follow(tree, data)
+    tree.keep_folders()
     return _closure(tree)
 
 
@@ -122,9 +101,11 @@ def _closure(tree: Tree) -> Closure:
     remarks = list(tree.remarks)
     if len(remarks) > _MOST_REMARKS:
         remarks[_MOST_REMARKS:] = [f"{len(remarks) - _MOST_REMARKS} more remarks of this kind are left out."]
-    refusal = tree.too_large() or " ".join(list(tree.refusals)[:3]) or None
+    refusal = tree.too_large() or " ".join(list(tree.refusals)[:3])
+    if not refusal and tree.main.place not in tree.files:
+        refusal = remarks[0]
     if refusal:
         return Closure(tree.root, Manifest(name), remarks=tuple(remarks), refusal=refusal)
     return Closure(
-        tree.root, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(remarks), None, tree.mapped
+        tree.root, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(remarks), mapped=tree.mapped
     )

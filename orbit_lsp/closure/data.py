@@ -38,7 +38,7 @@ class _Search:
         plain = pattern.replace("\\", "/") if os.name == "nt" else pattern
         parts = [part for part in plain.split("/") if part not in ("", ".")]
         named = f"The setting `data` names {shown(pattern)!r}"
-        if plain.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:/", plain):
+        if not parts or plain.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:/", plain):
             self.tree.remark(
                 f"{named}, which is not a path below the workspace folder, and nothing of it travels."
             )
@@ -58,9 +58,10 @@ class _Search:
             )
         elif self.ignored:
             more = f" and {len(self.ignored) - 1} more" if len(self.ignored) > 1 else ""
+            first = shown(min(self.ignored))
             tree.remark(
-                f"{shown(self.ignored[0])}{more} would match {shown(pattern)!r} of the setting `data` but for .gitignore or "
-                f".orbitignore; `!{shown(self.ignored[0])}` in .orbitignore lets it travel."
+                f"{first}{more} would match {shown(pattern)!r} of the setting `data` but for .gitignore or "
+                f".orbitignore; `!{first}` in .orbitignore lets it travel."
             )
         elif not self.matched and not tree.full:
             tree.remark(f"{named}, but no file matches it.")
@@ -91,6 +92,7 @@ class _Search:
                     if self.tree.holds(self._path(place)):
                         yield place, rest
                     else:
+                        self.matched += 1
                         self.tree.remark(outside(place, self.tree.root))
             elif wanted:
                 if self.tree.ignores.excludes(place):

@@ -118,6 +118,18 @@ def rewrite(flags: Sequence[str], change: Callable[[Kind, str], str]) -> tuple[s
     return tuple(out)
 
 
+def absolute(job: Job) -> tuple[str, ...]:
+    """The job's flags with the paths in them absolute, as seen from where the compiler runs, and without `..`."""
+    directory = job.directory or str(Path(job.path).parent)
+
+    def change(kind: Kind, value: str) -> str:
+        path = os.path.normpath(os.path.join(directory, value))
+        searched = kind in ("input", "file")  # `-include` looks along the include folders too
+        return value if kind == "define" or (searched and not os.path.isfile(path)) else path
+
+    return rewrite(job.flags, change)
+
+
 def _next(words: Iterator[str]) -> list[str]:
     value = next(words, None)
     return [] if value is None else [value]
@@ -178,8 +190,8 @@ class _Walk:
         elif kind == "input":
             if self.tree.is_file(path):
                 self.inputs.append(path)
-        elif Path(path).is_dir() and not _is_systems(path):
-            self.folders[kind].append(self.tree.map(path))
+        elif Path(path).is_dir() and not _is_systems(path) and (spot := self.tree.map(path)):
+            self.folders[kind].append(spot)
         return value
 
     def _take(self, spot: Spot, *, source: bool = True) -> None:
@@ -194,7 +206,7 @@ class _Walk:
         path = os.path.normpath(os.path.join(self.directory, name))
         if self.tree.is_file(path):
             folder = self.tree.map(str(Path(path).parent))
-            found = [self.tree.beside(folder, Path(path).name)]
+            found = [self.tree.beside(folder, Path(path).name)] if folder else []
         else:
             found = self._find(self.tree.main, Include(name, "quoted"))
         for spot in filter(None, found):

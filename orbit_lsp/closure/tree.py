@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from orbit_remote.files import MOST_FILES, Hashes, unusable
 T = TypeVar("T")
 
 OUTSIDE = ".orbit-outside"
+_INSTALLED = {".local", ".conda", ".pixi", ".cache", ".nix-profile"}
 _MOST_PARSED = 16 << 20  # bytes; a longer text is a table of numbers
 _MOST_REMEMBERED = 20_000
 
@@ -57,19 +58,29 @@ class Tree:
         self._real_folders: dict[str, str] = {}
         self._are: dict[str, bool] = {}
         self._spelling: dict[str, str] = {}
+        self._passed: dict[str, None] = {}
 
     # -- places -------------------------------------------------------------------------------------
 
     def spot(self, path: str) -> Spot | None:
         """Where an absolute path is in the tree; None for what is neither in the root nor in a mapped folder."""
-        place = place_of(path, self.root, self.mapped)
-        return None if place is None else Spot(place, os.path.normpath(path))
+        path = os.path.normpath(path)
+        for folder, place in ((self.root, ""), *self.mapped.items()):
+            if (rest := below(path, folder)) is not None:
+                return Spot(f"{place}/{rest}" if place and rest else place or rest, path)
+        return None
 
-    def map(self, folder: str) -> Spot:
-        """The place of an include folder, which may lie outside the root."""
+    def map(self, folder: str) -> Spot | None:
+        """The place of an include folder, which may lie outside the root; None for one that holds more than headers."""
         folder = os.path.normpath(folder)
         if (rest := below(folder, self.root)) is not None:
             return Spot(rest, folder)
+        if _is_private(folder):
+            self.remark(
+                f"Nothing travels from the include folder {shown(folder)}: a home folder and what lies above it, "
+                "and the hidden folders in it, hold more than headers."
+            )
+            return None
         if folder not in self.mapped:
             name = re.sub(r"[^\w.+-]", "_", Path(folder).name, flags=re.ASCII)[:50] or "root"
             self.mapped[folder] = f"{OUTSIDE}/{len(self.mapped)}-{name}"
@@ -86,7 +97,28 @@ class Tree:
         if not place.startswith(part) or place.startswith("../") or os.path.isabs(name):
             self.refuse_outside(path)
             return None
+        if part and any(each.startswith(".") for each in place[len(part) :].split("/")):
+            self.refuse(
+                f"{shown(path)} is needed, but hidden files do not travel from outside of the workspace."
+            )
+            return None
+        self._pass(folder.place, name)
         return Spot(place, path)
+
+    def _pass(self, folder: str, name: str) -> None:
+        """`a/../b.h` is found only where there is a folder `a`, even one in which nothing is needed."""
+        parts = name.split("/")
+        for i, part in enumerate(parts[1:], 1):
+            if part == ".." and parts[i - 1] not in ("..", "."):
+                self._passed[posixpath.normpath(posixpath.join(folder, *parts[:i]))] = None
+
+    def keep_folders(self) -> None:
+        """Put an empty file into each folder that a path leads through and that would otherwise be missing."""
+        held = {folder for place in self.files for folder in _folders(place)}
+        for folder in self._passed.keys() - held:
+            digest = content_hash(b"")
+            self.files[f"{folder}/.orbit-folder"] = digest
+            self.contents[digest] = b""
 
     def folder_of(self, spot: Spot) -> Spot:
         return Spot(posixpath.dirname(spot.place), str(Path(spot.path).parent))
@@ -252,13 +284,18 @@ class Tree:
         )
 
 
-def place_of(path: str, root: str, mapped: Mapping[str, str]) -> str | None:
-    """Where an absolute path of the author's is in the tree; empty for the root itself."""
-    path = os.path.normpath(path)
-    for folder, place in ((root, ""), *mapped.items()):
-        if (rest := below(path, folder)) is not None:
-            return f"{place}/{rest}" if place and rest else place or rest
-    return None
+def _folders(place: str) -> Iterator[str]:
+    while place := posixpath.dirname(place):
+        yield place
+
+
+def _is_private(folder: str) -> bool:
+    """The home folder, one that holds it, or one in its hidden folders but for those where software is installed."""
+    home = os.path.expanduser("~")
+    if below(home, folder) is not None:
+        return True
+    first = (below(folder, home) or "").split("/")[0]
+    return first.startswith(".") and first not in _INSTALLED
 
 
 def below(path: str, folder: str) -> str | None:
