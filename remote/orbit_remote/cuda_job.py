@@ -28,15 +28,9 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     architecture = job.architecture or _architecture(device)
     async with context.scratch() as scratch:
         async with context.build(job):
-            with context.intermediate() as intermediates:
-                built = await build.build(
-                    job,
-                    architecture=architecture,
-                    started=context.groups(job),
-                    cache=context.cache,
-                    scratch=scratch,
-                    intermediates=intermediates,
-                )
+            if job.action == "run":
+                await context.ahead.join(job)
+            built = await _build(job, architecture, context, scratch)
         context.send(built.built)
         if built.failure:
             return c.Finished(
@@ -44,6 +38,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
                 toolchain=built.toolchain, build_s=built.built.seconds,
             )  # fmt: skip
         if job.action == "compile":
+            context.ahead.compiled(job)
             return c.Finished(
                 job.run, "ok", resources=built.built.resources, toolchain=built.toolchain,
                 build_s=built.built.seconds,
@@ -53,6 +48,25 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
         async with context.gpu(job):
             context.stage(job, "running")
             return await _run(job, context, built, device, scratch)
+
+
+async def _build(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+    with context.intermediate() as intermediates:
+        return await build.build(
+            job,
+            architecture=architecture,
+            started=context.groups(job),
+            cache=context.cache,
+            scratch=scratch,
+            intermediates=intermediates,
+        )
+
+
+async def build_ahead(job: c.Job, context: Context) -> None:
+    """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
+    architecture = job.architecture or _architecture(await asyncio.to_thread(machine.device, job.device))
+    async with context.scratch() as scratch:
+        await _build(job, architecture, context, scratch)
 
 
 async def _run(

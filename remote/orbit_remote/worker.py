@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from orbit_remote import contracts as c
 from orbit_remote import cuda_job, machine, processes, program, wire
+from orbit_remote.ahead import Ahead
 from orbit_remote.cache import Cache
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Context:
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
+        self.ahead = Ahead(self._build_ahead)
+
+    async def _build_ahead(self, job: c.Job) -> None:
+        async with self._builds:
+            await cuda_job.build_ahead(job, self)
 
     @property
     def spares(self) -> Spares:
@@ -64,6 +70,7 @@ class Context:
         return self._spares
 
     async def close(self) -> None:
+        await self.ahead.close()
         if self._spares is not None:
             await self._spares.close()
 
