@@ -36,6 +36,9 @@ SERVER = [sys.executable, "-P", "-m", "orbit_lsp"]
 STARTS = 13
 """Starts of the program in the emulated loop: three to warm up and ten samples, as kernel-orbit does."""
 
+SAVED_S = 3.0
+"""From a save to the click: time for the compile of the save and for the build ahead of the click."""
+
 
 class Bench:
     def __init__(self, folder: Path) -> None:
@@ -131,11 +134,16 @@ async def clicks(bench: Bench) -> None:
     for version in range(2, 8):
         edit(client, uri, version, 26, f"  // {version}\n  volatile int edit_{version} = {version};\n")
         edited.append(await click(client, uri, "saxpy"))
+    saved = []
+    for version in range(8, 14):
+        edit(client, uri, version, 26, f"  // {version}\n  volatile int edit_{version} = {version};\n")
+        client.notify("textDocument/didSave", {"textDocument": {"uri": uri}})
+        await asyncio.sleep(SAVED_S)
+        saved.append(await click(client, uri, "saxpy"))
     await client.stop()
     compiling = statistics.median(timed_build(bench, file) for _ in range(4))
-    middle_own, middle, middle_edited = map(statistics.median, (own, warm, edited))
-    loop = process_per_sample(bench, file)
-    loop_edited = loop  # such a tool builds at every click, edited or not
+    middle_own, middle, middle_edited, middle_saved = map(statistics.median, (own, warm, edited, saved))
+    loop = process_per_sample(bench, file)  # such a tool builds at every click, edited or not
     bench.say(
         "A click on examples/saxpy.cu (saxpy and a tiled matmul, 30 launches)",
         "| what | median | target |",
@@ -145,10 +153,12 @@ async def clicks(bench: Bench) -> None:
         f"| … on top of the program's own time | {1e3 * (middle - middle_own):.0f} ms | <= 75 ms |",
         f"| first click of the session (build and launch recorder new) | {1e3 * first:.0f} ms | |",
         f"| nvcc by itself, to an executable | {1e3 * compiling:.0f} ms | |",
-        f"| click after an edit (builds) | {1e3 * middle_edited:.0f} ms | |",
+        f"| click straight after an edit (builds) | {1e3 * middle_edited:.0f} ms | |",
+        f"| click {SAVED_S:g} s after an edit and a save (built ahead) | {1e3 * middle_saved:.0f} ms | |",
         f"| emulated process-per-sample loop: one build, {STARTS} starts | {1e3 * loop:.0f} ms | |",
         f"| … unchanged source: how many times faster the click is | {loop / middle:.1f} x | >= 12 x |",
-        f"| … edited source | {loop_edited / middle_edited:.1f} x | >= 4 x |",
+        f"| … edited, clicked at once | {loop / middle_edited:.1f} x | >= 4 x |",
+        f"| … edited, saved, clicked {SAVED_S:g} s later | {loop / middle_saved:.1f} x | >= 4 x |",
     )
 
 
