@@ -55,7 +55,7 @@ class EditorWatcher:
             self.log(f"[{run.id}] {line}", kind)
 
     def end(self, run: Run, finished: c.Finished) -> None:
-        text = summary.one_line(finished)
+        text = summary.one_line(finished, compiled_only=run.action == "compile")
         if bar := self._bars.pop(run.id, None):
             bar.end(text)
         if run.action == "run":

@@ -6,12 +6,25 @@ from orbit_lsp import units
 from orbit_remote import contracts as c
 
 
-def one_line(finished: c.Finished) -> str:
-    """`ok: saxpy 288 µs, tiled<32> 1.85 ms` or the failure's own sentence."""
+def one_line(finished: c.Finished, *, compiled_only: bool) -> str:
+    """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence."""
     if finished.outcome != "ok":
         message = finished.failure.message if finished.failure else ""
         return (
             f"{finished.outcome}: {message}" if message and message != finished.outcome else finished.outcome
         )
+    if compiled_only:
+        return _compiled(finished.resources)
     times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
-    return ", ".join(times[:4]) + (f" and {len(times) - 4} more" if len(times) > 4 else "") or "done"
+    more = f" and {len(times) - 4} more" if len(times) > 4 else ""
+    # none may have been made, or the recorder was not to be had: a remark says which
+    return ", ".join(times[:4]) + more or "ran, no kernel launch was recorded"
+
+
+def _compiled(resources: tuple[c.Resources, ...]) -> str:
+    """Each instance of a template counts: it is a kernel of its own to the compiler."""
+    count = len({(one.symbol, *sorted(one.constants.items())) for one in resources})
+    if not count:
+        return "no kernel was compiled"
+    architectures = ", ".join(sorted({one.architecture for one in resources}))
+    return f"{count} kernel{'s' if count > 1 else ''} compiled for {architectures}"

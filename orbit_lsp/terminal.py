@@ -141,7 +141,7 @@ async def _file(
         color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
         print("\n".join(listing.lines(session, uri, color=color)))
     else:
-        _report(session, uri, target, finished)
+        _report(session, uri, target, finished, action)
     return c.EXIT_CODES[finished.outcome] if finished and options.command != "show" else 0
 
 
@@ -196,7 +196,9 @@ def _as_json(finished: c.Finished | None) -> object:
     return dataclasses.asdict(finished) if finished else None
 
 
-def _report(session: Session, uri: str, target: KernelId | None, finished: c.Finished | None) -> None:
+def _report(
+    session: Session, uri: str, target: KernelId | None, finished: c.Finished | None, action: Action
+) -> None:
     for line in listing.problems(session):
         print(listing.visible(line))
     for known in facts.of(session, uri):
@@ -212,7 +214,7 @@ def _report(session: Session, uri: str, target: KernelId | None, finished: c.Fin
     elif finished and finished.outcome == "ok" and not session.kernels(uri):
         print("no kernel in this file")
     elif finished:
-        print(f"ok: {summary.one_line(finished)}", file=sys.stderr)
+        print(f"ok: {summary.one_line(finished, compiled_only=action == 'compile')}", file=sys.stderr)
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.remote.nvcc_check import needs_nvcc
+
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files and streams as Unix has them")
 
 
@@ -100,3 +102,21 @@ def test_a_program_named_from_the_current_folder(folder: Path) -> None:
     assert (
         json.loads(out)["failure"]["message"] == f"{folder}/nvcc --version failed with status 3: no compiler"
     )
+
+
+TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("launches", "said"),
+    [
+        ("t<1><<<1, 1>>>(0); t<2><<<1, 1>>>(0);", "ok: 2 kernels compiled for sm_90a\n"),
+        ("", "ok: no kernel was compiled\n"),
+    ],
+)
+def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said: str) -> None:
+    (folder / "k.cu").write_text(f"{TEMPLATE}int main() {{ {launches} }}\n")
+    code, _, end = orbit(folder, "compile --gpu H100 k.cu")
+    assert code == 0
+    assert end.endswith(said)

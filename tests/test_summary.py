@@ -1,0 +1,50 @@
+"""A finished run in one line."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbit_lsp import summary
+from orbit_remote import contracts as c
+
+TIMING = c.Timing(19, 288_000.0, "in program, n=19")
+
+
+def compiled(*instances: str, architecture: str = "sm_90a") -> c.Finished:
+    resources = tuple(c.Resources(name, name, architecture) for name in instances)
+    return c.Finished("r1", "ok", resources=resources)
+
+
+def launched(*names: str) -> c.Finished:
+    made = tuple(c.Launches(name, name, (1, 1, 1), (32, 1, 1), TIMING, 20) for name in names)
+    return c.Finished("r1", "ok", launches=made, resources=compiled("saxpy").resources)
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        (compiled("saxpy"), "1 kernel compiled for sm_90a"),
+        (compiled("tiled<16>", "tiled<32>", "saxpy"), "3 kernels compiled for sm_90a"),
+        (compiled("saxpy", architecture="sm_75"), "1 kernel compiled for sm_75"),
+        (compiled(), "no kernel was compiled"),
+        (
+            c.Finished("r1", "compile error", c.Failure("compile error", "k.cu does not compile (1 error)")),
+            "compile error: k.cu does not compile (1 error)",
+        ),
+    ],
+)
+def test_a_compile(finished: c.Finished, said: str) -> None:
+    assert summary.one_line(finished, compiled_only=True) == said
+
+
+@pytest.mark.parametrize(
+    ("finished", "said"),
+    [
+        (launched("saxpy"), "saxpy 288 µs"),
+        (launched(*"abcdef"), "a 288 µs, b 288 µs, c 288 µs, d 288 µs and 2 more"),
+        (launched(), "ran, no kernel launch was recorded"),
+        (c.Finished("r1", "cancelled", c.Failure("cancelled", "cancelled")), "cancelled"),
+    ],
+)
+def test_a_run(finished: c.Finished, said: str) -> None:
+    assert summary.one_line(finished, compiled_only=False) == said
