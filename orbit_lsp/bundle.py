@@ -3,6 +3,9 @@
 The compiler (or Python's own import, for Triton) says which files were read; their content hashes
 travel with every result. A result is stale when the kernel's tokens, one of these files or one of
 these settings is no longer what it was, and true again when the change is undone.
+
+That is known only after a build. Which files another machine needs before there is one is found by
+`closure`, from the texts; what a build has then read can be given to it as well.
 """
 
 from __future__ import annotations

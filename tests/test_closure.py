@@ -358,6 +358,12 @@ def test_module_names_made_to_leave_the_workspace_do_not(tmp_path: Path, project
     assert travels(project, "k.py", text) == ["p/__init__.py"]
 
 
+def test_brackets_without_end_and_long_comments_do_not_hold_a_click_up(project: Path) -> None:
+    write(project, {"top.py": ""})
+    assert travels(project, "k.py", "import top\n__all__ = " + "(" * 400_000) == ["top.py"]
+    assert travels(project, "k.py", "# a\n" * 100_000 + "   \\\n" * 100_000 + "\nimport top") == ["top.py"]
+
+
 # -- data files and ignore files ----------------------------------------------------------------------
 
 DATA = {

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import tree_sitter_python
-from tree_sitter import Language, Node, Parser, Query, QueryCursor
+from tree_sitter import Language, Node, Parser
+from tree_sitter import Tree as SyntaxTree
 
 from orbit_lsp.closure.tree import Spot, Tree, below, shown
 from orbit_remote.contracts import Job
 
 _LANGUAGE = Language(tree_sitter_python.language())
-_IMPORTS = "(import_statement) @plain (import_from_statement) @from"
-_CALLS = "(call function: [(identifier) (attribute)] @function arguments: (argument_list) @arguments)"
-_ALL = '(assignment left: (identifier) @name right: (_) @value (#eq? @name "__all__"))'
 _BY_NAME = (b"import_module", b"__import__", b"run_module")
 _BY_FILE = (b"spec_from_file_location", b"run_path")
+_SLOW_LINE = re.compile(rb"^[ \t]*+(?:#[^\n]*+|\\\r?$)", re.MULTILINE)
+"""Comments and bare continuations: from each of them the parser reads ahead over all that follow."""
+_HOLDERS = {
+    "module", "block", "if_statement", "elif_clause", "else_clause", "for_statement", "while_statement", "try_statement",
+    "except_clause", "except_group_clause", "finally_clause", "with_statement", "function_definition", "class_definition",
+    "decorated_definition", "match_statement", "case_clause", "ERROR",
+}  # fmt: skip
+"""Nodes that statements can be in."""
 _COMPILED = (".so", ".pyd")
 
 
@@ -44,64 +50,77 @@ class Asks(NamedTuple):
 
 def parse(content: bytes) -> Asks:
     """Every import in the text, those in functions and branches too; a syntax error costs only its own."""
-    root = Parser(_LANGUAGE).parse(content).root_node
+    tree = Parser(_LANGUAGE).parse(_SLOW_LINE.sub(b"", content))
+    everywhere = b"__all__" in content or any(name in content for name in (*_BY_NAME, *_BY_FILE))
     imports: dict[Import, None] = {}
-    for node in _captured(_IMPORTS, root, "plain"):
-        for name in node.children_by_field_name("name"):
-            imports[Import(0, _dotted(name))] = None
-    for node in _captured(_IMPORTS, root, "from"):
-        module = node.child_by_field_name("module_name")
-        if module is None:
-            continue
-        level = 0
-        if module.type == "relative_import":
-            level = sum(
-                child.text.count(b".")
-                for child in module.children
-                if child.type == "import_prefix" and child.text
-            )
-            module = next((child for child in module.children if child.type == "dotted_name"), None)
-        names = tuple(".".join(_dotted(name)) for name in node.children_by_field_name("name"))
-        star = any(child.type == "wildcard_import" for child in node.children)
-        imports[Import(level, _dotted(module) if module else (), names, star)] = None
     unknown: list[int] = []
-    if any(name in content for name in (*_BY_NAME, *_BY_FILE)):
-        for found, line in _calls(root):
-            if found is None:
-                unknown.append(line)
-            else:
+    exports: list[str] = []
+    for node in _nodes(tree, everywhere=everywhere):
+        if node.type == "import_statement":
+            for name in node.children_by_field_name("name"):
+                imports[Import(0, _dotted(name))] = None
+        elif node.type == "import_from_statement":
+            if found := _from(node):
                 imports[found] = None
-    exports = tuple(
-        text
-        for node in (_captured(_ALL, root, "value") if b"__all__" in content else ())
-        for text in _strings(node)
-    )
-    return Asks(tuple(imports), tuple(unknown), exports, b"sys.path" in content)
+        elif node.type == "call":
+            name = _called(node)
+            if name in _BY_NAME and (found := _by_name(node)):
+                imports[found] = None
+            elif name in _BY_NAME + _BY_FILE:
+                unknown.append(node.start_point[0] + 1)
+        elif node.type == "assignment":
+            left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+            if left and right and left.text == b"__all__":
+                exports += _strings(right)
+    return Asks(tuple(imports), tuple(unknown), tuple(exports), b"sys.path" in content)
 
 
-@cache
-def _query(source: str) -> Query:
-    return Query(_LANGUAGE, source)
+def _nodes(tree: SyntaxTree, *, everywhere: bool) -> Iterator[Node]:
+    """The nodes of a tree, each before those in it; where not `everywhere`, none that are in an expression.
 
-
-def _captured(source: str, root: Node, name: str) -> list[Node]:
-    return QueryCursor(_query(source)).captures(root).get(name, [])
-
-
-def _calls(root: Node) -> Iterator[tuple[Import | None, int]]:
-    for _, captures in QueryCursor(_query(_CALLS)).matches(root):
-        function, arguments = captures["function"][0], captures["arguments"][0]
-        name = (function.text or b"").rpartition(b".")[2]
-        if name not in _BY_NAME + _BY_FILE:
+    Not by a query: those take time that grows with the square of how deep brackets are nested.
+    """
+    cursor = tree.walk()
+    while node := cursor.node:
+        yield node
+        if (everywhere or node.type in _HOLDERS) and cursor.goto_first_child():
             continue
-        first = next((child for child in arguments.named_children if child.type != "comment"), None)
-        text = _literal(first) if first and name in _BY_NAME else None
-        line = function.start_point[0] + 1
-        if text is None:
-            yield None, line
-        else:
-            module = text.lstrip(".")
-            yield Import(len(text) - len(module), tuple(module.split(".")) if module else ()), line
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return
+
+
+def _from(node: Node) -> Import | None:
+    module = node.child_by_field_name("module_name")
+    if module is None:
+        return None
+    level = 0
+    if module.type == "relative_import":
+        dots = [child.text or b"" for child in module.children if child.type == "import_prefix"]
+        level = sum(each.count(b".") for each in dots)
+        module = next((child for child in module.children if child.type == "dotted_name"), None)
+    names = tuple(".".join(_dotted(name)) for name in node.children_by_field_name("name"))
+    star = any(child.type == "wildcard_import" for child in node.children)
+    return Import(level, _dotted(module) if module else (), names, star)
+
+
+def _called(call: Node) -> bytes:
+    function = call.child_by_field_name("function")
+    if function and function.type == "attribute":
+        function = function.child_by_field_name("attribute")
+    return (function.text or b"") if function and function.type == "identifier" else b""
+
+
+def _by_name(call: Node) -> Import | None:
+    """`import_module("a.b")`; None where the name is put together when it runs."""
+    arguments = call.child_by_field_name("arguments")
+    given = arguments.named_children if arguments else []
+    first = next((child for child in given if child.type != "comment"), None)
+    text = _literal(first) if first else None
+    if text is None:
+        return None
+    module = text.lstrip(".")
+    return Import(len(text) - len(module), tuple(module.split(".")) if module else ())
 
 
 def _dotted(node: Node) -> tuple[str, ...]:
