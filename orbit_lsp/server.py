@@ -59,7 +59,7 @@ def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
     ls.session.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
     workspace = params.capabilities.workspace
     hint = workspace.inlay_hint if workspace else None
-    ls.session.mirror_results = not (hint and hint.refresh_support)
+    ls.session.mirror_hints = not (hint and hint.refresh_support)
     ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
     if not ls.session.folders and params.root_uri:
         ls.session.folders = [path_of(params.root_uri)]

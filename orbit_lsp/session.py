@@ -113,8 +113,8 @@ class Session:
     warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
     """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
     looked_at: KernelId | None = None
-    mirror_results: bool = False
-    """Publish results as Hint diagnostics too: the client cannot be told to ask for hints again."""
+    mirror_hints: bool = False
+    """Publish hints as Hint diagnostics too: the client cannot be told to ask for hints again."""
 
     # -- documents ----------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from orbit_lsp import filing, jobs, listing
 from orbit_lsp.config import Settings
 from orbit_lsp.documents import Change
 from orbit_lsp.session import KernelId, Running, Session
-from orbit_lsp.views import facts, hover, lenses
+from orbit_lsp.views import diagnostics, facts, hover, lenses
 from orbit_remote import contracts as c
 
 URI = "file:///src/k.cu"
@@ -104,6 +104,24 @@ def test_a_measured_time_stands_before_the_static_figures() -> None:
 3 }
 4 int main() { saxpy<<<1, 256>>>(0, 0); }
 """)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({}, ["⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)   40 regs · occ 75% (registers) at 256 threads · sm_90a"]),
+        ({"static": False}, ["⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)"]),
+        ({"measured": False}, ["40 regs · occ 75% (registers) at 256 threads · sm_90a"]),
+        ({"measured": False, "static": False}, []),
+    ],
+)  # fmt: skip
+def test_where_hints_cannot_be_refreshed_one_diagnostic_says_them_all(
+    wanted: dict[str, bool], said: list[str]
+) -> None:
+    bench = Bench(hints=wanted).built(PTXAS).ran(LAUNCHES)
+    assert diagnostics.diagnostics(bench.session, URI) == []
+    bench.session.mirror_hints = True
+    assert [one.message for one in diagnostics.diagnostics(bench.session, URI)] == said
 
 
 def test_edited_since_and_undone() -> None:

@@ -30,7 +30,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 for problem in problems.items
                 if (one := _diagnostic(session, document, problems, problem))
             ]
-    if session.mirror_results and document:
+    if session.mirror_hints and document:
         found += _mirrored(session, uri, document)
     return found
 
@@ -86,14 +86,16 @@ def _location(session: Session, place: Place) -> lsp.Location:
 
 
 def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
-    """Results as Hint diagnostics on the signature: Helix asks for hints again only after an edit."""
+    """A kernel's hints as one Hint diagnostic on its name: Helix asks for hints again only after an edit
+    or a scroll, and at the end of a line it shows one diagnostic.
+    """
     return [
         lsp.Diagnostic(
             positions.of_span(session, document, known.kernel.name_span),
-            hints.measured(session, known),
+            "   ".join(labels),
             severity=lsp.DiagnosticSeverity.Hint,
             source="orbit",
         )
         for known in facts.of(session, uri)
-        if known.result
+        if (labels := hints.labels(session, uri, known))
     ]

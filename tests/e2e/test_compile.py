@@ -29,6 +29,24 @@ async def test_static_figures_stand_on_the_kernels_line(start) -> None:
     assert [text for _, text in await editor.hints()] == [f"{label} · before your edits"]
 
 
+@pytest.mark.parametrize("name", ["helix", "emacs"])
+async def test_where_hints_cannot_be_refreshed_figures_are_a_hint_diagnostic_too(start, name: str) -> None:
+    editor: Editor = await start(name)
+    editor.open("k.cu", "// scale\n" + KERNEL)
+    ((source, line, begin, end, before),) = await editor.until(editor.diagnostics)
+    assert (source, line, begin, end) == ("orbit", 1, 16, 21)
+    assert editor.client.diagnostics[editor.uri][0].severity == lsp.DiagnosticSeverity.Hint
+    assert await editor.hints() == [(1, before)]
+    editor.edit(1, 22, 28, "double*")
+    editor.edit(0, 0, 0, "// y *= 2\n")
+    editor.save("// y *= 2\n// scale\n" + KERNEL.replace("float*", "double*"))
+    ((_, _, begin, end, after),) = await editor.until(
+        lambda: [found for found in editor.diagnostics() if found[1] == 2 and "before your" not in found[4]]
+    )
+    assert (begin, end) == (16, 21)
+    assert await editor.hints() == [(2, after)]
+
+
 async def test_an_error_at_its_column_under_macros_tabs_and_other_alphabets(start) -> None:
     editor: Editor = await start("neovim-0.12")  # counts in bytes
     text = "#define N 4\n\t/* é 日本 𝄞 */ __global__ void k(float* x) { x[N] = undefined_name; }\n"
