@@ -150,7 +150,7 @@ class Call:
 
         async for attempt in tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(_TRIES),
-            wait=tenacity.wait_exponential_jitter(initial=0.5, max=4, jitter=0.5),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
             retry=tenacity.retry_if_exception(modal_errors.retryable),
             before_sleep=say,
             reraise=True,
@@ -209,7 +209,7 @@ class Call:
 
         again = tenacity.AsyncRetrying(
             stop=tenacity.stop_after_attempt(_TRIES),
-            wait=tenacity.wait_exponential_jitter(initial=0.5, max=4, jitter=0.5),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
             retry=tenacity.retry_if_exception(modal_errors.unreachable),
             reraise=True,
         )

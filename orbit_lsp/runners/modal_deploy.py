@@ -97,16 +97,19 @@ class Account:
 
     async def _build_failed(self, error: Any, client: modal.Client) -> Trouble:
         modal = _modal()
+        from modal_proto.api_pb2 import ImageMetadata
+
         log: list[str] = []
         try:
             async with asyncio.timeout(CONTACT_S):
-                image = await modal.Image.from_id.aio(error.image_id, client)
-                async for text in image._logs.aio():  # noqa: SLF001 - `modal image logs` reads the same
+                # Modal 1.6.4 makes no handle of an image that failed, nor log of it, in any public way
+                image = modal.Image._new_hydrated(error.image_id, client, ImageMetadata())  # noqa: SLF001
+                async for text in image._logs.aio():  # noqa: SLF001
                     log += text.splitlines()
         except Exception as unread:  # noqa: BLE001 - the log is an extra; the failure is said without it
-            log.append(f"(its log could not be read: {type(unread).__name__})")
+            log.append(f"(its log could not be read: {unread})")
         tail = "\n".join(line for line in log if line.strip())[-4000:].splitlines()[-_LOG_LINES:]
-        said = str(error).strip().splitlines()[0].rstrip(".")
+        said = str(error).strip().splitlines()[0].rstrip(".:")
         return Trouble(
             "infrastructure",
             "\n".join([said, *tail]),

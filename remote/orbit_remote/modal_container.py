@@ -29,7 +29,8 @@ from orbit_remote.modal_paths import Paths
 from orbit_remote.modal_spec import pack, unpack
 
 HOME = "/orbit"
-"""Trees of authors' files, builds and scratch files; ORBIT_HOME names another folder."""
+"""Trees of authors' files, builds and scratch files; ORBIT_HOME names another folder. ORBIT_PYTHON names
+another Python than this for the worker."""
 
 Post = Callable[[bytes], None]
 """Sends a piece of the stream of event lines to the author's side."""
@@ -40,7 +41,7 @@ _BATCH_S = 0.02
 _PIECE = 512 << 10
 """Bytes of one item of the queue; Modal takes up to 1 MiB."""
 _ASK_S = 5.0
-_GONE_S = 20.0
+_GONE_S = float(os.environ.get("ORBIT_GONE_S", "20"))
 """The author's side gives a sign every 5 s: four missed in a row, and nobody waits for the answer."""
 _END_S = 5.0
 _RETURN = 1 << 20
@@ -210,10 +211,11 @@ class _Worker:
     """The worker process. Its event lines are read in a thread; a group it named is ended with it."""
 
     def __init__(self, package: Path, cache: Path, scratch: Path, user: int | None) -> None:
+        python = os.environ.get("ORBIT_PYTHON") or sys.executable
         self._groups: set[int] = set()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", str(package / "__main__.py"), "worker", "--cache", str(cache)],
+            [python, "-P", str(package / "__main__.py"), "worker", "--cache", str(cache)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=scratch,

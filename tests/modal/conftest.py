@@ -1,0 +1,127 @@
+"""Modal without Modal: the real client and the real container entrypoint around our control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_lsp.runners.modal import ModalRunner
+from orbit_lsp.runners.modal_pool import Options
+from orbit_remote import contracts as c
+from orbit_remote.modal_spec import Spec
+from tests.modal_loopback.fixture import started
+from tests.modal_loopback.loopback import Loopback
+
+RECORDED = Path(__file__).parents[1] / "e2e" / "recorded_worker.py"
+SPEC = Spec("0.1.0")
+LIMIT_S = 30
+
+SAXPY = """\
+#include "scale.cuh"
+__global__ void saxpy(int n, float a, const float* x, float* y) { y[n] = SCALE * a * x[n]; }
+int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
+"""
+
+
+def container(tmp_path: Path, *, recorded: bool) -> dict[str, str]:
+    """Variables of a container whose worker is the real one, or answers as one did on an H100."""
+    home = tmp_path / "orbit"
+    home.mkdir(exist_ok=True)
+    if not recorded:
+        return {"ORBIT_HOME": str(home)}
+    script = tmp_path / "recorded-python"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{RECORDED}"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return {"ORBIT_HOME": str(home), "ORBIT_PYTHON": str(script)}
+
+
+@pytest.fixture
+def modal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]:
+    """Containers that compile for real; there is no GPU in them."""
+    with started(monkeypatch, tmp_path, container(tmp_path, recorded=False)) as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def h100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]:
+    """Containers that answer what the worker answered on an H100 (tests/e2e/recorded_worker.py)."""
+    with started(monkeypatch, tmp_path, container(tmp_path, recorded=True)) as loopback:
+        yield loopback
+
+
+class Author:
+    """A folder with a kernel and a header, and the runner that its jobs go to."""
+
+    def __init__(self, folder: Path, runner: ModalRunner) -> None:
+        self.folder, self.runner = folder, runner
+        folder.mkdir(exist_ok=True)
+        (folder / "scale.cuh").write_text("#define SCALE 2.0f\n")
+
+    def job(self, action: Any = "run", text: str = SAXPY, **fields: Any) -> c.Job:
+        path = self.folder / "saxpy.cu"
+        made = {"architecture": "sm_90a", "directory": str(self.folder), "gpu": "H100", "run": "r1"} | fields
+        return c.Job(action=action, language="cuda", path=str(path), text=text, **made)
+
+    async def events(self, job: c.Job) -> list[c.Event]:
+        async with asyncio.timeout(LIMIT_S), aclosing(self.runner.run(job)) as events:
+            return [event async for event in events]
+
+    async def finished(self, job: c.Job) -> c.Finished:
+        last = (await self.events(job))[-1]
+        assert isinstance(last, c.Finished)
+        return last
+
+    def until(self, job: c.Job, state: str) -> Run:
+        return Run(self.runner, job, state)
+
+
+class Run:
+    """A run that has come to a state: `async with` waits for it, its end closes the run as a cancel does."""
+
+    def __init__(self, runner: ModalRunner, job: c.Job, state: str) -> None:
+        self._events = runner.run(job)
+        self._state = state
+
+    async def __aenter__(self) -> Any:
+        async with asyncio.timeout(LIMIT_S):
+            async for event in self._events:
+                assert not isinstance(event, c.Finished), event
+                if isinstance(event, c.Stage) and self._state in f"{event.state}: {event.why}":
+                    break
+        return self._events
+
+    async def __aexit__(self, *_: object) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            await self._events.aclose()
+
+
+def states(events: list[c.Event]) -> list[str]:
+    """The states a run went through, each once."""
+    return list(dict.fromkeys(event.state for event in events if isinstance(event, c.Stage)))
+
+
+def whys(events: list[c.Event]) -> str:
+    return "\n".join(event.why for event in events if isinstance(event, c.Stage))
+
+
+@pytest.fixture
+async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
+    """author(**options) -> Author; what it rents is released at the end."""
+    made: list[Author] = []
+
+    def make(spec: Spec = SPEC, **options: Any) -> Author:
+        folder = tmp_path / "kernels"
+        runner = ModalRunner(Options(spec, (str(folder),), **options))
+        made.append(Author(folder, runner))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.runner.close()

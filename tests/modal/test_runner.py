@@ -1,0 +1,400 @@
+"""A job's way to a container and back, with Modal's own client and entrypoint on both sides of it.
+
+What the worker says of a GPU is recorded (tests/e2e/recorded_worker.py); compiling is real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from grpclib import Status
+
+from orbit_remote import contracts as c
+from tests.modal.conftest import SAXPY, SPEC, Author, states, whys
+from tests.modal_loopback import images
+from tests.modal_loopback.loopback import Loopback
+
+ROOT = Path(__file__).parents[2]
+
+
+def pids(loopback: Loopback) -> list[int]:
+    return [one.pid for one in loopback.containers()]
+
+
+def programs(loopback: Loopback) -> list[str]:
+    """What runs in the containers, besides Modal's own process 1 and entrypoint."""
+    found = [psutil.Process(pid) for pid in pids(loopback)]
+    below = [child for one in found for child in one.children(recursive=True)]
+    return [child.name() for child in below if "modal._container_entrypoint" not in child.cmdline()]
+
+
+async def test_nvcc_compiles_in_the_container_and_names_the_authors_files(modal, author) -> None:
+    one: Author = author()
+    finished = await one.finished(one.job("compile"))
+    assert finished.outcome == "ok"
+    assert [(r.name, r.architecture) for r in finished.resources] == [("saxpy", "sm_90a")]
+    assert finished.resources[0].place == c.Place(str(one.folder / "saxpy.cu"), 2, 17, 22)
+    assert [f.gpu for f in modal.world.functions.values() if f.containers] == [""]  # none was rented
+
+
+async def test_an_error_in_a_header_stands_in_the_authors_header(modal, author) -> None:
+    one: Author = author()
+    (one.folder / "scale.cuh").write_text("#define SCALE 2.0f\nint f() { return wrong; }\n")
+    events = await one.events(one.job("compile"))
+    built = next(event for event in events if isinstance(event, c.Built))
+    assert [(p.message, p.place) for p in built.problems if p.place] == [
+        ('identifier "wrong" is undefined', c.Place(str(one.folder / "scale.cuh"), 2, 18, 23))
+    ]
+    assert str(one.folder / "scale.cuh") in built.files
+
+
+async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> None:
+    one: Author = author()
+    events = await one.events(one.job())
+    assert states(events) == ["queued", "starting", "building", "running"]
+    assert "building the image on Modal, once" in whys(events)
+    assert "waiting for an H100 on Modal since" in whys(events)
+    finished = events[-1]
+    assert isinstance(finished, c.Finished)
+    assert finished.outcome == "ok"
+    assert finished.launches[0].timing.median == 288_032
+    assert [f.gpu for f in h100s.world.functions.values() if f.containers] == ["H100!"]
+    assert [app.name for app in h100s.world.apps.values()] == [await one.runner.pool.account.name()]
+
+
+async def test_output_comes_while_the_program_runs_and_before_the_end(h100s, author) -> None:
+    one: Author = author()
+    events = await one.events(one.job())
+    assert [(e.stream, e.text) for e in events if isinstance(e, c.Output)] == [("stdout", "no error\n")]
+    assert {event.run for event in events} == {"r1"}
+
+
+async def test_the_second_run_goes_to_the_same_container_and_sends_no_file_again(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    first = pids(h100s)
+    again = await one.events(one.job())
+    assert pids(h100s) == first
+    assert "building" not in whys(again)
+    assert "waiting" not in whys(again)  # it is warm
+    (session,) = one.runner.sessions()
+    assert (session.gpu, session.runs) == ("H100", 2)
+
+
+async def test_a_changed_header_travels_and_a_deleted_one_goes(modal, author) -> None:
+    one: Author = author()
+    assert (await one.finished(one.job("compile"))).outcome == "ok"
+    (one.folder / "scale.cuh").write_text("#define SCALE 3\n")
+    assert (await one.finished(one.job("compile"))).outcome == "ok"
+    (one.folder / "scale.cuh").unlink()
+    failed = await one.finished(one.job("compile"))
+    assert failed.outcome == "compile error"
+
+
+async def test_a_container_that_lost_the_files_is_sent_them_again(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    for path in (h100s.folder / "volumes").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    h100s.idle_out()
+    events = await one.events(one.job(text=SAXPY + "// more\n"))
+    assert "sending 1 file" in whys(events)
+    assert isinstance(events[-1], c.Finished)
+    assert events[-1].outcome == "ok"
+
+
+async def test_every_choice_of_gpu_is_asked_for_so_that_no_other_answers() -> None:
+    from orbit_lsp.config import GPUS
+    from orbit_lsp.runners import modal_gpus
+    from tests.modal_loopback.world import GPUS as MODALS
+
+    assert {modal_gpus.asked(gpu) for gpu in GPUS} <= MODALS
+    assert [modal_gpus.asked(gpu) for gpu in ("H100", "H100:2", "RTX PRO 6000:4", "A100-40GB")] == [
+        "H100!", "H100!:2", "RTX-PRO-6000:4", "A100-40GB"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "right"),
+    [
+        ("H100", "NVIDIA H100 80GB HBM3", True),
+        ("H100:2", "NVIDIA H100 80GB HBM3", True),
+        ("H100", "NVIDIA H200", False),
+        ("A100-40GB", "NVIDIA A100-SXM4-40GB", True),
+        ("A100-40GB", "NVIDIA A100-SXM4-80GB", False),
+        ("A100-80GB", "NVIDIA A100 80GB PCIe", True),
+        ("L4", "NVIDIA L4", True),
+        ("L4", "NVIDIA L40S", False),
+        ("T4", "Tesla T4", True),
+        ("A10", "NVIDIA A10G", True),
+        ("A10", "NVIDIA A100-SXM4-40GB", False),
+        ("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell Server Edition", True),
+    ],
+)
+def test_nvml_s_name_answers_for_the_asked_one(gpu: str, name: str, right: bool) -> None:
+    from orbit_lsp.runners import modal_gpus
+
+    assert modal_gpus.answers(gpu, name) is right
+
+
+async def test_another_gpu_than_the_asked_one_is_an_error(h100s, author) -> None:
+    one: Author = author()
+    finished = await one.finished(one.job(gpu="H200"))
+    assert finished.outcome == "infrastructure"
+    assert finished.failure is not None
+    assert finished.failure.message == (
+        "H200 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3"
+    )
+    assert finished.launches == ()
+
+
+# -- cancelling -------------------------------------------------------------------------------------
+
+
+async def test_cancel_while_it_runs_ends_the_work_and_keeps_the_container(h100s, author) -> None:
+    one: Author = author()
+    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
+        before = pids(h100s)
+    assert pids(h100s) == before
+    assert (await one.finished(one.job())).outcome == "ok"
+    assert pids(h100s) == before
+
+
+async def test_cancel_while_it_builds_leaves_no_compiler(modal, author) -> None:
+    one: Author = author()
+    heavy = "".join(f"template <int N> struct S{i} {{ S{i}<N - 1> next; }};\n" for i in range(3))
+    text = f"#include <cub/cub.cuh>\n{heavy}{SAXPY}"
+    async with one.until(one.job("compile", text=text), "building"):
+        pass
+    names = programs(modal)
+    assert not {"nvcc", "cicc", "cudafe++", "ptxas", "cc1plus"} & set(names), names
+
+
+async def test_cancel_while_it_waits_for_a_gpu_rents_none(h100s, author) -> None:
+    h100s.limit_capacity(0)
+    one: Author = author()
+    async with one.until(one.job(), "waiting for an H100"):
+        pass
+    h100s.grant_capacity()
+    assert (await one.finished(one.job())).outcome == "ok"
+    assert len(h100s.world.containers) == 1  # the cancelled one never got its own
+
+
+async def test_what_a_soft_cancel_does_not_end_is_ended_with_its_container(
+    h100s, author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one: Author = author()
+    monkeypatch.setattr("orbit_lsp.runners.modal_call._SOFT_S", 0.0)
+    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
+        pass
+    h100s.until(lambda world: not world.alive())
+    assert one.runner.sessions() == []
+
+
+async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signs of life stop, as when the editor's machine is gone; nobody cancels."""
+
+    async def silent(queue: object, partition: str) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("orbit_lsp.runners.modal_call._sign", silent)
+    one: Author = author()
+    h100s.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "0.5"}))
+    finished = await one.finished(one.job(text=SAXPY + "// SLOW\n"))
+    assert finished.outcome == "cancelled"
+    assert finished.failure is not None
+    assert "no sign" in finished.failure.message
+
+
+# -- what goes wrong --------------------------------------------------------------------------------
+
+
+async def failure(one: Author, job: c.Job | None = None) -> c.Failure:
+    finished = await one.finished(job or one.job())
+    assert finished.outcome == "infrastructure"
+    assert finished.failure is not None
+    return finished.failure
+
+
+async def test_no_token(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MODAL_TOKEN_ID")
+    found = await failure(author())
+    assert found.message == "there is no Modal token on this machine"
+    assert found.remedy == "`modal token new` makes a token"
+
+
+async def test_a_token_that_modal_does_not_know(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
+    found = await failure(author())
+    assert found.message.startswith("Modal does not accept the token: ")
+
+
+async def test_a_refused_connection_is_said_after_seconds(
+    h100s, author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.3)  # 5 s, and Modal's own 56 s
+    h100s.refuse_connections()
+    found = await failure(author())
+    assert found.message == "Modal did not answer within 0.3 s"
+    assert found.retryable
+    h100s.accept_connections()
+
+
+async def test_a_fault_that_passes_is_tried_again_and_said(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    h100s.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, "too many containers", times=1)
+    events = await one.events(one.job())
+    assert "Modal has no room for it now: too many containers; trying again (1 of 2)" in whys(events)
+    assert isinstance(events[-1], c.Finished)
+    assert events[-1].outcome == "ok"
+
+
+async def test_a_silent_queue_hangs_no_run(h100s, author) -> None:
+    h100s.silence_queues()
+    one: Author = author()
+    finished = await one.finished(one.job())
+    assert finished.outcome == "ok"
+    assert finished.launches[0].timing.median == 288_032
+
+
+async def test_a_killed_container_is_replaced_and_the_run_comes_to_its_end(h100s, author) -> None:
+    one: Author = author()
+    job = one.job(text=SAXPY + "// SLOW\n")
+    async with one.until(job, "running") as events:
+        h100s.kill_containers()
+        async for event in events:
+            if isinstance(event, c.Stage) and event.why == "the container is there":
+                break
+        assert len(h100s.world.containers) == 2
+
+
+async def test_a_worker_that_dies_is_said_and_started_again(h100s, author) -> None:
+    one: Author = author()
+    found = await failure(one, one.job(text=SAXPY + "// CRASH\n"))
+    assert found.message == "the worker process in the container ended unexpectedly"
+    before = pids(h100s)
+    assert (await one.finished(one.job())).outcome == "ok"
+    assert pids(h100s) == before
+
+
+async def test_an_image_that_does_not_build_says_the_end_of_its_log(h100s, author) -> None:
+    h100s.fail_build("no-such-package", "Collecting no-such-package\nERROR: No matching distribution found\n")
+
+    found = await failure(author(replace(SPEC, pip=("no-such-package",))))
+    assert "ERROR: No matching distribution found" in found.message
+    assert "orbit.modal.pip" in found.remedy
+
+
+async def test_an_app_of_another_contract_offers_deploy(h100s, author, monkeypatch) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    monkeypatch.setattr(c, "VERSION", c.VERSION + 1)
+    found = await failure(one)
+    assert "speaks version 1 of the contract, this server 2" in found.message
+    assert "orbit-lsp modal deploy" in found.remedy
+
+
+async def test_code_that_is_not_mine_runs_restricted_and_answers_at_the_end(h100s, author) -> None:
+    one: Author = author(restricted=True)
+    events = await one.events(one.job())
+    finished = events[-1]
+    assert isinstance(finished, c.Finished)
+    assert finished.outcome == "ok"
+    assert not [event for event in events if isinstance(event, c.Output)]
+    (used,) = {
+        container.definition.function_name: container.definition
+        for container in h100s.world.containers.values()
+    }.values()
+    assert (used.untrusted, used.block_network, used.single_use_containers) == (True, True, True)
+    h100s.until(lambda world: not world.alive())
+    assert one.runner.sessions() == []
+
+
+# -- warm containers --------------------------------------------------------------------------------
+
+
+async def test_release_ends_the_container_at_once(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    assert await one.runner.release("H100")
+    h100s.until(lambda world: not world.alive())
+    assert one.runner.sessions() == []
+    assert not await one.runner.release("H100")
+
+
+async def test_closing_the_editor_releases_what_is_warm(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    await one.runner.close()
+    h100s.until(lambda world: not world.alive())
+
+
+async def test_keep_warm_outlives_the_idle_time(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    await one.runner.keep_warm("H100", keep=True)
+    (session,) = one.runner.sessions()
+    assert session.warm(session.since + 1e6)
+    await one.runner.keep_warm("H100", keep=False)
+    assert not one.runner.sessions()[0].warm(session.since + 1e6)
+
+
+# -- the app ----------------------------------------------------------------------------------------
+
+
+async def test_our_apps_are_listed_and_stopped_and_others_left_alone(h100s, author) -> None:
+    import modal as client
+
+    old, new = author(replace(SPEC, version="0.0.9")), author()
+    await client.App("somebody-elses").deploy.aio(name="somebody-elses")
+    for one in (old, new):
+        await one.runner.pool.account.deploy()
+    apps = await new.runner.pool.account.apps()
+    assert sorted((app.name.rpartition("-")[0], app.present) for app in apps) == [
+        ("orbit-0.0.9", False), ("orbit-0.1.0", True)
+    ]  # fmt: skip
+    await new.runner.pool.account.stop(next(app for app in apps if not app.present))
+    assert [app.name.rpartition("-")[0] for app in await new.runner.pool.account.apps()] == ["orbit-0.1.0"]
+
+
+async def test_the_image_is_pinned(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    image = next(iter(h100s.world.containers.values())).definition.image_id
+    recipe = images.recipe(h100s.world, image)
+    for part in (
+        "nvidia/cuda:13.0.1-devel-ubuntu24.04", "torch==2.11.0", "triton==3.6.0", "nvidia-ml-py==",
+        "nsight-compute-2025.2.1", "cuda-sanitizer-13-0", "NVIDIA_DRIVER_CAPABILITIES",
+    ):  # fmt: skip
+        assert part in recipe
+
+
+def test_a_local_session_never_imports_modal(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from orbit_lsp import startup\n"
+        "from orbit_lsp.session import Session\n"
+        "async def main():\n"
+        "    session = Session()\n"
+        "    around = startup.Environment(session, print, lambda uris: None)\n"
+        "    around.options = {'runner': 'auto'}\n"
+        "    around.configure(None)\n"
+        "    await around.look_around()\n"
+        "    around.info(None)\n"
+        "    around.modal()\n"  # chosen, but nothing is asked of it
+        "    await around.close()\n"
+        "asyncio.run(main())\n"
+        "assert 'modal' not in sys.modules, 'modal was imported'\n"
+    )
+    run = [sys.executable, "-P", "-c", code]
+    env = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
