@@ -269,7 +269,6 @@ def test_proton_has_cupti(run):
             print("add" in open(folder + "/found.hatchet").read())
         """)
     ended = run(text)
-    print(ended.failure, ended.stderr)
     assert ended.stdout == "True\n", ended
     assert [one.count for one in ended.launches] == [3]
 
