@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     _common(show)
     show.add_argument("--run", action="store_true", help="run it first, so that times stand on the lines")
     show.add_argument("--color", choices=("auto", "always", "never"), default="auto")
-    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
+    doctor = commands.add_parser("doctor", help="what works here now, what does not yet, what mends it")
     _common(doctor, file=False)
     commands.add_parser("settings", help="print docs/settings.md")
     commands.add_parser("schema", help="print the JSON schema of `run --json` and `compile --json`")

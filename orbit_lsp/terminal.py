@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp import listing, startup, summary
+from orbit_lsp import doctor, listing, startup, summary
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, uri_of
@@ -231,22 +231,6 @@ async def _doctor(session: Session, environment: startup.Environment, *, as_json
     if as_json:
         print(json.dumps(dataclasses.asdict(machine), ensure_ascii=False, indent=2))
         return 0
-    print(f"✓ Python    {machine.python} {machine.python_version}")
-    if machine.nvcc:
-        print(f"✓ compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}")
-    for device in machine.devices:
-        driver = f", driver {device.driver}" if device.driver else ""
-        print(f"✓ GPU {device.index}     {device.name}, compute capability {device.capability}{driver}")
-    for problem in machine.problems:
-        print(f"✗           {problem.message}\n            mend it: {problem.remedy}")
-    for package, version in machine.packages.items():
-        if version:
-            print(f"✓ {package:<9} {version}")
-        else:
-            print(f"✗ {package:<9} missing\n            mend it: {machine.python} -m pip install {package}")
-    print(
-        f"✓ runner    {environment.runner().name}"
-        if machine.devices
-        else "✗ runner    none can run kernels here"
-    )
-    return 0 if machine.nvcc else c.EXIT_CODES["infrastructure"]
+    compiles_on_modal = environment.compiles_on_modal()
+    print("\n".join(doctor.lines(session, machine, compiles_on_modal=compiles_on_modal)))
+    return 0 if machine.nvcc or compiles_on_modal else c.EXIT_CODES["infrastructure"]

@@ -27,9 +27,10 @@ MAY: dict[str, set[str]] = {
     "protocol": {"pygls", "lsprotocol"},
     "editor": {"orbit_lsp", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {
-        "orbit_lsp", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
+        "orbit_lsp", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.views",
     } | KERNELS | SHARED,
+    "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,
     "listing": {"orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
     "startup": {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runners",

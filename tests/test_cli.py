@@ -94,6 +94,16 @@ def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
     assert f"{folder}/absent cannot be started" in said
 
 
+@needs_nvcc
+def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "bare"], cwd=folder, check=True)
+    no_token = "MODAL_TOKEN_ID= MODAL_CONFIG_PATH=absent"
+    code, out, said = orbit(folder, "doctor --python bare/bin/python", before=no_token)
+    assert (code, said) == (0, "")
+    assert "works now\n  ✓ CUDA files: compiler errors, registers, occupancy\n" in out
+    assert f"  ✗ Triton files (.py; CUDA files need none of it): {folder}/bare/bin/python has no torch" in out
+
+
 def test_a_program_named_from_the_current_folder(folder: Path) -> None:
     (folder / "nvcc").write_text("#!/bin/sh\necho no compiler; exit 3\n")
     (folder / "nvcc").chmod(0o755)

@@ -15,12 +15,8 @@ from pathlib import Path
 from orbit_remote import nvcc, telemetry
 from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe
 
-PACKAGES = {
-    "torch": "torch",
-    "triton": "triton",
-    "nvidia-ml-py": "nvidia-ml-py",
-}
-"""Distributions a GPU machine's Python should have, and what installs them."""
+PACKAGES = ("torch", "triton", "nvidia-ml-py")
+"""Distributions that a GPU machine's Python should have."""
 
 _DRIVER_S = 10.0
 _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
@@ -29,6 +25,7 @@ _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 7
 async def probe(request: Probe, author_python: str | None = None) -> Machine:
     """Look; nothing is started but compilers that are asked for their version. Never raises.
 
+    Of the problems, the missing GPU comes before the missing compiler.
     `author_python` is the server's own Python: compiler wheels may be installed beside it.
     """
     problems: list[Failure] = []
@@ -39,7 +36,7 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
             Failure(
                 "infrastructure",
                 "this machine has no NVIDIA GPU that the driver shows",
-                "install the NVIDIA driver, or use a machine with a GPU; static figures need none",
+                "if it has one, install NVIDIA's driver; `nvidia-smi` then names the GPU",
             )
         )
     found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
@@ -59,14 +56,6 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
         nvcc_version=found.version,
         host_compiler=f"{found.host_compiler} {found.host_version}",
         problems=tuple(problems),
-    )
-
-
-def missing(package: str) -> Failure:
-    return Failure(
-        "infrastructure",
-        f"the Python of the worker, {sys.executable}, has no {package}",
-        f"{sys.executable} -m pip install {PACKAGES.get(package, package)}",
     )
 
 

@@ -1,0 +1,108 @@
+"""What works on this machine now, what does not yet, and what mends it: `orbit-lsp doctor` as text."""
+
+from __future__ import annotations
+
+import sys
+
+from orbit_lsp import jobs
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
+
+_TRITON = ("torch", "triton")
+_NVML = "nvidia-ml-py"
+_TOKEN = f"{sys.executable} -m modal token new"
+
+
+def lines(session: Session, machine: c.Machine, *, compiles_on_modal: bool) -> list[str]:
+    """What there is, what works with it, and what is missing, the most useful first. What is missing is
+    named once, whatever it holds back, and packages that nothing here could use are not missing.
+    """
+    compiles_on_modal = compiles_on_modal and session.modal_account
+    return [
+        *_inventory(machine),
+        "",
+        "works now",
+        *([f"  ✓ {one}" for one in _works(session, machine, compiles_on_modal)] or ["    nothing"]),
+        *_missing(session, machine, compiles_on_modal),
+    ]
+
+
+def _inventory(machine: c.Machine) -> list[str]:
+    packages = [f"{name} {version}" for name, version in machine.packages.items() if version]
+    found = [f"Python    {machine.python} {machine.python_version}"]
+    if machine.nvcc:
+        found.append(
+            f"compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}"
+        )
+    for device in machine.devices:
+        capability = f", compute capability {device.capability}" if device.capability else ""
+        driver = f", driver {device.driver}" if device.driver else ""
+        found.append(f"GPU {device.index:<5} {device.name}{capability}{driver}")
+    return [*found, f"packages  {', '.join(packages)}"] if packages else found
+
+
+def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> list[str]:
+    rented = jobs.place(session) == "modal"
+    own = None if rented else jobs.own_gpu(session)
+    triton = not _absent(machine, _TRITON)
+    found: list[str] = []
+    if machine.nvcc or compiles_on_modal:
+        where = "" if machine.nvcc else ", compiled on Modal"
+        found.append(f"CUDA files: compiler errors, registers, occupancy{where}")
+    if triton:
+        found.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
+    if rented and session.modal_account:
+        gpu = jobs.settings_of(session).gpu
+        found.append(
+            f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not tried here)"
+        )
+    if own and machine.nvcc:
+        found.append(f"CUDA files: run and timed on {own.name}")
+    if own and triton:
+        found.append(f"Triton files: run and timed on {own.name}")
+    return found
+
+
+def _missing(session: Session, machine: c.Machine, compiles_on_modal: bool) -> list[str]:
+    problems = iter(machine.problems)
+    no_gpu = None if machine.devices else next(problems, None)
+    no_compiler = None if machine.nvcc else next(problems, None)
+    local = jobs.place(session) == "local"
+    found: list[str] = []
+    if no_compiler and not compiles_on_modal:
+        found += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
+    if no_gpu and local:
+        found += _fault("running kernels", no_gpu.message, no_gpu.remedy)
+        if jobs.settings_of(session).runner == "auto":
+            found.append(f"    or rent one from Modal: {_TOKEN}")
+    elif not local and not session.modal_account:
+        found += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
+    elif local and machine.devices and jobs.own_gpu(session) is None:
+        wanted = jobs.settings_of(session).device
+        have = ", ".join(str(one.index) for one in machine.devices)
+        found += _fault(
+            "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"
+        )
+    if absent := _absent(machine, _TRITON):
+        what = (
+            "Triton files (.py; CUDA files need none of it)"
+            if local
+            else "compiler errors and registers of Triton files without a run"
+        )
+        found += _package(what, machine, absent)
+    if local and machine.devices and (absent := _absent(machine, (_NVML,))):
+        found += _package("clocks, power and throttling beside the times", machine, absent)
+    return ["", "does not work yet", *found] if found else []
+
+
+def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not machine.packages.get(name)]
+
+
+def _package(what: str, machine: c.Machine, absent: list[str]) -> list[str]:
+    why = f"{machine.python} has no {' and no '.join(absent)}"
+    return _fault(what, why, f"{machine.python} -m pip install {' '.join(absent)}")
+
+
+def _fault(what: str, why: str, mend: str) -> list[str]:
+    return [f"  ✗ {what}: {why}", f"    mend it: {mend}"]

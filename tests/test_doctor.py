@@ -1,0 +1,143 @@
+"""What `orbit-lsp doctor` says of machines, whole."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from orbit_lsp import doctor
+from orbit_lsp.config import Settings
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
+
+NO_GPU = c.Failure("infrastructure", "this machine has no NVIDIA GPU", "install its driver")
+NO_NVCC = c.Failure("infrastructure", "no CUDA compiler (nvcc) was found", "pip install it")
+H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
+PACKAGES = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": "13.6"}
+NONE = dict.fromkeys(PACKAGES)
+FULL = c.Machine("p", c.VERSION, "/py", "3.12.3", PACKAGES, (H100,), "/nvcc", "13.0.88", "g++ 13.3")
+LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,))
+
+
+def check(
+    machine: c.Machine, expected: str, *, token: bool = False, on_modal: bool = False, **settings: object
+) -> None:
+    session = Session(settings=Settings.model_validate(settings), machine=machine, modal_account=token)
+    said = "\n".join(doctor.lines(session, machine, compiles_on_modal=on_modal)) + "\n"
+    assert said.replace(sys.executable, "PYTHON") == expected
+
+
+def test_nothing_is_missing() -> None:
+    check(FULL, """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+  ✓ Triton files: compiler errors, registers, occupancy (on the command Compile)
+  ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
+  ✓ Triton files: run and timed on NVIDIA H100 80GB HBM3
+""")  # fmt: skip
+
+
+def test_an_author_of_cuda_without_a_gpu_is_told_what_works_and_that_torch_is_for_triton_only() -> None:
+    check(LAPTOP, """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+
+does not work yet
+  ✗ running kernels: this machine has no NVIDIA GPU
+    mend it: install its driver
+    or rent one from Modal: PYTHON -m modal token new
+  ✗ Triton files (.py; CUDA files need none of it): /py has no torch and no triton
+    mend it: /py -m pip install torch triton
+""")  # fmt: skip
+
+
+def test_nothing_works_and_the_compiler_comes_first() -> None:
+    bare = replace(LAPTOP, nvcc=None, nvcc_version=None, host_compiler=None, problems=(NO_GPU, NO_NVCC))
+    check(bare, """\
+Python    /py 3.12.3
+
+works now
+    nothing
+
+does not work yet
+  ✗ CUDA files: no CUDA compiler (nvcc) was found
+    mend it: pip install it
+  ✗ running kernels: this machine has no NVIDIA GPU
+    mend it: install its driver
+  ✗ Triton files (.py; CUDA files need none of it): /py has no torch and no triton
+    mend it: /py -m pip install torch triton
+""", runner="local")  # fmt: skip
+
+
+def test_a_gpu_without_packages() -> None:
+    check(replace(FULL, packages=NONE | {"torch": "2.11.0"}), """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+packages  torch 2.11.0
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+  ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
+
+does not work yet
+  ✗ Triton files (.py; CUDA files need none of it): /py has no triton
+    mend it: /py -m pip install triton
+  ✗ clocks, power and throttling beside the times: /py has no nvidia-ml-py
+    mend it: /py -m pip install nvidia-ml-py
+""")  # fmt: skip
+
+
+def test_a_setting_names_a_gpu_that_is_not_there() -> None:
+    check(replace(FULL, packages=PACKAGES), """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+  ✓ Triton files: compiler errors, registers, occupancy (on the command Compile)
+
+does not work yet
+  ✗ running kernels: this machine has no GPU number 3
+    mend it: set `device` to one of: 0
+""", device=3)  # fmt: skip
+
+
+def test_runs_go_to_modal_where_there_is_a_token() -> None:
+    check(replace(LAPTOP, nvcc=None, problems=(NO_GPU, NO_NVCC)), """\
+Python    /py 3.12.3
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy, compiled on Modal
+  ✓ CUDA and Triton files: run and timed on B200, rented from Modal (its token is not tried here)
+
+does not work yet
+  ✗ compiler errors and registers of Triton files without a run: /py has no torch and no triton
+    mend it: /py -m pip install torch triton
+""", token=True, on_modal=True, gpu="B200")  # fmt: skip
+
+
+def test_modal_is_wanted_and_there_is_no_token() -> None:
+    check(replace(FULL, devices=(), problems=(NO_GPU,)), """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+
+works now
+  ✓ CUDA files: compiler errors, registers, occupancy
+  ✓ Triton files: compiler errors, registers, occupancy (on the command Compile)
+
+does not work yet
+  ✗ running kernels: there is no Modal token on this machine
+    mend it: PYTHON -m modal token new
+""", runner="modal")  # fmt: skip
