@@ -165,7 +165,9 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
         except ValidationError as error:
             for mistake in error.errors():
                 where = ".".join(map(str, mistake["loc"]))
-                complaints.append(f"orbit setting `{where}`: {mistake['msg'].removeprefix('Value error, ')}; its default is used")
+                complaints.append(
+                    f"orbit setting `{where}`: {mistake['msg'].removeprefix('Value error, ')}; its default is used"
+                )
             wrong = {str(mistake["loc"][0]) for mistake in error.errors()}
             values = {name: value for name, value in values.items() if name not in wrong}
     return Settings(), tuple(complaints)

@@ -18,7 +18,7 @@ from orbit_lsp.startup import Environment
     ("raw", "complaint"),
     [
         ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is none of T4, "),
-            ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is none of T4, "),
+        ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is none of T4, "),
         ({"device": -1}, "orbit setting `device`: Input should be greater than or equal to 0"),
         ({"hints": {"static": "perhaps"}}, "orbit setting `hints.static`: "),
         ({"gpuu": "H100"}, "orbit setting `gpuu` is not known"),
