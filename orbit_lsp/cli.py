@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
     serve = commands.add_parser("serve", help="speak LSP on standard input and output (the default)")
     serve.add_argument("--stdio", action="store_true", help="what some clients add; the only way there is")
-    run = commands.add_parser("run", help="build and run a file on this machine's GPU and time its kernels")
+    run = commands.add_parser("run", help="build and run a file on a GPU and time its kernels")
     _common(run)
     run.add_argument("--kernel", metavar="K", help="the kernel to report on; default: all")
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
@@ -47,6 +47,13 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     doctor = commands.add_parser("doctor", help="what works here now, what does not yet, what mends it")
     _common(doctor, file=False)
+    modal = commands.add_parser("modal", help="our apps on Modal: which are there, put, stop and prune them")
+    modal.add_argument(
+        "what", choices=("status", "deploy", "stop", "prune"),
+        help="status: token and apps; deploy: this version's; stop: this version's; prune: older versions'",
+    )  # fmt: skip
+    modal.add_argument("--python", metavar="PATH", help="Python whose torch and triton the image is to have")
+    modal.add_argument("--json", action="store_true", help="status as one JSON object")
     commands.add_parser("settings", help="print docs/settings.md")
     commands.add_parser("schema", help="print the JSON schema of `run --json` and `compile --json`")
     return parser
@@ -55,7 +62,13 @@ def _parser() -> argparse.ArgumentParser:
 def _common(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
     if file:
         parser.add_argument("file", metavar="FILE", help="a .cu, .cuh or .py file")
-    parser.add_argument("--gpu", metavar="G", help="GPU that static figures are for, as in the settings")
+    parser.add_argument(
+        "--gpu", metavar="G", help="GPU that runs on Modal get and static figures are for, as in the settings"
+    )
+    parser.add_argument(
+        "--runner", metavar="R", choices=("auto", "local", "modal"),
+        help="where it runs: this machine's GPU, or one rented from Modal; default: this machine's if it has one",
+    )  # fmt: skip
     parser.add_argument("--device", type=int, metavar="N", help="index of this machine's GPU")
     parser.add_argument("--python", metavar="PATH", help="Python that holds your torch and triton")
     parser.add_argument("--nvcc", metavar="PATH", help="CUDA compiler")
@@ -127,6 +140,10 @@ def _obey(options: argparse.Namespace) -> int:
 
         print(text(), end="")
         return 0
+    if options.command == "modal":
+        from orbit_lsp import modal_terminal
+
+        return modal_terminal.main(options)
     from orbit_lsp import terminal
 
     return terminal.main(options)

@@ -7,9 +7,11 @@ once and work in tasks of `runs`: Emacs freezes while a command is unanswered, N
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import logging
 import sys
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -270,6 +272,34 @@ def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
         return None
     started = ls.runs.start("compile", uri)
     return {"run": started.id} if started else None
+
+
+@server.command("orbit.sessions")
+def sessions(ls: OrbitServer, *arguments: Any) -> list[dict[str, Any]]:
+    """The containers on Modal that are warm because of this server, said and returned."""
+    del arguments
+    found = ls.environment.sessions()
+    ls.watcher.message("; ".join(startup.session_text(one) for one in found) or "orbit: no GPU is rented now")
+    return [dataclasses.asdict(one) for one in found]
+
+
+@server.command("orbit.keepWarm")
+def keep_warm(ls: OrbitServer, *arguments: Any) -> None:
+    """Keep a container of a GPU, {gpu, keep}, until it is told otherwise; default: the settings' GPU, yes."""
+    gpu = named(arguments, "gpu") or ls.environment.settings.gpu
+    first: Any = arguments[0] if arguments else None
+    keep = not (isinstance(first, dict) and cast("dict[str, Any]", first).get("keep") is False)
+    ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=keep)), "keep warm")
+
+
+@server.command("orbit.release")
+def release(ls: OrbitServer, *arguments: Any) -> None:
+    """End the warm container of a GPU, {gpu}, or all of them, at once."""
+    ls.spawn(keep_or_release(ls, ls.environment.release(named(arguments, "gpu"))), "release")
+
+
+async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> None:
+    ls.watcher.message(await work)
 
 
 @server.command("orbit.info")

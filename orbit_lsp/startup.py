@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
     from orbit_lsp.runners.modal import ModalRunner
+    from orbit_lsp.runners.modal_sessions import Session as Rented
     from orbit_remote.modal_spec import Spec
 
 log = logging.getLogger("orbit.startup")
@@ -77,8 +78,9 @@ class Environment:
 
     async def runner_of(self, job: c.Job) -> Runner:
         """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
-        if self.settings.runner == "auto" and self._looking:
-            await asyncio.wait([self._looking])  # what this machine has decides
+        if self.settings.runner != "local" and self._looking:
+            # what this machine has decides where, and which versions the image there has
+            await asyncio.wait([self._looking])
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
             return self.runner()
         return self.modal()
@@ -129,7 +131,7 @@ class Environment:
 
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
-        sessions = self._modal.sessions() if self._modal else []
+        sessions = self.sessions()
         self._session.warm = {one.gpu: None if one.kept else one.until for one in sessions}
         self._changed(set(self._session.files))
         if self._cooling:
@@ -138,6 +140,31 @@ class Environment:
         if ends:
             pause = max(0.0, min(ends) - time.time()) + 0.1
             self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
+
+    def sessions(self) -> list[Rented]:
+        return self._modal.sessions() if self._modal else []
+
+    async def keep_warm(self, gpu: str, *, keep: bool) -> str:
+        """Returns the sentence that says how it went."""
+        from orbit_lsp.runners.modal_errors import ModalError
+
+        try:
+            await self.modal().keep_warm(gpu, keep=keep)
+        except ModalError as error:
+            return f"orbit: {error.trouble.message}. {error.trouble.remedy}"
+        return (
+            f"orbit: one {gpu} stays warm, and is billed, until it is released"
+            if keep
+            else (f"orbit: the {gpu} ends with its idle time again")
+        )
+
+    async def release(self, gpu: str | None) -> str:
+        """Of one GPU or of all; returns the sentence that says how it went."""
+        wanted = [one.gpu for one in self.sessions() if gpu in (None, one.gpu)]
+        released = [one for one in wanted if self._modal and await self._modal.release(one)]
+        if released:
+            return f"orbit: released {', '.join(released)}"
+        return "orbit: no GPU is rented now" if not wanted else "orbit: Modal did not take it; it idles out"
 
     def runner(self) -> LocalRunner:
         """This machine's own under the present settings; another one where they changed."""
@@ -256,6 +283,18 @@ def _retire(runner: LocalRunner | ModalRunner | None) -> None:
         task = asyncio.ensure_future(runner.retire())
         _retiring.add(task)
         task.add_done_callback(_retiring.discard)
+
+
+def session_text(session: Rented) -> str:
+    """`H100: warm until 14:05:00, 2 runs, 3.1 s of work`."""
+    if session.kept:
+        how = "kept warm until it is released"
+    elif session.until is None:
+        how = "at work"
+    else:
+        how = f"warm until {time.strftime('%H:%M:%S', time.localtime(session.until))}"
+    runs = "1 run" if session.runs == 1 else f"{session.runs} runs"
+    return f"{session.gpu}: {how}, {runs}, {session.gpu_s:.1f} s of work"
 
 
 def _released(version: str | None) -> str | None:

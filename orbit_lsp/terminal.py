@@ -21,7 +21,7 @@ from orbit_lsp.views import facts, hover
 from orbit_remote import contracts as c
 
 _USAGE = c.EXIT_CODES["usage"]
-_FROM_OPTIONS = ("gpu", "device", "python", "nvcc", "run_timeout_s")
+_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
 
 
 class UsageError(Exception):
@@ -132,7 +132,7 @@ async def _file(
     if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
         finished = None  # compiling Triton imports the module: only `compile` and `run` do that
     else:
-        if options.gpu is None:
+        if options.gpu is None or action == "run":
             await environment.look_around()
         finished = await _carry_out(runs, action, uri, target)
     if options.json:

@@ -11,14 +11,25 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures")}
-HEAVY = {"pygls", "lsprotocol", "pydantic", "modal", "torch", "triton", "pynvml", "cupti", "tree_sitter", "pathspec"}
+HEAVY = {
+    "pygls",
+    "lsprotocol",
+    "pydantic",
+    "modal",
+    "torch",
+    "triton",
+    "pynvml",
+    "cupti",
+    "tree_sitter",
+    "pathspec",
+}
 KERNELS = {"orbit_lsp.kernels", "orbit_lsp.kernels.model"}
 
 # what a module of the author's side may import: ours, and of the heavy packages
 MAY: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"orbit_lsp.cli"},
-    "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal"},
+    "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
     "server": {
         "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
         "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
@@ -31,6 +42,7 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp.session", "orbit_lsp.views",
     } | KERNELS | SHARED,
     "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,
+    "modal_terminal": {"orbit_lsp", "orbit_lsp.startup", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "listing": {"orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
     "startup": {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runners",

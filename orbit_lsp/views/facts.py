@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -56,6 +57,15 @@ def gpu_name(session: Session) -> str:
     if (own := jobs.own_gpu(session)) and jobs.place(session) == "local":
         return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
     return jobs.settings_of(session).gpu
+
+
+def is_warm(session: Session) -> bool:
+    """Whether a rented GPU waits for the next run."""
+    if jobs.place(session) != "modal":
+        return False
+    gpu = jobs.settings_of(session).gpu
+    until = session.warm.get(gpu, 0.0)
+    return until is None or time.time() < until
 
 
 def main_launch(launches: tuple[Launches, ...]) -> Launches | None:

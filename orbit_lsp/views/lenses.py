@@ -62,7 +62,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if not session.files[uri].scan.entries:
         return [_command(f"▶ Run: {missing_entry(kernel)}", "orbit.run", target)]
-    title = f"▶ Run on {gpu}"
+    title = f"▶ Run on {gpu}" + (" (warm)" if facts.is_warm(session) else "")
     if known.result:
         main = facts.main_launch(known.result.launches)
         last = hints.time_text(main.timing) if main else "not launched"

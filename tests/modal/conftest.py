@@ -16,6 +16,7 @@ from orbit_lsp.runners.modal import ModalRunner
 from orbit_lsp.runners.modal_pool import Options
 from orbit_remote import contracts as c
 from orbit_remote.modal_spec import Spec
+from tests.e2e.conftest import start
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import Loopback
 
@@ -125,3 +126,6 @@ async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
     yield make
     for one in made:
         await one.runner.close()
+
+
+__all__ = ["start"]

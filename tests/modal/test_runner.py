@@ -325,7 +325,8 @@ async def test_release_ends_the_container_at_once(h100s, author) -> None:
     one: Author = author()
     await one.finished(one.job())
     assert await one.runner.release("H100")
-    h100s.until(lambda world: not world.alive())
+    h100s.until(lambda world: not world.alive() and all(item.result for item in world.inputs.values()))
+    assert len(h100s.world.containers) == 1
     assert one.runner.sessions() == []
     assert not await one.runner.release("H100")
 

@@ -325,9 +325,12 @@ class Control:
         return pb.TaskGetInfoResponse(app_id=container.function.app.id, info=info)
 
     async def container_stop(self, request: pb.ContainerStopRequest) -> pb.ContainerStopResponse:
-        """The input that runs there is run again elsewhere, as Modal documents."""
+        """The input that runs there is run again elsewhere, or with `graceful` to its end, as Modal documents."""
         container = self._world.find(self._world.containers, request.task_id, "Container")
-        container.preempt()
+        if request.graceful:
+            container.stop()
+        else:
+            container.preempt()
         return pb.ContainerStopResponse()
 
 

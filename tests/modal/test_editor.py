@@ -1,0 +1,91 @@
+"""From a lens to a GPU on Modal and back to the kernel's line, in a whole server over stdio."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.conftest import Editor
+from tests.e2e.test_run import MEASURED, SOURCE
+from tests.modal_loopback.loopback import Loopback
+
+
+@pytest.mark.parametrize("name", ["vscode", "neovim-0.12", "helix"])
+async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback, start, name: str) -> None:
+    editor: Editor = await start(name, runner="modal", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE)
+    assert await editor.titles() == [(0, "▶ Run on H100"), (3, "▶ Run on H100")]
+    await editor.click()
+    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
+    assert await editor.hints() == [(0, MEASURED)]
+    assert "NVIDIA H100 80GB HBM3" in await editor.hover(0, 18)
+    assert (await editor.titles())[0] == (0, "▶ Run on H100 (warm) · last 288 µs ±0.2%")
+    (rented,) = await editor.command("orbit.sessions")
+    assert (rented["gpu"], rented["runs"]) == ("H100", 1)
+    assert editor.messages()[-1].startswith("H100: warm until ")
+
+
+async def test_cancel_by_the_lens_frees_the_gpu_for_the_next_run(h100s: Loopback, start) -> None:
+    editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE + "// SLOW\n")
+    await editor.click()
+    await editor.until(
+        lambda: any("running" in str(step.message) for bar in editor.progress() for step in bar)
+    )
+    said = [str(step.message) for bar in editor.progress() for step in bar]
+    assert any("building the image on Modal, once" in one for one in said)
+    (lens,) = [one.command for one in await editor.lenses() if "(cancel)" in one.command.title]
+    await editor.command(lens.command, *lens.arguments)
+    assert await editor.until(editor.ended) == ["cancelled"]
+    assert len(h100s.containers()) == 1
+
+
+async def test_release_ends_the_container_and_the_next_click_gets_another(h100s: Loopback, start) -> None:
+    editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE)
+    await editor.click()
+    await editor.until(editor.ended)
+    await editor.command("orbit.release")
+    await editor.until(lambda: "orbit: released H100" in editor.messages())
+    h100s.until(lambda world: not world.alive())
+    assert (await editor.titles())[0] == (0, "▶ Run on H100 · last 288 µs ±0.2%")
+    editor.edit(1, 2, 3, "z")
+    await editor.click()
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert len(h100s.containers()) == 1
+    said = [str(step.message) for step in editor.progress()[1]]
+    assert not any("building the image" in one for one in said)
+
+
+@pytest.fixture
+def nothing_rented(h100s: Loopback) -> Iterator[None]:
+    """Holds once the server, which is started after this, has been shut down."""
+    yield
+    h100s.until(lambda world: not world.alive())
+
+
+async def test_a_clean_exit_leaves_nothing_rented(h100s: Loopback, nothing_rented, start) -> None:
+    editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE)
+    await editor.click()
+    await editor.until(editor.ended)
+    assert len(h100s.containers()) == 1
+
+
+async def test_no_token_is_said_and_what_makes_one(start, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "absent.toml"))
+    monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
+    editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE)
+    await editor.click()
+    assert await editor.until(editor.messages) == [
+        "there is no Modal token on this machine. `modal token new` makes a token"
+    ]
+
+
+async def test_a_machine_without_gpu_uses_modal_where_there_is_a_token(h100s: Loopback, start) -> None:
+    editor: Editor = await start("vscode", compile_on_save=False)
+    editor.open("saxpy.cu", SOURCE)
+    await editor.click()
+    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
