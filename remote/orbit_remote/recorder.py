@@ -149,11 +149,13 @@ def begin(cache: Path, directory: Path) -> Recorder:
             recorder = Kineto(str(error))
         except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
             return Nothing(f"launches were not recorded: {error}; torch.profiler: {second}")
-    _yield_to_profilers(recorder, directory)
+    _yield_to_profilers(recorder)
+    if isinstance(recorder, Native):
+        _share_with_proton(recorder.cupti, directory)
     return recorder
 
 
-def _yield_to_profilers(recorder: Recorder, directory: Path) -> None:
+def _yield_to_profilers(recorder: Recorder) -> None:
     """End ours when the user's code starts torch's profiler or Triton's."""
 
     def first(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,8 +172,6 @@ def _yield_to_profilers(recorder: Recorder, directory: Path) -> None:
     with contextlib.suppress(ImportError, AttributeError):
         library: Any = importlib.import_module("triton._C.libproton").proton
         library.start = first(library.start)
-        if isinstance(recorder, Native):
-            _share_with_proton(recorder.cupti, directory)
 
 
 def _share_with_proton(cupti: Path, directory: Path) -> None:
