@@ -1,0 +1,265 @@
+"""A kernel's parameters from the text of its signature: what an argument must be, what may be an output.
+
+Read from the text alone, which is enough for help while typing; a compiler's word replaces it later.
+What it cannot make out it leaves open rather than guess.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_remote import spec_dtypes
+from orbit_remote.spec_cpp import canonical
+from orbit_remote.spec_text import Target
+from orbit_remote.spec_tree import Language
+
+Kind = Literal["pointer", "scalar", "tensor map", "constexpr", "any", "refused"]
+_FURTHEST = 20_000
+_MOST_PARAMETERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`type` is as written. `element` and `lanes` say what a pointer points to (`float4` is 4 of float32).
+
+    `element` is empty where it depends on a template parameter or is not known; `any` is a parameter
+    of Python without an annotation. `refused` says why nothing can be passed.
+    """
+
+    name: str
+    type: str
+    kind: Kind
+    element: str = ""
+    lanes: int = 1
+    const: bool = False
+    optional: bool = False
+    refused: str = ""
+
+    @property
+    def writable(self) -> bool:
+        return self.kind in ("pointer", "any", "tensor map") and not self.const
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    name: str
+    kind: Literal["type", "value"]
+    optional: bool = False
+    pack: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out."""
+
+    language: Language
+    name: str
+    parameters: tuple[Parameter, ...]
+    templates: tuple[TemplateParameter, ...] = ()
+    tuned: bool = False
+    text: str = ""
+
+
+def signature(lines: list[str], target: Target) -> Signature | None:
+    """None where the text after the kernel's name is no parameter list (`k = triton.jit(f)`, macros)."""
+    header = _header(lines, target)
+    rest = [lines[target.name_line][target.name_end :], *lines[target.name_line + 1 : target.name_line + 400]]
+    text = "\n".join(rest)[:_FURTHEST]
+    text = _without_comments(text, target.language)
+    if target.language == "cuda":
+        text = _after_template_arguments(text)
+    inner = _bracketed(text.lstrip())
+    if inner is None:
+        return None
+    parts = [part for part in split(inner) if part.strip()]
+    if len(parts) > _MOST_PARAMETERS:
+        return None
+    if target.language == "triton":
+        named = [_python_parameter(part) for part in parts if part.strip() not in ("*", "/")]
+        return Signature(
+            "triton",
+            target.name,
+            tuple(named),
+            tuned=bool(re.search(r"\b(?:autotune|heuristics)\b", header)),
+            text=" ".join(inner.split()),
+        )
+    templates = _templates(header)
+    aliases = _aliases("\n".join(lines[: target.start_line][-4000:]))
+    unknown = {one.name for one in templates if one.kind == "type"}
+    found = tuple(_cpp_parameter(part, aliases, unknown) for part in parts if part.strip() != "void")
+    return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()))
+
+
+def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[spec_dtypes.DType, int] | None:
+    """The element type and lanes once the template's types are chosen."""
+    if parameter.element:
+        return spec_dtypes.DTYPES[parameter.element], parameter.lanes
+    for name, text in types.items():
+        if re.search(rf"\b{re.escape(name)}\b", parameter.type):
+            return spec_dtypes.cpp(canonical(text.split()) or text)
+    return None
+
+
+def _header(lines: list[str], target: Target) -> str:
+    first, last = target.start_line, target.name_line
+    kept = (
+        [*lines[max(first, last - 200) : last], lines[last][: target.name_end]] if last < len(lines) else []
+    )
+    return _without_comments("\n".join(kept), target.language)
+
+
+def _without_comments(text: str, language: Language) -> str:
+    if language == "cuda":
+        return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    return re.sub(r"#[^\n]*", " ", text)
+
+
+def _after_template_arguments(text: str) -> str:
+    """What follows `k<int>` of an explicit specialisation."""
+    stripped = text.lstrip()
+    if not stripped.startswith("<"):
+        return text
+    depth = 0
+    for at, character in enumerate(stripped):
+        depth += (character == "<") - (character == ">")
+        if depth == 0:
+            return stripped[at + 1 :]
+    return text
+
+
+def _bracketed(text: str) -> str | None:
+    """What stands between the `(` that begins `text` and its `)`."""
+    if not text.startswith("("):
+        return None
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            return text[1:at]
+    return None
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas that stand in no bracket."""
+    parts: list[str] = []
+    depth = start = 0
+    for at, character in enumerate(text):
+        before = text[at - 1] if at else ""
+        if character in "([{<":
+            depth += 1
+        elif character in ")]}" or (character == ">" and before not in "-="):
+            depth = max(0, depth - 1)
+        elif character == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+def _without_default(text: str) -> tuple[str, bool]:
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "=" and depth == 0:
+            return text[:at].strip(), True
+    return text.strip(), False
+
+
+# -- Python -----------------------------------------------------------------------------------------
+
+
+def _python_parameter(part: str) -> Parameter:
+    text, optional = _without_default(part)
+    name, _, annotation = (word.strip() for word in text.partition(":"))
+    if name.startswith("*"):
+        return Parameter(
+            name,
+            annotation,
+            "refused",
+            refused=f"'{name}' takes any number of arguments, which a kernel cannot.",
+        )
+    kind: Kind = "constexpr" if "constexpr" in annotation else "any"
+    return Parameter(name, annotation, kind, optional=optional)
+
+
+# -- C++ --------------------------------------------------------------------------------------------
+
+_NOISE = re.compile(
+    r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)|__align__\s*\(.*?\)|"
+    r"\b(?:__restrict__|__restrict|restrict|RESTRICT|__grid_constant__|volatile|struct|typename|register)\b"
+)
+_NAMED = re.compile(r"(.*?[\s*&>])?([A-Za-z_]\w*)?\s*((?:\[[^\]]*\]\s*)*)", re.DOTALL)
+_ALIAS = re.compile(
+    r"^\s*(?:using\s+(\w+)\s*=\s*([\w:\s]{1,60}?)\s*;|typedef\s+([\w:\s]{1,60}?)\s+(\w+)\s*;)", re.MULTILINE
+)
+
+
+def _aliases(text: str) -> dict[str, str]:
+    return {match[1] or match[4]: match[2] or match[3] for match in _ALIAS.finditer(text)}
+
+
+def _cpp_parameter(part: str, aliases: dict[str, str], unknown: set[str]) -> Parameter:
+    text, _ = _without_default(_NOISE.sub(" ", part))
+    match = _NAMED.fullmatch(text)
+    if not match or "(" in text:
+        shown = " ".join(text.split())
+        return Parameter(
+            "", shown, "refused", refused=f"'{shown}' is a function pointer, which launch specs cannot pass."
+        )
+    before, name, brackets = match[1] or "", match[2] or "", match[3]
+    if not before.strip() or name in spec_dtypes.CPP or name == "const":
+        before, name = text, ""  # a type without a name
+    shown = " ".join((before + brackets).split())
+    if "&" in before:
+        return Parameter(
+            name, shown, "refused", refused=f"'{name}' is a reference; a kernel takes pointers and values."
+        )
+    stars = before.count("*") + (1 if brackets else 0)
+    base, _, after = before.partition("*")
+    words = [word for word in base.replace("::", " :: ").split() if word != "const"]
+    plain = "".join(words) if "::" in words else canonical(words) or " ".join(words)
+    plain = plain.removeprefix("std::").removeprefix("cuda::std::").removeprefix("::")
+    plain = aliases.get(plain, plain)
+    found = spec_dtypes.cpp(canonical(plain.split()) or plain)
+    const = bool(re.search(r"\bconst\b", base))
+    if stars > 1 or "*" in after:
+        return Parameter(
+            name, shown, "refused", refused=f"'{name}' points to pointers, which launch specs cannot make."
+        )
+    if plain == "CUtensorMap":
+        return Parameter(name, shown, "tensor map", const=False)
+    element, lanes = (found[0].name, found[1]) if found else ("", 1)
+    if stars:
+        if plain == "void":
+            return Parameter(name, shown, "pointer", "", 1, const=const)
+        if found or plain in unknown:
+            return Parameter(name, shown, "pointer", element, lanes, const=const)
+        return Parameter(name, shown, "pointer", "", 1, const=const)
+    if found and lanes == 1:
+        return Parameter(name, shown, "scalar", element)
+    if plain in unknown:
+        return Parameter(name, shown, "scalar")
+    why = f"'{name}' is a {plain} by value; launch specs pass numbers and pointers."
+    return Parameter(name, shown, "refused", refused=why)
+
+
+def _templates(header: str) -> tuple[TemplateParameter, ...]:
+    starts = [match.end() for match in re.finditer(r"\btemplate\s*<", header)]
+    if not starts:
+        return ()
+    depth, end = 1, starts[0]
+    while end < len(header) and depth:
+        character = header[end]
+        depth += (character in "<(") - (character in ">)")
+        end += 1
+    found: list[TemplateParameter] = []
+    for part in split(header[starts[0] : end - 1]):
+        text, optional = _without_default(part)
+        words = re.findall(r"[A-Za-z_]\w*", text)
+        if not words:
+            continue
+        kind: Literal["type", "value"] = "type" if words[0] in ("typename", "class", "template") else "value"
+        name = words[-1] if len(words) > 1 else ""
+        found.append(TemplateParameter(name, kind, optional, "..." in text))
+    return tuple(found)

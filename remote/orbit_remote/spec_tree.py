@@ -1,0 +1,344 @@
+"""What a launch spec says, as frozen data: one tree for both expression languages, and the directives.
+
+Lines and columns count from 0, columns in Unicode code points; the end of a span is exclusive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Language = Literal["cuda", "triton"]
+Severity = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def to(self, other: Span) -> Span:
+        return Span(self.line, self.column, other.end_line, other.end_column)
+
+    def holds(self, line: int, column: int) -> bool:
+        """Whether the place lies in it; its end counts, because a cursor stands there after typing."""
+        return (self.line, self.column) <= (line, column) <= (self.end_line, self.end_column)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One sentence about one place of a spec. A spec with an error is not run."""
+
+    span: Span
+    message: str
+    severity: Severity = "error"
+
+
+class SpecError(Exception):
+    """Raised inside the spec modules only; whoever asks gets its `fault` in a list."""
+
+    def __init__(self, span: Span, message: str) -> None:
+        super().__init__(message)
+        self.fault = Fault(span, message)
+
+
+# -- expressions ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """`type` is a dtype's name in C++ (`1u` is uint32) and `int` or `float` in Python."""
+
+    span: Span
+    value: int | float
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    span: Span
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, its qualification removed (`torch.`, `triton.`, `std::`); C++ types of several words are one."""
+
+    span: Span
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`-`, `+`, `~` or `not`."""
+
+    span: Span
+    operator: str
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic, bits, comparisons, `and`, `or`; `operator_span` is where the operator stands."""
+
+    span: Span
+    operator: str
+    left: Expression
+    right: Expression
+    operator_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    span: Span
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    span: Span
+    name: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`receiver` is the `x` of `x.sum(1)`; `name_span` is where the function's name stands."""
+
+    span: Span
+    name: str
+    name_span: Span
+    arguments: tuple[Expression, ...]
+    keywords: tuple[Keyword, ...] = ()
+    receiver: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    span: Span
+    value: Expression
+    name: str
+    name_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    span: Span
+    start: Expression | None
+    stop: Expression | None
+    step: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    span: Span
+    value: Expression
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """`(a, b)`, `[a, b]` or `{a, b}`."""
+
+    span: Span
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """`(float)x` and `static_cast<float>(x)`."""
+
+    span: Span
+    type: Name
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """`lambda META: …`, the grid of a Triton launch."""
+
+    span: Span
+    parameter: str
+    body: Expression
+
+
+Expression = (
+    Number
+    | Text
+    | Name
+    | Unary
+    | Binary
+    | Conditional
+    | Call
+    | Attribute
+    | Slice
+    | Index
+    | Sequence
+    | Cast
+    | Lambda
+)
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    match node:
+        case Unary() | Cast():
+            return (node.operand,)
+        case Binary():
+            return (node.left, node.right)
+        case Conditional():
+            return (node.condition, node.then, node.otherwise)
+        case Call():
+            first = () if node.receiver is None else (node.receiver,)
+            return (*first, *node.arguments, *(keyword.value for keyword in node.keywords))
+        case Attribute():
+            return (node.value,)
+        case Slice():
+            return tuple(part for part in (node.start, node.stop, node.step) if part is not None)
+        case Index():
+            return (node.value, *node.items)
+        case Sequence():
+            return node.items
+        case Lambda():
+            return (node.body,)
+        case _:
+            return ()
+
+
+def walk(node: Expression) -> list[Expression]:
+    """The node and everything in it, from left to right."""
+    found: list[Expression] = []
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        waiting.extend(reversed(children(one)))
+    return found
+
+
+# -- directives -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    span: Span
+    name: Name
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateArgument:
+    """`value` is None where the text is no expression, which a type need not be (`Policy<8>`)."""
+
+    span: Span
+    text: str
+    value: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch as it is written. `grid` and `block` are None in a `reference` that names a kernel only.
+
+    `block`, `shared` and `cluster` are CUDA's; `keywords` are Triton's (constexprs and options).
+    """
+
+    span: Span
+    kernel: Name
+    grid: Expression | None = None
+    block: Expression | None = None
+    shared: Expression | None = None
+    templates: tuple[TemplateArgument, ...] = ()
+    arguments: tuple[Expression, ...] = ()
+    keywords: tuple[Keyword, ...] = ()
+    cooperative: bool = False
+    cluster: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """A tolerance that the author gives: |actual - expected| <= atol + rtol * |expected|."""
+
+    span: Span
+    rtol: Expression
+    atol: Expression | None
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    span: Span
+    actual: Expression
+    expected: Expression
+    within: Within | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What the outputs must equal: a Python function's results, or what another kernel leaves.
+
+    `call` is `f` or `f(x, y)` (a function), `launch` another kernel with a launch of its own.
+    `outputs` are the names before `==`, empty where every tensor that the kernel may write is meant.
+    """
+
+    span: Span
+    call: Name | Call | None
+    launch: Launch | None
+    outputs: tuple[Name, ...] = ()
+    within: Within | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Values that replace the assigned ones: checked, not timed."""
+
+    span: Span
+    name: Name
+    values: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The value of a `__constant__` or `__device__` variable."""
+
+    span: Span
+    name: Name
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """The expression of `bytes`, `flops`, `seed`, `iterations` or `timeout`."""
+
+    span: Span
+    word: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of `gpu`, `flags` or `args`, quotes removed, or the one text of `stdin`."""
+
+    span: Span
+    word: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Everything above one kernel. Of what can stand once, the first counts."""
+
+    language: Language
+    assignments: tuple[Assignment, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    expects: tuple[Expect, ...] = ()
+    references: tuple[Reference, ...] = ()
+    cases: tuple[Case, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+    amounts: dict[str, Amount] = field(default_factory=dict[str, Amount])
+    words: dict[str, Words] = field(default_factory=dict[str, Words])
+    broken: tuple[str, ...] = ()
+    """Names whose assignment is malformed: what depends on them is not faulted again."""
+    lines: tuple[int, ...] = ()
+    """The lines of the file that hold it; empty where the kernel has no spec."""

@@ -1,0 +1,278 @@
+"""Each mistake is one sentence at its own column."""
+
+from __future__ import annotations
+
+from tests.spec.spec_check import check
+
+SAXPY = "\n__global__ void saxpy(int n, float a, const float* x, float* y) {}\n"
+ADD = """
+import triton
+import triton.language as tl
+{spec}
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    pass
+"""
+GOOD = """
+// orbit: n = 1 << 20; a = 2.0f
+// orbit: x = randn(n); y = randn(n)
+"""
+
+
+def saxpy(*lines: str) -> str:
+    return GOOD + "".join(f"// orbit: {line}\n" for line in lines) + SAXPY
+
+
+def add(*lines: str) -> str:
+    spec = "".join(
+        f"# orbit: {line}\n" for line in ("n = 1000; x = randn(n); y = randn(n); out = empty(n)", *lines)
+    )
+    return ADD.replace("{spec}", spec)
+
+
+def test_the_example_of_the_page_has_none() -> None:
+    check(
+        saxpy(
+            "launch saxpy<<<(n + 255) / 256, 256>>>(n, a, x, y)",
+            "expect y == a * x + y",
+            "bytes 3 * 4 * n; flops 2 * n",
+        ),
+        "",
+    )
+    check(
+        add(
+            "launch add[(triton.cdiv(n, BLOCK),)](x, y, out, n, BLOCK=1024, num_warps=4)".replace(
+                "BLOCK)", "1024)"
+            ),
+            "expect out == x + y",
+        ),
+        "",
+        "triton",
+    )
+
+
+def test_a_grid_that_is_a_function_of_the_constants() -> None:
+    check(
+        add("launch add[lambda META: (triton.cdiv(n, META['BLOCK']),)](x, y, out, n, BLOCK=1024)"),
+        "",
+        "triton",
+    )
+    check(
+        add("launch add[lambda META: (triton.cdiv(n, META['BLOK']),)](x, y, out, n, BLOCK=1024)"),
+        """
+        # orbit: launch add[lambda META: (triton.cdiv(n, META['BLOK']),)](x, y, out, n, BLOCK=1024)
+                                                              ^^^^^^ The launch gives no 'BLOK'; did you mean 'BLOCK'.
+        """,
+        "triton",
+    )
+
+
+def test_unknown_words_and_names() -> None:
+    check(
+        saxpy("lunch saxpy<<<1, 1>>>(n, a, x, y)", "launch saxpy<<<1, 1>>>(m, a, x, y)"),
+        """
+        // orbit: lunch saxpy<<<1, 1>>>(n, a, x, y)
+                  ^^^^^ 'lunch' is no word of launch specs; did you mean 'launch'.
+        // orbit: launch saxpy<<<1, 1>>>(m, a, x, y)
+                                         ^ 'm' is not known here.
+        """,
+    )
+
+
+def test_a_malformed_value_is_not_told_again_where_it_is_used() -> None:
+    check(
+        "// orbit: n = 1 <<; x = randn(n); y = randn(n)\n// orbit: launch saxpy<<<n / 256, 256>>>(n, 1.0f, x, y)\n"
+        + SAXPY,
+        """
+        // orbit: n = 1 <<; x = randn(n); y = randn(n)
+                          ^ The statement ends too early; a value is expected.
+        """,
+    )
+
+
+def test_the_number_of_arguments() -> None:
+    check(
+        saxpy("launch saxpy<<<1, 1>>>(n, x, y)"),
+        """
+        // orbit: n = 1 << 20; a = 2.0f
+                               ~ 'a' is used nowhere.
+        // orbit: launch saxpy<<<1, 1>>>(n, x, y)
+                         ^^^^^ saxpy takes 4 arguments, not 3: (int n, float a, const float* x, float* y).
+                                            ^ 'a' is float, which takes a number, not a tensor (1048576,) of float32.
+        """,
+    )
+    check(
+        saxpy("launch saxpy<<<1, 1>>>(n, a, x, y, 3)"),
+        """
+        // orbit: launch saxpy<<<1, 1>>>(n, a, x, y, 3)
+                                                     ^ saxpy takes 4 arguments, not 5: (int n, float a, const float* x, float* y).
+        """,
+    )
+    check(
+        add("launch add[(1,)](x, y, out, BLOCK=1, warps=4)"),
+        """
+        # orbit: launch add[(1,)](x, y, out, BLOCK=1, warps=4)
+                        ^^^ add lacks 'n': (x, y, out, n, BLOCK: tl.constexpr).
+                                                      ^^^^^^^ add has no 'warps'; did you mean 'num_warps'.
+        """,
+        "triton",
+    )
+
+
+def test_types_against_parameters() -> None:
+    check(
+        """
+        // orbit: n = 1 << 20; x = randn(n, dtype=double); y = zeros(n)
+        // orbit: launch saxpy<<<1, 1>>>(3000000000, 2, x, y)
+        __global__ void saxpy(int n, float a, const float* x, float* y) {}
+        """,
+        """
+        // orbit: launch saxpy<<<1, 1>>>(3000000000, 2, x, y)
+                                         ^^^^^^^^^^ 'n' is int, and 3000000000 does not fit in int32.
+                                                        ^ 'x' is const float*, and this tensor has float64, not float32.
+        """,
+    )
+
+
+def test_a_template_chooses_the_type() -> None:
+    check(
+        """
+        // orbit: x = randn(8)
+        // orbit: launch twice<half, 4><<<1, 1>>>(x)
+        template <typename T, int N>
+        __global__ void twice(T* x) {}
+        """,
+        "",
+    )
+    check(
+        """
+        // orbit: x = randn(8, dtype=float)
+        // orbit: launch twice<half><<<1, 1>>>(x)
+        template <typename T>
+        __global__ void twice(T* x) {}
+        """,
+        """
+        // orbit: launch twice<half><<<1, 1>>>(x)
+                                               ^ 'x' is T*, and this tensor has float32, not float16.
+        """,
+    )
+
+
+def test_grids_and_blocks_that_cannot_be() -> None:
+    check(
+        saxpy(
+            "launch saxpy<<<n / (1 << 21), 2048>>>(n, a, x, y)",
+            "launch saxpy<<<dim3(1, 70000), dim3(64, 32)>>>(n, a, x, y)",
+        ),
+        """
+        // orbit: launch saxpy<<<n / (1 << 21), 2048>>>(n, a, x, y)
+                                 ^^^^^^^^^^^^^ This grid is 0 in x; nothing would run.
+                                                ^^^^ This block is 2048 in x; CUDA takes at most 1024.
+        // orbit: launch saxpy<<<dim3(1, 70000), dim3(64, 32)>>>(n, a, x, y)
+                                 ^^^^^^^^^^^^^^ This grid is 70000 in y; CUDA takes at most 65535.
+                                                 ^^^^^^^^^^^^ This block has 2048 threads; a block has at most 1024.
+        """,
+    )
+
+
+def test_an_expectation_of_what_the_kernel_cannot_write() -> None:
+    check(
+        saxpy(
+            "z = zeros(n); launch saxpy<<<1, 1>>>(n, a, x, y)",
+            "expect x == y",
+            "expect z == y",
+            "expect y == x[:5]",
+        ),
+        """
+        // orbit: expect x == y
+                         ^ The kernel cannot write 'x': its parameter is const.
+        // orbit: expect z == y
+                         ^ No launch gets 'z', so the kernel cannot write it.
+        // orbit: expect y == x[:5]
+                              ^^^^^ The shapes (1048576,) and (5,) do not go together.
+        """,
+    )
+
+
+def test_a_launch_of_another_kernel_only() -> None:
+    check(
+        saxpy("launch saxpi<<<1, 1>>>(n, a, x, y)"),
+        """
+        // orbit: launch saxpi<<<1, 1>>>(n, a, x, y)
+                         ^^^^^ This launches 'saxpi', and the kernel below is 'saxpy'; did you mean 'saxpy'.
+        """,
+    )
+
+
+def test_cases_and_sweeps_are_checked_value_by_value() -> None:
+    check(
+        """
+        // orbit: n = sweep(1024, 2048, 100); x = randn(n); y = empty(n)
+        // orbit: launch saxpy<<<n / 256, 256>>>(n, 1.0f, x, y)
+        // orbit: case tail: m = 3
+        __global__ void saxpy(int n, float a, const float* x, float* y) {}
+        """,
+        """
+        // orbit: launch saxpy<<<n / 256, 256>>>(n, 1.0f, x, y)
+                                 ^^^^^^^ This grid is 0 in x; nothing would run.
+        // orbit: case tail: m = 3
+                             ^ 'm' is assigned nowhere above; a case replaces values.
+        """,
+    )
+
+
+def test_amounts() -> None:
+    check(
+        saxpy("launch saxpy<<<1, 1>>>(n, a, x, y)", "bytes x; iterations 0; timeout -1; seed 1.5"),
+        """
+        // orbit: bytes x; iterations 0; timeout -1; seed 1.5
+                        ^ 'bytes' is a number from 0 on, not a tensor (1048576,) of float32.
+                                      ^ 'iterations' is more than 0.
+                                                 ^^ 'timeout' is a number from 0 on, not the int32 -1.
+                                                          ^^^ 'seed' takes integers, not the float64 1.5.
+        """,
+    )
+
+
+def test_where_specs_are_not_read() -> None:
+    check(
+        """
+        /* orbit: launch k<<<1, 1>>>() */
+        template <int N>
+        // orbit: launch k<1><<<1, 1>>>()
+        __global__ void k() {}
+        """,
+        """
+        /* orbit: launch k<<<1, 1>>>() */
+           ~~~~~~ A launch spec is written in // comments; this block is not read.
+        // orbit: launch k<1><<<1, 1>>>()
+        ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ Launch specs stand above the template header; this line is not read.
+        """,
+    )
+
+
+def test_other_malformed_statements() -> None:
+    check(
+        saxpy(
+            "int m = 3", "n = 4", "w = π", 's = "a', "v = (1", "gpu H100; gpu A100", "flags -o x",
+            "launch saxpy<<<1, 1, 0, 5>>>(n, a, x, y)", "launch saxpy<<<1, 1>>>(n, a, x, y)",
+        ),
+        """
+        // orbit: int m = 3
+                  ^^^ Names take the type of their value; write 'm = …' without a type.
+        // orbit: n = 4
+                  ^ 'n' is assigned twice; the first is on line 1.
+        // orbit: w = π
+                      ^ '\\u03c0' (U+03C0) has no meaning here.
+        // orbit: s = "a
+                      ^^ This string is never closed.
+        // orbit: v = (1
+                      ^ '(' is never closed.
+        // orbit: gpu H100; gpu A100
+                            ^^^ 'gpu' stands twice; the first is on line 8.
+        // orbit: flags -o x
+                  ^^^^^^^^^^ The flag -o x is not among those that a launch spec may set.
+        // orbit: launch saxpy<<<1, 1, 0, 5>>>(n, a, x, y)
+                                          ^ The stream is chosen by the run; leave it out.
+        """,
+    )  # fmt: skip

@@ -1,0 +1,27 @@
+"""docs/launch-specs.md: its examples have no fault, its table of functions is the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import spec_functions
+from orbit_remote.spec_text import WORDS
+from tests.spec.spec_check import faults
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "launch-specs.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```(cuda|triton)\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize(("language", "source"), EXAMPLES)
+def test_its_examples_have_no_fault(language: str, source: str) -> None:
+    assert faults(source, language) == ""
+
+
+def test_it_names_every_word_and_lists_every_function() -> None:
+    assert len(EXAMPLES) == 2
+    for word in WORDS:
+        assert re.search(rf"`{word}\b|\b{word}\(", PAGE), word
+    assert spec_functions.markdown().strip() in PAGE

@@ -1,0 +1,120 @@
+"""Shapes and types worked out without torch are those of the tensors that torch makes."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from orbit_remote import spec
+from orbit_remote.spec_functions import FUNCTIONS
+from orbit_remote.spec_values import Tensor, Value, World
+from tests.spec.spec_check import CUDA, checked, written
+
+_LEAVES = [
+    "f",
+    "h",
+    "b",
+    "i",
+    "u",
+    "t",
+    "m",
+    "s",
+    "2",
+    "3.5",
+    "8",
+    "arange(3)",
+    "randn(4, 3)",
+    "rand(3, dtype=half)",
+]
+_BODY = [
+    "f = randn(4, 3); h = randn(3, dtype=half); b = randn(4, 1, dtype=bfloat16); i = randint(0, 9, 4, 3)",
+    "u = randint(0, 9, 3, dtype=uint8); t = randn(4, 3) > 0; m = randn(3, 4); s = randn(8, 4, 3)",
+]
+_methods = st.sampled_from([
+    "T", "mT", "sum()", "sum(0)", "sum(-1, keepdim=True)", "mean()", "mean(1)", "amax(0)", "all()", "any(1)", "argmax(1)",
+    "argmin()", "view(-1)", "reshape(3, -1)", "transpose(0, 1)", "permute(1, 0)", "unsqueeze(0)", "squeeze()", "squeeze(0)",
+    "expand(4, 3)", "flatten()", "float()", "half()", "to(float64)", "int()", "bool()", "contiguous()", "softmax(-1)",
+    "cumsum(0)", "sort()", "argsort()", "exp()", "abs()", "sqrt()", "round()", "std(0)", "var()", "prod(0)", "tril()", "triu(1)",
+    "roll(1)", "clamp(0, 1)", "logsumexp(0)", "relu()", "sign()", "isnan()",
+])  # fmt: skip
+_values = st.recursive(
+    st.sampled_from(_LEAVES),
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "%", "@", "<", "==", "&", "|"]), inner)
+        | st.builds("{}.{}".format, st.sampled_from(_LEAVES[:8]), _methods)
+        | st.builds("({}).{}".format, inner, _methods)
+        | st.builds("({})[{}]".format, inner, st.sampled_from(["0", "-1", ":2", "::2", "0, 1", "None", ":, 1", ":, None", "1:1"]))
+        | st.builds("{}({}, {})".format, st.sampled_from(["maximum", "minimum", "matmul", "pow", "fmod", "atan2"]), inner, inner)
+        | st.builds("where({} > 1, {}, {})".format, inner, inner, inner)
+        | st.builds("cat(({}, {}))".format, inner, inner)
+        | st.builds("stack([{}, {}], 1)".format, inner, inner)
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+def both(lines: list[str], language: str) -> tuple[dict[str, Value], dict[str, Value], list[str]]:
+    mark = "// orbit: " if language == "cuda" else "# orbit: "
+    kernel = CUDA if language == "cuda" else "import triton\n{}@triton.jit\ndef k(x):\n    pass\n"
+    text = "".join(f"{mark}{line}\n" for line in lines)
+    read = checked(text + kernel if language == "cuda" else kernel.format(text), language)
+    world = World(read.spec.language, torch=torch)
+    made, faults = spec.compute(read.spec, read.signature, spec.Point(), world)
+    return dict(read.values), made, [fault.message for fault in faults]
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(value=_values)
+def test_any_expression(language: str, value: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that the deviation of one element is nan
+        described, made, faults = both([*_BODY, f"v = {value}"], language)
+    assume("v" in described)
+    assume(faults != ["torch refuses this: ZeroDivisionError"])  # on the CPU, where the data has a zero
+    assert not faults
+    for name, one in described.items():
+        assert written(one) == written(made[name])
+        if isinstance(one, Tensor):
+            data = made[name].data
+            assert tuple(data.shape) == one.shape
+            assert str(data.dtype) == f"torch.{one.dtype.name}"
+            assert all(
+                have == step for have, step, extent in zip(data.stride(), one.strides, one.shape, strict=True) if extent > 1 and one.numel
+            )  # fmt: skip
+
+
+_ONE_CALL = {
+    "randn": "randn(2, 3)", "randint": "randint(0, 5, 4, dtype=int32)", "randperm": "randperm(5)", "full": "full((2, 2), 7)",
+    "linspace": "linspace(0, 1, 5)", "eye": "eye(3, 4)", "full_like": "full_like(f, 2)", "gelu": 'gelu(f, approximate="tanh")',
+    "histc": "histc(f, 10, -3, 3)", "bincount": "bincount(i.view(-1), 9)", "layer_norm": "layer_norm(f, (3,))",
+    "rms_norm": "rms_norm(f, 3)", "scaled_dot_product_attention": "scaled_dot_product_attention(s, s, s, is_causal=True)",
+    "cumprod": "cumprod(f, 1)", "log_softmax": "log_softmax(f)", "empty_like": "empty_like(h)", "softplus": "softplus(f)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", _ONE_CALL.values(), ids=_ONE_CALL)
+def test_functions_that_the_property_leaves_out(call: str) -> None:
+    described, made, faults = both([*_BODY, f"v = {call}"], "triton")
+    assert not faults
+    assert written(described["v"]) == written(made["v"])
+
+
+def test_random_values_are_the_same_again_and_others_in_another_turn() -> None:
+    lines = ["x = randn(8)", "y = randn(8)"]
+    _, first, _ = both(lines, "cuda")
+    _, again, _ = both(lines, "cuda")
+    assert torch.equal(first["x"].data, again["x"].data)
+    assert not torch.equal(first["x"].data, first["y"].data)
+    read = checked("// orbit: x = randn(8)\n" + CUDA, "cuda")
+    other, _ = spec.compute(read.spec, read.signature, spec.Point(), World("cuda", torch=torch, turn=1))
+    assert not torch.equal(first["x"].data, other["x"].data)
+
+
+def test_every_function_has_a_line_of_help() -> None:
+    for name, one in FUNCTIONS.items():
+        assert one.doc, name
