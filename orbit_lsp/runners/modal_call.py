@@ -138,8 +138,8 @@ class Call:
     async def _submit(self, request: bytes, blobs: dict[str, bytes]) -> None:
         """Raises what Modal's client raises, once trying again cannot help or has not.
 
-        A submission that Modal took although it said otherwise does no harm: the container does a job
-        of one key once.
+        A submission that Modal took although it said otherwise is a second call with the same key: the
+        same container answers it from the first; another one would do the work twice.
         """
         import tenacity
 

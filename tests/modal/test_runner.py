@@ -15,6 +15,8 @@ import psutil
 import pytest
 from grpclib import Status
 
+from orbit_lsp import startup
+from orbit_lsp.session import Session
 from orbit_remote import contracts as c
 from tests.modal.conftest import SAXPY, SPEC, Author, states, whys
 from tests.modal_loopback import images
@@ -376,6 +378,43 @@ async def test_the_image_is_pinned(h100s, author) -> None:
         "nsight-compute-2025.2.1", "cuda-sanitizer-13-0", "NVIDIA_DRIVER_CAPABILITIES",
     ):  # fmt: skip
         assert part in recipe
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "asked", "where"),
+    [(None, True, "modal"), (None, False, "local"), ("/usr/bin/nvcc", True, "local")],
+)
+async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
+    modal, author, nvcc: str | None, asked: bool, where: str
+) -> None:
+    session = Session(machine=c.Machine("m", c.VERSION, "python", "3.12.3", nvcc=nvcc))
+    environment = startup.Environment(session, print, lambda uris: None)
+    environment.options = {"modal": {"compile": asked}}
+    assert environment.configure(None) == ()
+    runner = await environment.runner_of(author().job("compile"))
+    assert runner.name == where
+    await environment.close()
+
+
+def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> None:
+    environment = startup.Environment(Session(), print, lambda uris: None)
+    environment.options = {"modal": {"idle_s": 60}}
+    (complaint,) = environment.configure({"modal": {"pip": ["evil"]}})
+    assert "`modal` is not taken from a workspace that is not trusted" in complaint
+    assert (environment.settings.modal.pip, environment.settings.modal.idle_s) == ([], 60)
+    # a client that merges settings sends the user's own back, with every default
+    assert environment.configure({"modal": {"idle_s": 60, "pip": [], "apt": []}}) == ()
+
+
+def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> None:
+    packages = {"torch": "2.13.0+cpu", "triton": "3.6.0"}
+    session = Session(machine=c.Machine("m", c.VERSION, "python", "3.11.7", packages=packages))
+    environment = startup.Environment(session, print, lambda uris: None)
+    spec = environment.modal().options.spec
+    assert (spec.python, spec.torch, spec.triton) == ("3.11", "2.13.0", "3.6.0")
+    session.machine = replace(session.machine, packages=packages | {"triton": "3.7.0.dev20261101"})
+    spec = environment._spec()
+    assert (spec.python, spec.torch, spec.triton) == ("3.12", "2.11.0", "3.6.0")
 
 
 def test_a_local_session_never_imports_modal(tmp_path: Path) -> None:

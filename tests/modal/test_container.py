@@ -1,0 +1,66 @@
+"""What the container's side does without Modal: names of files both ways, and answers that are too large."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orbit_remote import contracts as c
+from orbit_remote import modal_container
+from orbit_remote.modal_paths import Paths
+
+POSIX = Paths((("/home/u/k", "/orbit/trees/ab"), ("/opt/inc", "/orbit/trees/ab/.outside/1")))
+WINDOWS = Paths(((r"C:\Users\u\k", "/orbit/trees/ab"),))
+
+
+@pytest.mark.parametrize(
+    ("paths", "there", "here"),
+    [
+        (POSIX, "/home/u/k/a/b.cu", "/orbit/trees/ab/a/b.cu"),
+        (POSIX, "/home/u/k", "/orbit/trees/ab"),
+        (POSIX, "-I/home/u/k/include", "-I/orbit/trees/ab/include"),
+        (POSIX, "-isystem=/opt/inc", "-isystem=/orbit/trees/ab/.outside/1"),
+        (POSIX, '-DDATA="/home/u/k/x.bin"', '-DDATA="/orbit/trees/ab/x.bin"'),
+        (POSIX, "/home/u/kernels/x.cu", "/home/u/kernels/x.cu"),  # another folder
+        (WINDOWS, r"C:\Users\u\k\a\b.cu", "/orbit/trees/ab/a/b.cu"),
+        (WINDOWS, r"c:/Users/u/k/a/b.cu", "/orbit/trees/ab/a/b.cu"),
+        (WINDOWS, r"-IC:\Users\u\k\inc", "-I/orbit/trees/ab/inc"),
+    ],
+)
+def test_a_name_of_the_authors_as_it_is_in_the_container(paths: Paths, there: str, here: str) -> None:
+    assert paths.inward(there) == here
+
+
+@pytest.mark.parametrize(
+    ("paths", "here", "there"),
+    [
+        (POSIX, "/orbit/trees/ab/a/b.cu", "/home/u/k/a/b.cu"),
+        (POSIX, "/orbit/trees/ab/.outside/1/x.cuh", "/opt/inc/x.cuh"),
+        (POSIX, "cannot open '/orbit/trees/ab/x.bin'", "cannot open '/home/u/k/x.bin'"),
+        (POSIX, "/orbit/trees/abc/x", "/orbit/trees/abc/x"),  # another tree
+        (WINDOWS, "in /orbit/trees/ab/a/b.cu: wrong", r"in C:\Users\u\k\a\b.cu: wrong"),
+    ],
+)
+def test_a_name_in_the_container_as_the_author_knows_it(paths: Paths, here: str, there: str) -> None:
+    assert paths.outward(here) == there
+
+
+def test_what_a_program_prints_is_left_as_it_is() -> None:
+    said = {"kind": "output", "text": "/orbit/trees/ab/x"}
+    assert POSIX.event(said) == said
+    record = {"kind": "finished", "stdout": "/orbit/trees/ab/x", "remarks": ["/orbit/trees/ab/x"]}
+    assert POSIX.event(record) == record | {"remarks": ["/home/u/k/x"]}
+
+
+def test_a_result_too_large_is_cut_where_it_hurts_least_and_says_so() -> None:
+    timing = c.Timing(9, 100.0, "in program", samples=tuple(range(20_000)))
+    launch = c.Launches("s", "saxpy", (1, 1, 1), (1, 1, 1), timing, 9)
+    whole = json.loads(c.encode(c.Finished("r1", "ok", launches=(launch,), stdout="x" * 200_000)))
+    assert modal_container.bounded(whole, 1 << 30) == whole
+    cut = modal_container.bounded(whole, 50_000)
+    assert len(json.dumps(cut)) < 60_000
+    assert cut["launches"][0]["timing"]["median"] == 100.0
+    assert cut["launches"][0]["timing"]["samples"] == []
+    assert cut["truncated"]
+    assert cut["remarks"] == ["the answer was too large to be sent whole; cut: single samples, stdout"]
