@@ -189,11 +189,9 @@ async def test_cancel_while_it_waits_for_a_gpu_rents_none(h100s, author) -> None
     assert len(h100s.world.containers) == 1  # the cancelled one never got its own
 
 
-async def test_what_a_soft_cancel_does_not_end_is_ended_with_its_container(
-    h100s, author, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_a_soft_cancel_does_not_end_is_ended_with_its_container(h100s, author) -> None:
     one: Author = author()
-    monkeypatch.setattr("orbit_lsp.runners.modal_call._SOFT_S", 0.0)
+    h100s.fail("FunctionCallCancel", Status.INVALID_ARGUMENT, "not now", times=1)
     async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
         pass
     h100s.until(lambda world: not world.alive())
