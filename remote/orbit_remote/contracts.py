@@ -41,6 +41,22 @@ EXIT_CODES: dict[str, int] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Definition:
+    """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
+
+    `start_line` is the first line of the whole definition (template header, first decorator), `line`
+    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends.
+    """
+
+    name: str
+    qualified: str
+    start_line: int
+    line: int
+    name_line: int
+    name_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file, or build and run it.
 
@@ -48,6 +64,9 @@ class Job:
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
     `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
     asked for elsewhere (`H100`, `H100:2`), None for this machine's own.
+
+    `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
+    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`).
     """
 
     run: str
@@ -66,6 +85,8 @@ class Job:
     build_timeout_s: float = 120.0
     run_timeout_s: float = 60.0
     gpu: str | None = None
+    through: Literal["program", "spec", "contract"] = "program"
+    definition: Definition | None = None
     version: int = VERSION
 
 
@@ -182,11 +203,17 @@ class Timing:
     first: float | None = None
     samples: tuple[int, ...] = ()
     clock: str = "CUPTI activity records"
+    error: float | None = None
+    stopped: Literal["", "precise", "cap"] = ""
+    dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """Every launch of one kernel instance with one launch configuration, in one run."""
+    """Every launch of one kernel instance with one launch configuration, in one run.
+
+    Of launches of ours, `timing` is with a cold L2 and `warm` with one that holds what fits in it.
+    """
 
     symbol: str
     name: str
@@ -201,6 +228,49 @@ class Launches:
     local_per_thread: int | None = None
     constants: dict[str, str] = field(default_factory=dict[str, str])
     place: Place | None = None
+    warm: Timing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One `expect` or `reference` of a launch spec, or one output of a contract, compared.
+
+    `differing` of `elements` were outside `atol + rtol * |expected|` (+ `chain` for long sums, see
+    `spec_dtypes.Tolerance`); `index`, `actual` and `expected` are of the first of them, numbers as
+    Python writes them. `error` is the largest |actual - expected| of all finite elements. `when` says
+    which launch it was: before timing, or once more with other data after it.
+    """
+
+    what: str
+    passed: bool
+    place: Place | None = None
+    elements: int = 0
+    differing: int = 0
+    index: tuple[int, ...] = ()
+    actual: str = ""
+    expected: str = ""
+    error: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    when: Literal["first", "again"] = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A launch spec run with one set of values: timed, or only checked where it is a `case`.
+
+    `values` are those of the swept (or the case's) names, as a reader writes them. `bytes` and `flops`
+    are what the author declares of all launches together; `footprint` is the memory, in bytes, that
+    their arguments name.
+    """
+
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    case: str = ""
+    launches: tuple[Launches, ...] = ()
+    checks: tuple[Check, ...] = ()
+    bytes: float | None = None
+    flops: float | None = None
+    footprint: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +366,8 @@ class Group:
 class Finished:
     """The end of a run, always the last event with its id.
 
-    `files` are the user's own files that were read besides the main one, by content hash.
+    `files` are the user's own files that were read besides the main one, by content hash. `points` are
+    what a launch spec was run with; `launches` are then those of the first one.
     """
 
     run: str
@@ -317,6 +388,7 @@ class Finished:
     truncated: bool = False
     files: dict[str, str] = field(default_factory=dict[str, str])
     remarks: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
     kind: Literal["finished"] = "finished"
 
 
