@@ -14,7 +14,7 @@ import modal
 from modal import experimental
 
 from orbit_remote.modal_container import Container
-from orbit_remote.modal_spec import Spec, app_name, sources
+from orbit_remote.modal_spec import CORES, MEMORY_MIB, Spec, app_name, sources
 
 # what Modal's own annotations leave open
 _images = cast("Any", modal.Image)
@@ -32,16 +32,16 @@ def make(spec: Spec) -> modal.App:
     app = modal.App(app_name(spec), image=image(spec), include_source=False)
     volume = modal.Volume.from_name("orbit-files", create_if_missing=True)
     app.cls(
-        cpu=2.0,
-        memory=4096,
+        cpu=CORES,
+        memory=MEMORY_MIB,
         timeout=spec.timeout_s,
         startup_timeout=_STARTUP_S,
         scaledown_window=spec.idle_s,
         volumes={_VOLUME: volume},
     )(Worker)
     app.cls(
-        cpu=2.0,
-        memory=4096,
+        cpu=CORES,
+        memory=MEMORY_MIB,
         timeout=spec.timeout_s,
         startup_timeout=_STARTUP_S,
         restrict_modal_access=True,

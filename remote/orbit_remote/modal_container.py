@@ -124,7 +124,7 @@ class Container:
             answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
         except (OSError, Gone) as error:
             answer = {"broken": f"the container could not do the job: {error}"}
-        return pack(answer | {"jobs": self._jobs, "seconds": time.monotonic() - began})
+        return pack(answer | _identity() | {"jobs": self._jobs, "seconds": time.monotonic() - began})
 
     def _answer(
         self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
@@ -149,7 +149,7 @@ class Container:
         self.start()
         assert self._worker is not None
         said = _Stream(post, job.run)
-        said.add({"kind": "container", "run": job.run, "jobs": self._jobs})
+        said.add({"kind": "container", "run": job.run, "jobs": self._jobs} | _identity())
         finished = self._follow(self._worker, job, paths, said, alive)
         said.add({"kind": "done", "run": job.run})
         said.flush()
@@ -384,6 +384,21 @@ def _package(home: Path) -> Path:
         shutil.copyfile(path, target)
         target.chmod(0o644)
     return there
+
+
+def _identity() -> dict[str, Any]:
+    """Which container this is, and how long it has been there, in seconds: what is billed."""
+    return {"container": os.environ.get("MODAL_TASK_ID"), "age_s": _age_s()}
+
+
+def _age_s() -> float | None:
+    """Of this process, the container's first but for Modal's own; None where the system does not say."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        up = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        return max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _environment(scratch: Path) -> dict[str, str]:

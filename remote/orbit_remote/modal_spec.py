@@ -13,6 +13,10 @@ from typing import Any
 PREFIX = "orbit-"
 """Every app of ours begins with it: `orbit-<version>-<hash>`."""
 
+CORES = 2.0
+MEMORY_MIB = 4096
+"""What a container asks for beside its GPU: it is billed for them whether it uses them or not."""
+
 _SOURCES = (".py", ".cpp", ".h")
 
 
