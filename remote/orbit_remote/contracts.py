@@ -320,6 +320,23 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run on a rented GPU is charged for, as far as the author's side saw it.
+
+    `seconds` are its container's during the run, its start included where the run started it. `usd` are
+    dollars for them at `rates`, in words whose prices these are; None where a price is not known.
+    `idle_usd` is what the container costs if it waits for another run as long as it may; None where
+    that is not known, or it does not wait.
+    """
+
+    gpu: str
+    seconds: float
+    usd: float | None = None
+    idle_usd: float | None = None
+    rates: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """The run entered a state; `why` says what it waits for."""
 
@@ -389,6 +406,7 @@ class Finished:
     files: dict[str, str] = field(default_factory=dict[str, str])
     remarks: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
+    cost: Cost | None = None
     kind: Literal["finished"] = "finished"
 
 
