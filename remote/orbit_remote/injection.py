@@ -256,53 +256,96 @@ class _Process:
     came_to_exit: bool = False
 
 
+@dataclass(slots=True)
+class _Reader:
+    """What lines of one or several files have said so far."""
+
+    records: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
+    unfinished: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
+    errors: list[CudaError] = field(default_factory=list["CudaError"])
+    remarks: list[str] = field(default_factory=list[str])
+    processes: list[_Process] = field(default_factory=list[_Process])
+    dropped: int = 0
+
+    def line(self, line: bytes, process: _Process | None) -> _Process | None:
+        """The process that this line and those after it are about."""
+        item = _parse(line)
+        if isinstance(item, dict):
+            process = _begin(item)
+            self.processes += [process] if process else []
+        elif isinstance(item, list) and item and process is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # torn
+                self._item(item, process)
+        return process
+
+    def _item(self, item: list[Any], process: _Process) -> None:
+        match item:
+            case ["n", int(key), str(name)]:
+                process.names[key] = name
+            case ["k", *fields]:
+                record = _launch(fields, process)
+                (self.records if record.timed else self.unfinished).append(record)
+            case ["e", *fields]:
+                self.errors.append(_error(fields, process))
+            case ["r", str(text)]:
+                self.remarks.append(text)
+                process.recording = False
+            case ["d", int(count)]:
+                self.dropped += count
+            case ["x"]:
+                process.came_to_exit = True
+            case _:
+                pass
+
+
 def read(directory: Path) -> Recorded:
     """Everything the processes of a run wrote, in order of start; torn and foreign lines left out."""
-    records: list[LaunchRecord] = []
-    unfinished: list[LaunchRecord] = []
-    errors: list[CudaError] = []
-    remarks: list[str] = []
-    processes: list[_Process] = []
-    dropped = 0
+    reader = _Reader()
     for path in sorted(directory.glob("*.jsonl")):
         process: _Process | None = None
         for line in path.read_bytes().splitlines():
-            item = _parse(line)
-            if isinstance(item, dict):
-                process = _begin(item)
-                processes += [process] if process else []
-            elif isinstance(item, list) and item and process is not None:
-                try:
-                    match item:
-                        case ["n", int(key), str(name)]:
-                            process.names[key] = name
-                        case ["k", *fields]:
-                            record = _launch(fields, process)
-                            (records if record.timed else unfinished).append(record)
-                        case ["e", *fields]:
-                            errors.append(_error(fields, process))
-                        case ["r", str(text)]:
-                            remarks.append(text)
-                            process.recording = False
-                        case ["d", int(count)]:
-                            dropped += count
-                        case ["x"]:
-                            process.came_to_exit = True
-                        case _:
-                            pass
-                except (KeyError, TypeError, ValueError):
-                    continue  # torn
-    if any(p.recording and not p.came_to_exit for p in processes):
+            process = reader.line(line, process)
+    remarks = reader.remarks
+    if any(p.recording and not p.came_to_exit for p in reader.processes):
         remarks.append(
             "the program ended without exit: launches after its last synchronising call may be missing"
         )
-    if unfinished:
-        remarks.append(f"{len(unfinished)} launches had not ended when the program did, and have no time")
-    if dropped:
-        remarks.append(f"{dropped} launches were too many to record")
-    records.sort(key=lambda r: r.start_ns)
-    errors.sort(key=lambda e: e.time_ns)
-    return Recorded(tuple(records), tuple(errors), tuple(unfinished), tuple(dict.fromkeys(remarks)))
+    if reader.unfinished:
+        remarks.append(
+            f"{len(reader.unfinished)} launches had not ended when the program did, and have no time"
+        )
+    if reader.dropped:
+        remarks.append(f"{reader.dropped} launches were too many to record")
+    reader.records.sort(key=lambda r: r.start_ns)
+    reader.errors.sort(key=lambda e: e.time_ns)
+    return Recorded(
+        tuple(reader.records),
+        tuple(reader.errors),
+        tuple(reader.unfinished),
+        tuple(dict.fromkeys(remarks)),
+    )
+
+
+class Follower:
+    """Reads on in the file of one process that is still being written."""
+
+    def __init__(self, directory: Path, pid: int) -> None:
+        self._path = directory / f"{pid}.jsonl"
+        self._at = 0
+        self._process: _Process | None = None
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that were written since the last call, those without time stamps too."""
+        reader = _Reader()
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            lines = file.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):  # being written in this moment
+                break
+            self._at += len(line)
+            self._process = reader.line(line, self._process)
+        return [*reader.records, *reader.unfinished]
 
 
 def _begin(header: dict[str, Any]) -> _Process | None:

@@ -51,15 +51,27 @@ class Native:
         library = ctypes.CDLL(str(injection.build(cache, cupti)))
         library.orbit_timestamp.restype = ctypes.c_ulonglong
         library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
-        library.orbit_end.restype = None
+        library.orbit_end.restype = library.orbit_flush.restype = None
         if library.orbit_begin(os.fsencode(directory)) != 1:
             why = "; ".join(injection.read(directory).remarks)
             raise injection.Unavailable(why or f"{directory} cannot be written", "")
         self._library: Any = library
+        self._follower = injection.Follower(directory, os.getpid())
         self.cupti = cupti.library
 
     def timestamp(self) -> int:
         return self._library.orbit_timestamp()
+
+    def serial(self, wanted: bool) -> bool:
+        """Record kernels one at a time from here on, or overlapping as they come; False where CUPTI
+        does not let itself be switched. No kernel may be under way.
+        """
+        return self._library.orbit_serial(int(wanted)) == 1
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that have ended since the last call, of all that were begun before this one."""
+        self._library.orbit_flush()
+        return self._follower.fresh()
 
     def end(self, why: str = "") -> None:
         self._library.orbit_end(why.encode())

@@ -427,6 +427,23 @@ EXPORT unsigned long long orbit_timestamp() {
   return time;
 }
 
+// Serial records instead of concurrent ones from here on, or back: no kernel may be under way.
+EXPORT int orbit_serial(int serial) {
+  if (!active.load(std::memory_order_acquire)) return 0;
+  State& s = state();
+  const CUpti_ActivityKind wanted = serial != 0 ? CUPTI_ACTIVITY_KIND_KERNEL : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  if (wanted == s.kind) return 1;
+  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  if (s.cupti.cuptiActivityDisable(s.kind) != CUPTI_SUCCESS) return 0;
+  if (s.cupti.cuptiActivityEnable(wanted) != CUPTI_SUCCESS) {
+    s.cupti.cuptiActivityEnable(s.kind);
+    return 0;
+  }
+  s.kind = wanted;
+  return 1;
+}
+
+// Everything that has ended is in the file when it returns.
 EXPORT void orbit_flush() {
   if (active.load(std::memory_order_acquire)) flush(state(), true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 }
