@@ -72,3 +72,12 @@ def directory(session: Session, path: str) -> str:
     """Where a program runs: the innermost workspace folder that holds the file, else its own folder."""
     holding = [folder for folder in session.folders if Path(path).is_relative_to(folder)]
     return max(holding, key=len, default=str(Path(path).parent))
+
+
+def is_compiled(session: Session, job: c.Job) -> bool:
+    """Whether a compiler has found no mistake in just this text, with these flags and headers."""
+    if job.path not in session.compiled:
+        return False
+    compiled, disk = session.compiled[job.path]
+    same = all(getattr(job, name) == getattr(compiled, name) for name in ("text", "flags", "directory"))
+    return same and disk == session.disk

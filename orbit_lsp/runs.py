@@ -225,3 +225,7 @@ def _replaced(run: Run) -> c.Finished:
 def _lost(run: Run) -> c.Finished:
     failure = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
     return c.Finished(run.id, "infrastructure", failure)
+        if run.action == "compile":
+            self._session.compiled.pop(run.job.path, None)
+            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
+                self._session.compiled[run.job.path] = (run.job, run.disk)

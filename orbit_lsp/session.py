@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from orbit_lsp import kernels
 from orbit_lsp.documents import Change, Document, Encoding
 from orbit_lsp.kernels import Kernel, Scan, Tracker
-from orbit_remote.contracts import Finished, Launches, Machine, Problem, Resources, State
+from orbit_remote.contracts import Finished, Job, Launches, Machine, Problem, Resources, State
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
@@ -111,6 +111,8 @@ class Session:
     modal_account: bool = False
     """Whether this machine has a token for Modal."""
     warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
+    compiled: dict[str, tuple[Job, int]] = field(default_factory=dict[str, "tuple[Job, int]"])
+    """The last compile of each file, by path, if it found no mistake, and `disk` as it was then."""
     """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
     looked_at: KernelId | None = None
     mirror_hints: bool = False
@@ -153,6 +155,9 @@ class Session:
                 language, document.text, macros=self.macros(), headers=header_reader(document.path)
             )
 
+        self.specs.pop(uri, None)
+        self.spec_lines.pop(uri, None)
+        self.compiled.pop(path_of(uri), None)
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""
         for uri, file in self.files.items():

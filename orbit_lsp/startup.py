@@ -93,7 +93,7 @@ class Environment:
     def modal(self) -> ModalRunner:
         """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
         from orbit_lsp.runners.modal import ModalRunner
-        from orbit_lsp.runners.modal_pool import Options
+        from orbit_lsp.runners.modal_pool import Known, Options
 
         settings = self.settings
         options = Options(
@@ -106,7 +106,12 @@ class Environment:
         )
         if self._modal is None or self._modal.options != options:
             _retire(self._modal)
-            self._modal = ModalRunner(options, self._warmth)
+            known = Known(
+                lambda job: jobs.is_compiled(self._session, job),
+                lambda job: tuple(self._session.reads.get(self._session.uri_for(job.path), ())),
+                lambda: self._session.machine.python_path if self._session.machine else (),
+            )
+            self._modal = ModalRunner(options, self._warmth, known)
         return self._modal
 
     def _spec(self) -> Spec:

@@ -34,7 +34,8 @@ class Closure:
     main file is bytes. `bytes` is the size of all files together. `remarks` say in a sentence each what
     was left out and why; a `refusal` stands instead of a run, and then `manifest` has no files.
     `mapped` leads from a folder outside `root` that a flag names (absolute, without `..`) to its place
-    in the tree.
+    in the tree. `roots` are the author's folders that imports were found in besides the file's own and
+    the one it runs in, which Python looks in anyway.
     """
 
     root: str
@@ -44,6 +45,7 @@ class Closure:
     remarks: tuple[str, ...] = ()
     refusal: str | None = None
     mapped: dict[str, str] = field(default_factory=dict[str, str])
+    roots: tuple[str, ...] = ()
 
 
 def absolute_flags(job: Job) -> tuple[str, ...]:
@@ -54,13 +56,15 @@ def absolute_flags(job: Job) -> tuple[str, ...]:
 
 
 def closure(
-    job: Job, folders: Sequence[str], *, data: Sequence[str], limit: int, read: Sequence[str] = ()
-) -> Closure:
+    job: Job, folders: Sequence[str], *, data: Sequence[str], limit: int, read: Sequence[str] = (),
+    python_path: Sequence[str] = (),
+) -> Closure:  # fmt: skip
     """Find what the job's file needs; never raises.
 
     `folders` are the workspace's, `data` patterns of files (see `closure.data`), `limit` bytes of all
-    files together. `read` are absolute paths that an earlier build is known to have read. The job's own
-    text travels in place of its file; every other file is taken as it is saved.
+    files together. `read` are absolute paths that an earlier build is known to have read, `python_path`
+    is where the author's Python looks for modules. The job's own text travels in place of its file; every
+    other file is taken as it is saved.
     """
     if "\0" in job.path:
         return Closure(
@@ -76,7 +80,7 @@ def closure(
     else:
         from orbit_lsp.closure import imports
 
-        imports.follow(tree, job, read)
+        imports.follow(tree, job, read, python_path)
     from orbit_lsp.closure import data as data_files
 
     data_files.follow(tree, data)
@@ -107,5 +111,6 @@ def _closure(tree: Tree) -> Closure:
     if refusal:
         return Closure(tree.root, Manifest(name), remarks=tuple(remarks), refusal=refusal)
     return Closure(
-        tree.root, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(remarks), mapped=tree.mapped
-    )
+        tree.root, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(remarks), mapped=tree.mapped,
+        roots=tuple(os.path.join(tree.root, *place.split("/")) if place else tree.root for place in tree.roots),
+    )  # fmt: skip

@@ -146,13 +146,17 @@ def _strings(node: Node) -> Iterator[str]:
             yield text
 
 
-def follow(tree: Tree, job: Job, read: Sequence[str]) -> None:
-    """Let travel the modules that the job's file imports; `read` are files that an earlier run is known to have read."""
-    _Walk(tree, job).run(read)
+def follow(tree: Tree, job: Job, read: Sequence[str], python_path: Sequence[str] = ()) -> None:
+    """Let travel the modules that the job's file imports; `read` are files that an earlier run is known to have read.
+
+    They are looked up where the author's Python looks, and in `src`, where packages that are installed
+    for editing usually are.
+    """
+    _Walk(tree, job, python_path).run(read)
 
 
 class _Walk:
-    def __init__(self, tree: Tree, job: Job) -> None:
+    def __init__(self, tree: Tree, job: Job, python_path: Sequence[str]) -> None:
         self.tree = tree
         self.waiting: list[tuple[Spot, Asks]] = []
         self.asks: dict[str, Asks] = {}
@@ -163,7 +167,10 @@ class _Walk:
         package = own
         while package and self._is_file(posixpath.join(package, "__init__.py")):
             package = posixpath.dirname(package)
-        folders = [own, own if directory is None else directory, "", "src", package]
+        self.given = {own, own if directory is None else directory}
+        """Where Python looks by itself, as the job is run."""
+        here = [below(os.path.normpath(folder), tree.root) for folder in python_path]
+        folders = [own, *self.given, *(place for place in here if place is not None), "", "src", package]
         self.roots = list(dict.fromkeys(folders))
 
     def run(self, read: Sequence[str]) -> None:
@@ -203,6 +210,7 @@ class _Walk:
         for wanted in asks.imports:
             if not wanted.level:
                 found = self._import(roots, wanted.module)
+                self._note_root(roots, wanted.module)
             else:
                 package = self._package(spot, wanted)
                 found = self._import([package], wanted.module) if package is not None else []
@@ -263,6 +271,19 @@ class _Walk:
                 self._look_for_compiled(folder, part)
             folders = inside
         return list(folders)
+
+    def _note_root(self, roots: Sequence[str], module: Sequence[str]) -> None:
+        """Python has to look where the module was found, unless it does so or the code sees to it itself."""
+        for root in roots:
+            place = posixpath.join(root, module[0])
+            if self._is_file(f"{place}/__init__.py") or self._is_file(f"{place}.py"):
+                found = True
+            else:
+                found = self._is_folder(place) and any(p.startswith(f"{place}/") for p in self.tree.files)
+            if found:
+                if root in self.roots and root not in self.given:
+                    self.tree.roots[root] = None
+                return
 
     def _look_for_compiled(self, folder: str, part: str) -> None:
         if folder not in self.compiled:

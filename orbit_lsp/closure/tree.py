@@ -47,6 +47,8 @@ class Tree:
         self.files: dict[str, str] = {}
         self.contents: dict[str, bytes | Path] = {}
         self.mapped: dict[str, str] = {}
+        self.roots: dict[str, None] = {}
+        """Places that imports were found in and Python does not look in by itself."""
         self.remarks: dict[str, None] = {}
         self.refusals: dict[str, None] = {}
         self.ignores = Ignores(root)

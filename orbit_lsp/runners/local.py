@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from orbit_lsp.runners import refusals
 from orbit_remote import contracts as c
 from orbit_remote.processes import MARK, end_marked, exit_status, kill_group
 
@@ -238,7 +239,7 @@ class LocalRunner:
                 self._idle.set()
 
     async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
-        if refused := _no_path(job):
+        if refused := refusals.no_path(job):
             yield c.Finished(job.run, "infrastructure", refused)
             return
         try:
@@ -315,23 +316,6 @@ async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) 
         log.error("the worker did not end a cancelled job within %g s and is ended itself", _CANCEL_S)
         kill_group(worker.process.pid)
         await exit_status(worker.process)
-
-
-def _no_path(job: c.Job) -> c.Failure | None:
-    """A URI can spell names that no file has: no system call takes them, and each fails in its own words."""
-    for what, name in (("file", job.path), ("folder", job.directory or "")):
-        try:
-            if b"\0" not in name.encode():
-                continue
-        except UnicodeEncodeError:
-            pass
-        shown = name.encode("unicode_escape").decode()
-        return c.Failure(
-            "infrastructure",
-            f"the {what} name {shown} holds a NUL character or half a surrogate pair",
-            "rename it",
-        )
-    return None
 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
+from dataclasses import replace
 
-from orbit_lsp.runners import modal_errors
+from orbit_lsp.runners import modal_errors, refusals
 from orbit_lsp.runners.events import validator
 from orbit_lsp.runners.modal_call import Call
 from orbit_lsp.runners.modal_deploy import within
 from orbit_lsp.runners.modal_errors import ModalError
-from orbit_lsp.runners.modal_pool import Options, Pool
+from orbit_lsp.runners.modal_pool import Known, Options, Pool
 from orbit_lsp.runners.modal_sessions import Session, Sessions
+from orbit_remote import architectures
 from orbit_remote import contracts as c
 
 log = logging.getLogger("orbit.modal")
@@ -28,19 +31,60 @@ _LEAVE_S = 2.0
 class ModalRunner:
     name = "modal"
 
-    def __init__(self, options: Options, changed: Callable[[], None] = lambda: None) -> None:
-        """`changed` is called when a container became warm or cold."""
+    def __init__(
+        self, options: Options, changed: Callable[[], None] = lambda: None, author: Known | None = None
+    ) -> None:
+        """`changed` is called when a container became warm or cold; `author` is asked about each job."""
         self.options = options
-        self.pool = Pool(options)
+        self.pool = Pool(options, author)
         self._sessions = Sessions(options.spec.idle_s, changed)
         self._validate = validator()
         self._known: set[str] = set()
         self._active: dict[Call, asyncio.Task[None]] = {}
+        self._compiler_until = 0.0
+        """Until when a container without a GPU is warm, on the wall clock."""
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
-        call = Call(job, self.pool, self._sessions, self._known, self._validate)
+        """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
+        if failure := refusals.no_path(job):
+            yield c.Finished(job.run, failure.category, failure)
+            return
+        if job.language == "triton":
+            refused = await asyncio.to_thread(refusals.syntax_error, job, self.options.spec.python)
+            if refused:
+                yield refused
+                return
+        if job.gpu and (known := architectures.architecture_for(job.gpu)):
+            job = replace(job, architecture=known)
+        if first := self._first(job):
+            async with aclosing(self._carry_out(first)) as events:
+                async for event in events:
+                    if not isinstance(event, c.Finished):
+                        yield _on_a_cpu(event)
+                    elif event.outcome != "ok":
+                        yield event
+                        return
+        async with aclosing(self._carry_out(job, built=first is not None)) as events:
+            async for event in events:
+                yield event
+
+    def _first(self, job: c.Job) -> c.Job | None:
+        """What is done on a machine without a GPU before one is rented; None where the GPU is at hand, or
+        is not needed, or the job's text has just been compiled.
+
+        A restricted container hands nothing on, so there the build would be done twice.
+        """
+        warm = job.gpu is None or self._sessions.warm(job.gpu)
+        if job.action != "run" or job.language != "cuda" or warm or self.options.restricted:
+            return None
+        if self.pool.author.compiled(job):
+            return None
+        return replace(job, action="build" if job.through == "program" else "compile")
+
+    async def _carry_out(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
+        call = Call(job, self.pool, self._sessions, self._known, self._validate, built=built)
         task = self._active[call] = asyncio.create_task(call.carry_out(), name=f"modal {call.key}")
         self._idle.clear()
         try:
@@ -52,6 +96,8 @@ class ModalRunner:
         finally:
             if not task.done():
                 await asyncio.shield(_end(call, task))
+            if call.gpu is None and not self.options.restricted:
+                self._compiler_until = time.time() + self.options.spec.idle_s
             del self._active[call]
             if not self._active:
                 self._idle.set()
@@ -74,7 +120,9 @@ class ModalRunner:
         """Release what is warm; a container that is not reached ends with its idle time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LEAVE_S):
-                await asyncio.gather(*(self.release(one.gpu) for one in self.sessions()))
+                await asyncio.gather(
+                    self._release_compiler(), *(self.release(one.gpu) for one in self.sessions())
+                )
                 await self.pool.close()
 
     # -- sessions -----------------------------------------------------------------------------
@@ -105,6 +153,20 @@ class ModalRunner:
             log.warning("a container was not released: %s", modal_errors.trouble(error).message)
             return False
         return True
+
+    async def _release_compiler(self) -> None:
+        if time.time() >= self._compiler_until:
+            return  # asking it to leave would start it
+        self._compiler_until = 0.0
+        with suppress(Exception):  # it ends with its idle time all the same
+            handle = await self.pool.handle(None)
+            await within(_LEAVE_S, handle.leave.spawn.aio())
+
+
+def _on_a_cpu(event: c.Event) -> c.Event:
+    if isinstance(event, c.Stage) and event.state == "building" and not event.why:
+        return replace(event, why="without a GPU: a mistake costs no GPU time")
+    return event
 
 
 async def _end(call: Call, task: asyncio.Task[None]) -> None:

@@ -52,9 +52,12 @@ class Call:
     """
 
     def __init__(
-        self, job: c.Job, pool: Pool, sessions: Sessions, known: set[str], validate: Validate
-    ) -> None:
-        """`known` are hashes of files that the other side has; it grows."""
+        self, job: c.Job, pool: Pool, sessions: Sessions, known: set[str], validate: Validate, *,
+        built: bool = False,
+    ) -> None:  # fmt: skip
+        """`known` are hashes of files that the other side has; it grows. `built`: another container has
+        just built the job.
+        """
         self.job = job
         self.key = f"{job.run}-{uuid.uuid4().hex}"
         self.events: asyncio.Queue[c.Event] = asyncio.Queue()
@@ -64,6 +67,7 @@ class Call:
         self._known = known
         self._validate = validate
         self._restricted = pool.options.restricted
+        self._built = built
         self._spawning: asyncio.Future[Any] | None = None
         self._call: Any = None
         self._finished: c.Finished | None = None
@@ -87,11 +91,12 @@ class Call:
     # -- there --------------------------------------------------------------------------------
 
     async def _answer(self) -> c.Finished:
-        options = self._pool.options
+        options, author = self._pool.options, self._pool.author
         self._stage("queued", "collecting its files")
         tree = await asyncio.to_thread(
-            closure.closure, self.job, options.folders, data=options.data, limit=options.closure_bytes
-        )
+            closure.closure, self.job, options.folders, data=options.data, limit=options.closure_bytes,
+            read=author.read(self.job), python_path=author.python_path(),
+        )  # fmt: skip
         if tree.refusal:
             failure = c.Failure("infrastructure", tree.refusal)
             return c.Finished(self.job.run, "infrastructure", failure)
@@ -99,7 +104,7 @@ class Call:
         if account.deploying:
             self._stage("starting", _BUILDING)
         await account.client()
-        request = modal_files.request(self.job, tree, self.key)
+        request = modal_files.request(self.job, tree, self.key, built=self._built)
         wanted = self._unknown(tree.manifest.files.values())
         if not self._restricted and modal_files.size(tree, wanted) > _UNASKED:
             wanted = []  # it may have most of them from another day
@@ -167,7 +172,7 @@ class Call:
 
     def _why_queued(self) -> str:
         if self.gpu is None:
-            return "waiting for a container on Modal"
+            return "waiting for a machine without a GPU on Modal"
         if self._sessions.warm(self.gpu):
             return ""
         article = "an" if self.gpu[0] in "AHL" else "a"

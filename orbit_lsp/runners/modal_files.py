@@ -13,14 +13,17 @@ from orbit_remote import contracts as c
 from orbit_remote.modal_spec import pack
 
 
-def request(job: c.Job, tree: Closure, key: str) -> bytes:
-    """What the container's `Request` is made of; `key` names the job there."""
+def request(job: c.Job, tree: Closure, key: str, *, built: bool) -> bytes:
+    """What the container's `Request` is made of; `key` names the job there, `built` says that another
+    container has just built it.
+    """
     flags = absolute_flags(job) if job.language == "cuda" else job.flags
     message = {
-        "job": asdict(replace(job, run=key, flags=flags)),
+        "job": asdict(replace(job, run=key, flags=flags, roots=tree.roots)),
         "manifest": asdict(tree.manifest),
         "folders": {tree.root: ""} | tree.mapped,
         "contract": c.VERSION,
+        "built": built,
     }
     return pack(message)
 

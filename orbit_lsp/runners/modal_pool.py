@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from orbit_lsp.runners import modal_gpus
 from orbit_lsp.runners.modal_deploy import Account
+from orbit_remote.contracts import Job
 from orbit_remote.modal_spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the author's side knows of a job's file when it is asked.
+
+    `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute
+    paths that its last build read. `python_path`: where the author's Python looks for modules.
+    """
+
+    compiled: Callable[[Job], bool] = lambda _: False
+    read: Callable[[Job], Sequence[str]] = lambda _: ()
+    python_path: Callable[[], Sequence[str]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +43,9 @@ class Options:
 
 
 class Pool:
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, author: Known | None = None) -> None:
         self.options = options
+        self.author = author or Known()
         self.account = Account(options.spec, options.environment)
         self._handles: dict[str, Any] = {}
         self._queue: Any = None

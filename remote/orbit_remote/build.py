@@ -101,7 +101,7 @@ class _Build:
         self.many = len(targets) > 1 or targets in (("all",), ("all-major",))
         roots = {compiler.root, os.path.realpath(compiler.root)} - {"/usr"}
         self.toolchain_folders = tuple(r + os.sep for r in (*roots, "/usr/include", "/usr/lib/gcc"))
-        self.running = job.action == "run"
+        self.running = job.action != "compile"
         stem = re.sub(r"[^\w.+-]", "_", Path(self.path).stem, flags=re.ASCII) or "kernel"
         self.output = scratch / (
             f"{stem}.exe" if self.running else f"{stem}.fatbin" if self.many else f"{stem}.cubin"
@@ -298,7 +298,7 @@ class _Build:
     def _key(self) -> str:
         """Everything that decides the result and is known before compiling."""
         parts: list[Any] = [
-            _CACHE_FORMAT, self.job.action, self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
+            _CACHE_FORMAT, "run" if self.running else "compile", self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
             self.flags, self.target, self.compiler.path, self.compiler.version, self.compiler.host_compiler,
             self.compiler.host_version, [os.environ.get(name) for name in _STATE],
         ]  # fmt: skip

@@ -58,19 +58,21 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Compile a file, or build and run it.
+    """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
+    later run finds it built (CUDA alone).
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
     `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
-    asked for elsewhere (`H100`, `H100:2`), None for this machine's own.
+    asked for elsewhere (`H100`, `H100:2`), None for this machine's own. `roots` are folders in which
+    imports are looked up last, as an editable install's are.
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`).
     """
 
     run: str
-    action: Literal["compile", "run"]
+    action: Literal["compile", "build", "run"]
     language: Literal["cuda", "triton"]
     path: str
     text: str
@@ -85,6 +87,7 @@ class Job:
     build_timeout_s: float = 120.0
     run_timeout_s: float = 60.0
     gpu: str | None = None
+    roots: tuple[str, ...] = ()
     through: Literal["program", "spec", "contract"] = "program"
     definition: Definition | None = None
     version: int = VERSION
@@ -412,7 +415,11 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has. `packages` maps a name to its version or None where it is missing."""
+    """What this machine has. `packages` maps a name to its version or None where it is missing.
+
+    `python_path` are the folders that its Python looks for modules in besides its own installation's:
+    of PYTHONPATH and of packages installed for editing.
+    """
 
     run: str
     version: int
@@ -424,6 +431,7 @@ class Machine:
     nvcc_version: str | None = None
     host_compiler: str | None = None
     problems: tuple[Failure, ...] = ()
+    python_path: tuple[str, ...] = ()
     kind: Literal["machine"] = "machine"
 
 

@@ -28,7 +28,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     architecture = job.architecture or _architecture(device)
     async with context.scratch() as scratch:
         async with context.build(job):
-            if job.action == "run":
+            if job.action != "compile":
                 await context.ahead.join(job)
             built = await _build(job, architecture, context, scratch)
         context.send(built.built)
@@ -37,8 +37,9 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
                 job.run, built.failure.category, built.failure, resources=built.built.resources,
                 toolchain=built.toolchain, build_s=built.built.seconds,
             )  # fmt: skip
-        if job.action == "compile":
-            context.ahead.compiled(job)
+        if job.action != "run":
+            if job.action == "compile":
+                context.ahead.compiled(job)
             return c.Finished(
                 job.run, "ok", resources=built.built.resources, toolchain=built.toolchain,
                 build_s=built.built.seconds,

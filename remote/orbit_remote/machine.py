@@ -43,8 +43,9 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
     if isinstance(found, Failure):
         problems.append(found)
         return Machine(
-            request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems)
-        )
+            request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems),
+            python_path=python_path(),
+        )  # fmt: skip
     return Machine(
         request.run,
         VERSION,
@@ -56,6 +57,19 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
         nvcc_version=found.version,
         host_compiler=f"{found.host_compiler} {found.host_version}",
         problems=tuple(problems),
+        python_path=python_path(),
+    )
+
+
+def python_path() -> tuple[str, ...]:
+    """Folders that this Python looks for modules in, without its own installation's and ours."""
+    ours = Path(__file__).parent.parent
+    installed = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    return tuple(
+        str(one)
+        for one in dict.fromkeys(found)
+        if one != ours and not any(one.is_relative_to(prefix) for prefix in installed - {Path("/")})
     )
 
 

@@ -21,6 +21,7 @@ _images = cast("Any", modal.Image)
 _modal = cast("Any", modal)
 _STARTUP_S = 600
 _VOLUME = "/orbit-volume"
+_VOLUME_NAME = "orbit-files"
 
 
 def make(spec: Spec) -> modal.App:
@@ -30,7 +31,7 @@ def make(spec: Spec) -> modal.App:
     `Stranger` does the same for code of somebody else.
     """
     app = modal.App(app_name(spec), image=image(spec), include_source=False)
-    volume = modal.Volume.from_name("orbit-files", create_if_missing=True)
+    volume = modal.Volume.from_name(_VOLUME_NAME, create_if_missing=True)
     app.cls(
         cpu=CORES,
         memory=MEMORY_MIB,
@@ -82,7 +83,8 @@ class Worker:
 
     @_modal.enter()
     def begin(self) -> None:
-        self._container = Container()
+        volume = modal.Volume.from_name(_VOLUME_NAME)
+        self._container = Container(volume.commit, volume.reload)
         self._container.start()
 
     @modal.method()

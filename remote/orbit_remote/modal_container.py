@@ -25,15 +25,18 @@ from typing import Any, cast
 from orbit_remote import contracts as c
 from orbit_remote import modal_spec, processes, wire
 from orbit_remote.files import Store
+from orbit_remote.modal_kept import Kept, Kind
 from orbit_remote.modal_paths import Paths
 from orbit_remote.modal_spec import pack, unpack
 
 HOME = "/orbit"
 """Trees of authors' files, builds and scratch files; ORBIT_HOME names another folder. ORBIT_PYTHON names
-another Python than this for the worker."""
+another Python than this for the worker, ORBIT_CACHE another folder for its caches."""
 
 Post = Callable[[bytes], None]
 """Sends a piece of the stream of event lines to the author's side."""
+Sync = Callable[[], None]
+"""Lets other containers see what this one wrote on the volume, or this one what others did."""
 Alive = Callable[[], bool]
 """Whether the author's side has given a sign of life since it was last asked."""
 
@@ -59,25 +62,32 @@ class Request:
     """What the author's side asks for.
 
     `folders` leads from the author's folders to their places in the tree of `manifest`, "" for the
-    tree itself. `contract` is the version of `contracts` that the author's side speaks.
+    tree itself. `contract` is the version of `contracts` that the author's side speaks. `built` says that
+    another container has just built it.
     """
 
     job: dict[str, Any]
     manifest: c.Manifest
     folders: dict[str, str]
     contract: int = c.VERSION
-    environment: tuple[str, ...] = ()
+    built: bool = False
 
 
 class Container:
     """What one container holds: a worker process, the store of files, and the trees made from it."""
 
-    def __init__(self) -> None:
-        """ORBIT_VOLUME names the folder that outlives the container; without one nothing does."""
+    def __init__(self, commit: Sync | None = None, reload: Sync | None = None) -> None:
+        """ORBIT_VOLUME names the folder that outlives the container; without one, or without `commit`
+        and `reload`, nothing does.
+        """
         self._home = home = Path(os.environ.get("ORBIT_HOME") or HOME)
         self._user = _NOBODY if hasattr(os, "geteuid") and os.geteuid() == 0 else None
         self._package = _package(home)
-        self._kept = Path(os.environ.get("ORBIT_VOLUME") or home)
+        self._caches = Path(os.environ.get("ORBIT_CACHE") or home / "cache")
+        self._volume = Path(os.environ.get("ORBIT_VOLUME") or home)
+        self._commit = commit
+        self._reload = reload
+        self._kept: Kept | None = None
         self._store: Store | None = None
         self._worker: _Worker | None = None
         self._jobs = 0
@@ -88,20 +98,21 @@ class Container:
         """Start the worker, so that the first job finds it; a later call starts it again if it has died."""
         if self._worker is not None and self._worker.alive():
             return
-        cache = self._home / "cache"
         scratch = self._home / "tmp"
-        for folder in (cache, scratch):
+        for folder in (self._caches, self._caches / "builds", self._caches / "triton", scratch):
             folder.mkdir(parents=True, exist_ok=True)
             self._give(folder)
         try:
-            self._worker = _Worker(self._package, cache, scratch, self._user)
+            self._worker = _Worker(self._package, self._caches, scratch, self._user)
         except PermissionError:
             if self._user is None:
                 raise
             # this Python is root's alone, which that of our image is not
             print("orbit: the worker has to run as root here", file=sys.stderr)
             self._user = None
-            self._worker = _Worker(self._package, cache, scratch, None)
+            self._worker = _Worker(self._package, self._caches, scratch, None)
+        if self._commit is not None:
+            self._kept = Kept(self._volume, self._caches, self._user)
 
     def close(self) -> None:
         if self._worker is not None:
@@ -150,11 +161,39 @@ class Container:
         assert self._worker is not None
         said = _Stream(post, job.run)
         said.add({"kind": "container", "run": job.run, "jobs": self._jobs} | _identity())
+        said.flush()
+        self._bring(job, built=asked.built)
+        began = time.time()
         finished = self._follow(self._worker, job, paths, said, alive)
+        if job.action == "build":  # whoever is told of it may look for it elsewhere
+            self._keep(job, began)
+            self._sync(self._commit)
+        said.add(finished)
         said.add({"kind": "done", "run": job.run})
         said.flush()
         self._answers = {job.run: {"finished": bounded(finished)}}  # of the last job: it may come twice
+        if job.action != "build":  # Modal takes it over by itself
+            self._keep(job, began)
         return self._answers[job.run]
+
+    def _bring(self, job: c.Job, *, built: bool) -> None:
+        if self._kept is None:
+            return
+        if again := built and self._jobs > 1:  # the first job's container has just seen the volume
+            self._sync(self._reload)
+        self._kept.bring(*_shelf(job), again=again)
+
+    def _keep(self, job: c.Job, began: float) -> None:
+        if self._kept is not None:
+            self._kept.keep(*_shelf(job), began)
+
+    def _sync(self, what: Sync | None) -> None:
+        if what is None:
+            return
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 - of Modal's client: it costs a build, never a run
+            print(f"orbit: the volume could not be synchronised: {error}", file=sys.stderr)
 
     def _follow(
         self, worker: _Worker, job: c.Job, paths: Paths, said: _Stream, alive: Alive
@@ -167,9 +206,10 @@ class Container:
                 event = worker.next(said.pause())
                 if event is not None and event.get("run") == job.run:
                     event = paths.event(event)
-                    said.add(event)
                     if event["kind"] == "finished":
                         finished = event
+                    else:
+                        said.add(event)
                 said.send()
                 now = time.monotonic()
                 if now - asked >= _ASK_S:
@@ -181,7 +221,6 @@ class Container:
             return finished
         except Gone:
             finished = _record(_died(job.run))
-            said.add(finished)
             return finished
         finally:
             if finished is None:  # interrupted, or nobody waits
@@ -190,7 +229,7 @@ class Container:
     def _files(self) -> Store:
         """Made when it is first needed: a container that only compiles what is known needs none."""
         if self._store is None:
-            folder = self._kept / "files"
+            folder = self._volume / "files"
             folder.mkdir(parents=True, exist_ok=True)
             self._store = Store(folder, _STORE_LIMIT)
         return self._store
@@ -219,7 +258,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=scratch,
-            env=_environment(scratch),
+            env=_environment(scratch, cache),
             start_new_session=True,
             **({} if user is None else {"user": user, "group": user, "extra_groups": []}),  # type: ignore[arg-type]
         )
@@ -386,6 +425,12 @@ def _package(home: Path) -> Path:
     return there
 
 
+def _shelf(job: c.Job) -> tuple[str, Kind]:
+    """Where on the volume a job's builds are: by its file's name here, which holds the author's root."""
+    name = c.content_hash(job.path.encode("utf-8", "surrogatepass"))
+    return name, "builds" if job.language == "cuda" else "triton"
+
+
 def _identity() -> dict[str, Any]:
     """Which container this is, and how long it has been there, in seconds: what is billed."""
     return {"container": os.environ.get("MODAL_TASK_ID"), "age_s": _age_s()}
@@ -401,11 +446,11 @@ def _age_s() -> float | None:
         return None
 
 
-def _environment(scratch: Path) -> dict[str, str]:
+def _environment(scratch: Path, cache: Path) -> dict[str, str]:
     """Nothing of Modal's, and not the path on which Modal's client and this package are found."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith("MODAL_") and name not in ("PYTHONPATH", "PYTHONHOME")
     }
-    return kept | {"HOME": str(scratch), "TMPDIR": str(scratch)}
+    return kept | {"HOME": str(scratch), "TMPDIR": str(scratch), "TRITON_CACHE_DIR": str(cache / "triton")}

@@ -61,6 +61,7 @@ class Paths:
             directory=directory if directory and directory.startswith(tree) else tree,
             flags=tuple(map(self.inward, job.flags)),
             arguments=tuple(map(self.inward, job.arguments)),
+            roots=tuple(map(self.inward, job.roots)),
             nvcc=None,
             device=0,
         )

@@ -30,7 +30,7 @@ def carry_out(job: Job, send: Send, recorder: Recorder | None = None) -> Finishe
     `recorder` is one that records already (the CUDA context may be open before there is a job). What
     the file prints goes where the process's output goes; the result is returned, never printed.
     """
-    file = UserFile(job.path, job.text, job.directory, job.arguments)
+    file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
     if job.action == "compile":
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()

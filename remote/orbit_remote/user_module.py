@@ -43,6 +43,7 @@ class UserFile:
     text: str
     directory: str | None = None
     arguments: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
 
     def entry(self) -> Entry | None:
         """From the syntax alone, so that a file is executed once. Raises SyntaxError."""
@@ -73,6 +74,7 @@ class UserFile:
         for place in dict.fromkeys(filter(None, (self.directory, folder))):
             if place not in sys.path:
                 sys.path.insert(0, place)
+        sys.path += [place for place in self.roots if place not in sys.path]
         sys.argv = [self.path, *self.arguments]
         where = self.directory or folder
         if Path(where).is_dir():  # on another machine the author's folder may not exist

@@ -48,7 +48,7 @@ def job(request: c.Job, waiting: set[str]) -> None:
         finished(run, "compile error", failure=c.Failure("compile error", "does not compile: 1 error"))
         return
     say(c.Built(run, complete=True))
-    if request.action == "compile":
+    if request.action != "run":
         finished(run, "ok")
         return
     say(c.Stage(run, "running", time.time()))

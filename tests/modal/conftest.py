@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from orbit_lsp.runners.modal import ModalRunner
-from orbit_lsp.runners.modal_pool import Options
+from orbit_lsp.runners.modal_pool import Known, Options
 from orbit_remote import contracts as c
 from orbit_remote.modal_spec import Spec
 from tests.e2e.conftest import start
@@ -103,6 +103,11 @@ class Run:
             await self._events.aclose()
 
 
+def gpus(loopback: Loopback) -> list[str]:
+    """The GPUs of the containers that live; those that only compile have none."""
+    return [one.function.gpu for one in loopback.containers() if one.function.gpu]
+
+
 def states(events: list[c.Event]) -> list[str]:
     """The states a run went through, each once."""
     return list(dict.fromkeys(event.state for event in events if isinstance(event, c.Stage)))
@@ -114,12 +119,15 @@ def whys(events: list[c.Event]) -> str:
 
 @pytest.fixture
 async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
-    """author(**options) -> Author; what it rents is released at the end."""
+    """author(**options) -> Author, whose machine has compiled everything, so that a run goes straight to
+    its GPU unless `compiled=False`; what it rents is released at the end.
+    """
     made: list[Author] = []
 
-    def make(spec: Spec = SPEC, **options: Any) -> Author:
+    def make(spec: Spec = SPEC, *, compiled: bool = True, **options: Any) -> Author:
         folder = tmp_path / "kernels"
-        runner = ModalRunner(Options(spec, (str(folder),), **options))
+        author = Known(compiled=lambda _: compiled)
+        runner = ModalRunner(Options(spec, (str(folder),), **options), author=author)
         made.append(Author(folder, runner))
         return made[-1]
 

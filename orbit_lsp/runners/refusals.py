@@ -1,0 +1,48 @@
+"""What is wrong with a job that nobody needs to be asked about."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from orbit_remote import contracts as c
+
+
+def no_path(job: c.Job) -> c.Failure | None:
+    """A URI can spell names that no file has: no system call takes them, and each fails in its own words."""
+    for what, name in (("file", job.path), ("folder", job.directory or "")):
+        try:
+            if b"\0" not in name.encode():
+                continue
+        except UnicodeEncodeError:
+            pass
+        shown = name.encode("unicode_escape").decode()
+        return c.Failure(
+            "infrastructure",
+            f"the {what} name {shown} holds a NUL character or half a surrogate pair",
+            "rename it",
+        )
+    return None
+
+
+def syntax_error(job: c.Job, python: str) -> c.Finished | None:
+    """The answer to a Python file that `python`, a version such as `3.12`, cannot read; nothing of it runs.
+
+    Not more than that: what else Triton may refuse shows only when the module is imported and its kernels
+    are launched, for their types and constants are those of the launch. An importing machine without a
+    GPU would refuse files that make tensors at their top level, which are right.
+    """
+    if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])):
+        return None  # newer syntax than ours is no mistake
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(job.text, job.path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        from orbit_remote.triton_errors import explain
+
+        found = explain(error, job.path)
+        return c.Finished(job.run, found.failure.category, found.failure, problems=found.problems)
+    except (ValueError, RecursionError, MemoryError):  # a NUL, or deeper than this parser goes
+        return None
+    return None

@@ -1,0 +1,266 @@
+"""Builds and Triton's cache, kept on the volume over a container's end.
+
+Each container has caches of its own, which its worker fills as another user; that user never sees the
+volume. Before a job of a file, what earlier jobs of it have left there is copied into the caches; after
+it, what is new is copied out. What lies on the volume is a file for each entry of a cache, under a name
+that the cache made of everything that went into it, with a checksum: it is written beside and renamed,
+so of several containers that write one the last wins with the same content, and what is not whole is
+not there.
+
+Modal shows a container the volume as it was when the container began or last reloaded it, and takes
+writes over every few seconds and at the container's end (modal.com/docs/guide/volumes).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Generator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["builds", "triton"]
+"""Folders of the caches: an entry is a file of `builds` and a folder of files of `triton`."""
+
+_MAGIC = b"orbit-kept 1\n"
+_DIGEST = 32
+_NAME = re.compile(r"[A-Za-z0-9_][\w.+-]{0,200}", re.ASCII)
+_MOST = {"builds": 16, "triton": 128}
+"""Entries kept of one file: 8 builds (each has two), or the kernels of a large file."""
+_MOST_BYTES = 64 << 20
+"""Of one entry, and of all that is brought at once."""
+_LIMIT = 1 << 30
+_ABANDONED_S = 3600.0  # a temporary file this old belongs to a container that died
+
+
+class Kept:
+    def __init__(self, volume: Path, caches: Path, user: int | None, limit: int = _LIMIT) -> None:
+        """`caches` holds the folders of `Kind`. Entries of another owner than `user` (None: any) are not
+        the worker's and not read; `limit` are bytes of everything on the volume.
+        """
+        self._volume = volume
+        self._caches = caches
+        self._user = user
+        self._limit = limit
+        self._brought: set[tuple[str, Kind]] = set()
+        self._known: dict[tuple[Kind, str], bytes] = {}
+        """What an entry held when this container last read or wrote it."""
+        self._evicted = False
+
+    def bring(self, file: str, kind: Kind, *, again: bool = False) -> None:
+        """Copy into the cache what jobs of `file`, a hash of its name, have left; once, or `again`."""
+        if (file, kind) in self._brought and not again:
+            return
+        self._brought.add((file, kind))
+        with _said("builds could not be fetched"):
+            room = _MOST_BYTES
+            found = sorted(_files(self._volume / kind / file), key=lambda one: -one[1].st_mtime)
+            with self._cache(kind) as cache:
+                for path, status in found[: _MOST[kind]]:
+                    room -= status.st_size
+                    if room < 0:
+                        break
+                    self._bring(cache, kind, path)
+
+    def keep(self, file: str, kind: Kind, since: float) -> None:
+        """Copy out what a job of `file` made or used after `since`, on the wall clock."""
+        with _said("builds could not be kept"):
+            folder = self._volume / kind / file
+            with self._cache(kind) as cache:
+                for name, status in _entries(cache):
+                    whole = _NAME.fullmatch(name) and not name.endswith(".tmp")
+                    if whole and status.st_mtime >= since - 1:
+                        self._keep(cache, kind, name, folder)
+            self._forget_old(kind, folder)
+
+    @contextlib.contextmanager
+    def _cache(self, kind: Kind) -> Generator[int]:
+        """The cache's folder, opened without following a link that a job may have put in its place."""
+        folder = os.open(self._caches / kind, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            yield folder
+        finally:
+            os.close(folder)
+
+    # -- one entry ----------------------------------------------------------------------------------
+
+    def _bring(self, cache: int, kind: Kind, path: Path) -> None:
+        name = path.name
+        if not _NAME.fullmatch(name) or _exists(cache, name):
+            return
+        content = path.read_bytes()
+        files = _unpack(content)
+        if files is None:
+            path.unlink(missing_ok=True)
+            return
+        temporary = f"{os.getpid()}-{os.urandom(8).hex()}.tmp"
+        if kind == "builds":
+            self._write(cache, temporary, files.get("", b""))
+        else:
+            os.mkdir(temporary, 0o755, dir_fd=cache)
+            inner = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=cache)
+            try:
+                for each, data in files.items():
+                    self._write(inner, each, data)
+                if self._user is not None:
+                    os.fchown(inner, self._user, self._user)
+            finally:
+                os.close(inner)
+        os.rename(temporary, name, src_dir_fd=cache, dst_dir_fd=cache)
+        self._known[kind, name] = _digest_of(content)
+
+    def _write(self, folder: int, name: str, content: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(name, flags, 0o644, dir_fd=folder), "wb") as file:
+            file.write(content)
+            if self._user is not None:
+                os.fchown(file.fileno(), self._user, self._user)
+
+    def _keep(self, cache: int, kind: Kind, name: str, folder: Path) -> None:
+        files = self._read(cache, name)
+        if files is None:
+            return
+        content = _pack(files)
+        digest = _digest_of(content)
+        if self._known.get((kind, name)) == digest:
+            return
+        self._known[kind, name] = digest
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(temporary).replace(folder / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _read(self, cache: int, name: str) -> dict[str, bytes] | None:
+        """The entry's files, "" for an entry that is one; None for what is not the worker's or too large."""
+        status = os.stat(name, dir_fd=cache, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            content = self._content(cache, name)
+            return None if content is None else {"": content}
+        if not stat.S_ISDIR(status.st_mode):
+            return None
+        inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=cache)
+        try:
+            found = {
+                each: self._content(inner, each)
+                for each, of in _entries(inner)
+                if stat.S_ISREG(of.st_mode) and _NAME.fullmatch(each) and of.st_size
+            }
+        finally:
+            os.close(inner)
+        files = {each: content for each, content in found.items() if content is not None}
+        whole = len(files) == len(found) and sum(map(len, files.values())) <= _MOST_BYTES
+        return files if files and whole else None
+
+    def _content(self, folder: int, name: str) -> bytes | None:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+            status = os.fstat(file.fileno())
+            theirs = self._user is None or status.st_uid == self._user
+            if not stat.S_ISREG(status.st_mode) or not theirs or status.st_size > _MOST_BYTES:
+                return None
+            return file.read(_MOST_BYTES)
+
+    # -- bounds -------------------------------------------------------------------------------------
+
+    def _forget_old(self, kind: Kind, folder: Path) -> None:
+        """The entries of a file written longest ago; once in a container's life also those of others."""
+        newest = sorted(_files(folder), key=lambda one: -one[1].st_mtime)
+        for path, _ in newest[_MOST[kind] :]:
+            path.unlink(missing_ok=True)
+        if self._evicted:
+            return
+        self._evicted = True
+        every = [one for each in _MOST for group in _folders(self._volume / each) for one in _files(group)]
+        total = sum(status.st_size for _, status in every)
+        for path, status in sorted(every, key=lambda one: one[1].st_mtime):
+            if total <= self._limit:
+                break
+            path.unlink(missing_ok=True)
+            total -= status.st_size
+
+
+def _pack(files: dict[str, bytes]) -> bytes:
+    sizes = json.dumps({name: len(content) for name, content in sorted(files.items())}).encode()
+    body = zlib.compress(sizes + b"\n" + b"".join(content for _, content in sorted(files.items())), 1)
+    return _MAGIC + blake2b(body, digest_size=_DIGEST).digest() + body
+
+
+def _digest_of(content: bytes) -> bytes:
+    return content[len(_MAGIC) : len(_MAGIC) + _DIGEST]
+
+
+def _unpack(content: bytes) -> dict[str, bytes] | None:
+    """None for what is not a whole and unharmed entry with plain names."""
+    body = content[len(_MAGIC) + _DIGEST :]
+    sound = content.startswith(_MAGIC) and blake2b(body, digest_size=_DIGEST).digest() == _digest_of(content)
+    if not sound:
+        return None
+    try:
+        head, _, rest = zlib.decompress(body).partition(b"\n")
+        sizes: dict[str, int] = json.loads(head)
+        files: dict[str, bytes] = {}
+        for name, size in sizes.items():
+            if name and not _NAME.fullmatch(name):
+                return None
+            files[name], rest = rest[:size], rest[size:]
+    except (ValueError, zlib.error, AttributeError, TypeError):
+        return None
+    return files
+
+
+def _entries(folder: int) -> list[tuple[str, os.stat_result]]:
+    found: list[tuple[str, os.stat_result]] = []
+    for name in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((name, os.stat(name, dir_fd=folder, follow_symlinks=False)))
+    return found
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _folders(folder: Path) -> list[Path]:
+    with contextlib.suppress(OSError):
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    return []
+
+
+def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
+    """The entries in a folder of the volume; what a container left half written long ago is removed."""
+    found: list[tuple[Path, os.stat_result]] = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            with contextlib.suppress(OSError):  # another container may have removed it
+                status = entry.stat(follow_symlinks=False)
+                if not entry.name.endswith(".tmp"):
+                    found.append((Path(entry.path), status))
+                elif time.time() - status.st_mtime > _ABANDONED_S:
+                    Path(entry.path).unlink()
+    return found
+
+
+@contextlib.contextmanager
+def _said(what: str) -> Generator[None]:
+    """A cache that fails costs time, never a run."""
+    try:
+        yield
+    except OSError as error:
+        print(f"orbit: {what}: {error}", file=sys.stderr)
