@@ -101,6 +101,8 @@ class Session:
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
     reads: dict[str, dict[str, str]] = field(default_factory=dict[str, "dict[str, str]"])
     """The files that the last build of each open file read, by content hash."""
+    compiled: dict[str, tuple[Job, int]] = field(default_factory=dict[str, "tuple[Job, int]"])
+    """The last compile of each file, by path, if it found no mistake, and `disk` as it was then."""
     hashes: dict[str, str] = field(default_factory=dict[str, str])
     """Content hashes of files seen saved or changed on disk since the server started."""
     disk: int = 0
@@ -111,8 +113,6 @@ class Session:
     modal_account: bool = False
     """Whether this machine has a token for Modal."""
     warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
-    compiled: dict[str, tuple[Job, int]] = field(default_factory=dict[str, "tuple[Job, int]"])
-    """The last compile of each file, by path, if it found no mistake, and `disk` as it was then."""
     """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
     looked_at: KernelId | None = None
     mirror_hints: bool = False
@@ -140,6 +140,7 @@ class Session:
     def close(self, uri: str) -> None:
         self.files.pop(uri, None)
         self.reads.pop(uri, None)
+        self.compiled.pop(path_of(uri), None)
         for source, of in [k for k in self.problems if k[1] == uri]:
             del self.problems[source, of]
 
@@ -155,9 +156,6 @@ class Session:
                 language, document.text, macros=self.macros(), headers=header_reader(document.path)
             )
 
-        self.specs.pop(uri, None)
-        self.spec_lines.pop(uri, None)
-        self.compiled.pop(path_of(uri), None)
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""
         for uri, file in self.files.items():
