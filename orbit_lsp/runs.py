@@ -137,6 +137,7 @@ class Runs:
         self._active[run.id] = run
         self._mark(run, "queued", "")
         run.task = asyncio.create_task(self._follow(run), name=f"{run.action} {run.id}")
+        run.task.add_done_callback(lambda task: self._unbegun(run) if task.cancelled() else None)
         self._watcher.begin(run)
         self._watcher.changed({run.frozen.uri})
 
@@ -159,11 +160,18 @@ class Runs:
         finally:
             if ticking:
                 ticking.cancel()
+        self._end(run, finished)
+        return finished
+
+    def _unbegun(self, run: Run) -> None:
+        """Cancelled before the first step of `_follow`, which says the end of every other run."""
+        self._end(run, _cancelled(run))
+
+    def _end(self, run: Run, finished: c.Finished) -> None:
         del self._active[run.id]
         self._settle(run, finished)
         if waiting := self._waiting.pop((run.frozen.uri, run.action), None):
             self._launch(waiting)
-        return finished
 
     def _take(self, run: Run, event: c.Event) -> None:
         match event:
@@ -188,10 +196,6 @@ class Runs:
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
         changed = {run.frozen.uri}
-        if run.action == "compile":
-            self._session.compiled.pop(run.job.path, None)
-            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
-                self._session.compiled[run.job.path] = (run.job, run.disk)
         if run.action == "run" or finished.outcome not in ("ok", "cancelled"):
             changed |= filing.finished(self._session, run.frozen, run.job, run.targets, run.built, finished)
         self._watcher.end(run, finished)
@@ -229,3 +233,7 @@ def _replaced(run: Run) -> c.Finished:
 def _lost(run: Run) -> c.Finished:
     failure = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
     return c.Finished(run.id, "infrastructure", failure)
+        if run.action == "compile":
+            self._session.compiled.pop(run.job.path, None)
+            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
+                self._session.compiled[run.job.path] = (run.job, run.disk)
