@@ -6,6 +6,8 @@ what is not known, so that a missing value is never read as 0.
 
 from __future__ import annotations
 
+import math
+
 UNAVAILABLE = "unavailable"
 
 _TIMES = ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
@@ -63,6 +65,16 @@ def spread(fraction: float | None) -> str:
 def count(number: int | None) -> str:
     """`1,048,576`."""
     return UNAVAILABLE if number is None else f"{number:,}"
+
+
+def money(dollars: float | None) -> str:
+    """`$4.06`, `$1,234`, `$0.0031`: below ten cents two significant digits, and whole dollars from 1,000 on."""
+    if dollars is None:
+        return UNAVAILABLE
+    if dollars and abs(dollars) < 0.0995:
+        digits = 1 - math.floor(math.log10(abs(dollars)))
+        return f"${dollars:.{digits}f}"
+    return f"${dollars:,.0f}" if round(abs(dollars), 2) >= 1000 else f"${dollars:.2f}"
 
 
 def _scaled(

@@ -61,7 +61,7 @@ MAY: dict[str, set[str]] = {
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
     "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.units", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED,
-    "runners": {"orbit_lsp.runners", "orbit_lsp.closure", "pydantic", "modal"} | SHARED | {
+    "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },
 }  # fmt: skip

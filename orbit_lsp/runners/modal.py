@@ -15,6 +15,7 @@ from dataclasses import replace
 from orbit_lsp.runners import modal_errors, refusals
 from orbit_lsp.runners.events import validator
 from orbit_lsp.runners.modal_call import Call
+from orbit_lsp.runners.modal_costs import Costs
 from orbit_lsp.runners.modal_deploy import within
 from orbit_lsp.runners.modal_errors import ModalError
 from orbit_lsp.runners.modal_pool import Known, Options, Pool
@@ -32,12 +33,15 @@ class ModalRunner:
     name = "modal"
 
     def __init__(
-        self, options: Options, changed: Callable[[], None] = lambda: None, author: Known | None = None
-    ) -> None:
-        """`changed` is called when a container became warm or cold; `author` is asked about each job."""
+        self, options: Options, changed: Callable[[], None] = lambda: None, author: Known | None = None,
+        costs: Costs | None = None,
+    ) -> None:  # fmt: skip
+        """`changed` is called when a container became warm or cold; `author` is asked about each job;
+        `costs` is told what is rented.
+        """
         self.options = options
         self.pool = Pool(options, author)
-        self._sessions = Sessions(options.spec.idle_s, changed)
+        self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
         self._validate = validator()
         self._known: set[str] = set()
         self._active: dict[Call, asyncio.Task[None]] = {}
@@ -142,13 +146,15 @@ class ModalRunner:
 
     async def release(self, gpu: str) -> bool:
         """End the warm container of `gpu` at once; False where there is none, or Modal did not take it."""
-        if (session := self._sessions.forget(gpu)) is None:
+        if not (sessions := self._sessions.forget(gpu)):
             return False
         try:
             handle = await self.pool.handle(gpu)
-            if session.kept:
+            if any(one.kept for one in sessions):
                 await handle.update_autoscaler.aio(min_containers=0)
-            await within(_LEAVE_S, handle.leave.spawn.aio())
+            for _ in sessions:
+                await within(_LEAVE_S, handle.leave.spawn.aio())
+            self._sessions.ended(sessions)
         except Exception as error:  # noqa: BLE001 - it ends with its idle time all the same
             log.warning("a container was not released: %s", modal_errors.trouble(error).message)
             return False
@@ -161,6 +167,7 @@ class ModalRunner:
         with suppress(Exception):  # it ends with its idle time all the same
             handle = await self.pool.handle(None)
             await within(_LEAVE_S, handle.leave.spawn.aio())
+            self._sessions.ended(self._sessions.forget(""))
 
 
 def _on_a_cpu(event: c.Event) -> c.Event:

@@ -72,7 +72,8 @@ class Call:
         self._call: Any = None
         self._finished: c.Finished | None = None
         self._over = False
-        self._began: float | None = None
+        self._container: str | None = None
+        self.cost: c.Cost | None = None
 
     async def carry_out(self) -> None:
         try:
@@ -83,7 +84,7 @@ class Call:
             log.warning("%s: %s: %s", self.key, type(error).__name__, error)
             failure = modal_errors.trouble(error).failure()
             finished = c.Finished(self.job.run, failure.category, failure)
-        self.events.put_nowait(finished)
+        self.events.put_nowait(replace(finished, cost=self.cost))
 
     def _stage(self, state: c.State, why: str = "") -> None:
         self.events.put_nowait(c.Stage(self.job.run, state, time.time(), why))
@@ -103,7 +104,7 @@ class Call:
         account = self._pool.account
         if account.deploying:
             self._stage("starting", _BUILDING)
-        await account.client()
+        self._sessions.contact(await account.client())
         request = modal_files.request(self.job, tree, self.key, built=self._built)
         wanted = self._unknown(tree.manifest.files.values())
         if not self._restricted and modal_files.size(tree, wanted) > _UNASKED:
@@ -196,6 +197,7 @@ class Call:
                 if not returned.done():
                     return {}
             answer = await returned
+            self._sessions.answered(self.gpu, self.key, answer, alone=self._restricted)
             if helpers and "finished" in answer:
                 await asyncio.wait(helpers[:1], timeout=_DRAIN_S)
             return answer
@@ -204,9 +206,7 @@ class Call:
             for task in (returned, *helpers):
                 task.cancel()
             await asyncio.gather(returned, *helpers, return_exceptions=True)
-            if self.gpu and self._began is not None and not self._restricted:
-                self._sessions.end(self.gpu, time.time() - self._began)
-                self._began = None
+            self.cost = self._sessions.end(self.key) or self.cost
 
     async def _returned(self) -> dict[str, Any]:
         """Asks again where the connection was lost: the call goes on meanwhile."""
@@ -241,9 +241,7 @@ class Call:
             record = json.loads(line.decode("utf-8", "replace"))
             match record.get("kind"):
                 case "container":
-                    self._began = time.time()
-                    if self.gpu:
-                        self._sessions.begin(self.gpu)
+                    self._container = self._sessions.begin(self.gpu, self.key, record)
                     self._stage("starting", "the container is there")
                 case "done":
                     self._over = True
@@ -292,8 +290,8 @@ class Call:
         if self._call is None or await self._cancelled(_SOFT_S, terminate=False):
             return
         log.warning("%s was not ended by cancelling it; its container is ended", self.key)
-        if self.gpu:
-            self._sessions.forget(self.gpu)
+        if self._container:
+            self._sessions.lose(self._container)
         await self._cancelled(_HARD_S, terminate=True)
 
     async def _cancelled(self, seconds: float, *, terminate: bool) -> bool:
