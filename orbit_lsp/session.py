@@ -17,6 +17,9 @@ from orbit_remote.contracts import Finished, Job, Launches, Machine, Problem, Re
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
+    from orbit_lsp.launch_specs import Key as SpecKey
+    from orbit_lsp.launch_specs import Known as SpecKnown
+    from orbit_lsp.launch_specs import Lines as SpecLines
 
 
 class KernelId(NamedTuple):
@@ -114,6 +117,9 @@ class Session:
     """Whether this machine has a token for Modal."""
     warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
     """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
+    specs: dict[str, dict[SpecKey, SpecKnown]] = field(default_factory=dict[str, "dict[SpecKey, SpecKnown]"])
+    """Launch specs that have been checked, by file; `launch_specs` alone reads and writes them."""
+    spec_lines: dict[str, SpecLines] = field(default_factory=dict[str, "SpecLines"])
     looked_at: KernelId | None = None
     mirror_hints: bool = False
     """Publish hints as Hint diagnostics too: the client cannot be told to ask for hints again."""
@@ -140,6 +146,8 @@ class Session:
     def close(self, uri: str) -> None:
         self.files.pop(uri, None)
         self.reads.pop(uri, None)
+        self.specs.pop(uri, None)
+        self.spec_lines.pop(uri, None)
         self.compiled.pop(path_of(uri), None)
         for source, of in [k for k in self.problems if k[1] == uri]:
             del self.problems[source, of]

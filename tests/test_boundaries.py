@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+SPEC = {f"orbit_remote.{path.stem}" for path in (ROOT / "remote/orbit_remote").glob("spec*.py")}
 SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures")}
 HEAVY = {
     "pygls",
@@ -53,7 +54,8 @@ MAY: dict[str, set[str]] = {
     "jobs": {"orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,
     "bundle": {"orbit_lsp.session"} | SHARED,
     "closure": {"orbit_lsp", "orbit_lsp.closure", "orbit_lsp.units", "orbit_remote.files", "pathspec", "tree_sitter", "tree_sitter_python"} | KERNELS | SHARED,
-    "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config"} | KERNELS | SHARED,
+    "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config", "orbit_lsp.launch_specs"} | KERNELS | SHARED,
+    "launch_specs": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_remote"} | KERNELS | SHARED | SPEC,
     "documents": KERNELS,
     "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
     "schema": {"pydantic"} | SHARED,

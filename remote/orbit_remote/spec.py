@@ -12,12 +12,15 @@ from itertools import islice, product
 from typing import Final
 
 from orbit_remote import spec_checks
+from orbit_remote.contracts import Definition
+from orbit_remote.spec_checks import Limits
 from orbit_remote.spec_dtypes import DType
 from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
 from orbit_remote.spec_parameters import Signature, element_of, signature
+from orbit_remote.spec_surroundings import Surroundings
 from orbit_remote.spec_syntax import nearest, read
 from orbit_remote.spec_text import Target, lines_of
-from orbit_remote.spec_tree import Assignment, Call, Expression, Fault, Name, Spec, SpecError, walk
+from orbit_remote.spec_tree import Assignment, Call, Expression, Fault, Language, Name, Spec, SpecError, walk
 from orbit_remote.spec_values import Tensor, Value, Work, World
 
 MOST_POINTS: Final = 64
@@ -39,16 +42,33 @@ class Checked:
     signature: Signature | None
     faults: tuple[Fault, ...]
     values: Mapping[str, Value]
+    asked: bool = False
+    """Whether the rest of the file had a say: other functions, variables, aliases of types."""
 
 
-def check(text: str, target: Target) -> Checked:
-    """Reads the spec above a kernel and checks every point of it, in bounded time. Never raises."""
-    spec, malformed = read(text, target)
+def target_of(definition: Definition, language: Language) -> Target:
+    """The kernel of a job, or of discovery, as the spec modules are asked about it."""
+    return Target(
+        definition.name, language, definition.start_line, definition.line, definition.name_line, definition.name_end
+    )  # fmt: skip
+
+
+def check(text: str, target: Target, limits: Limits | None = None) -> Checked:
+    """Reads the spec above a kernel and checks every point of it, in bounded time. Never raises.
+
+    `limits` are those of the GPU that it is meant for, where that is known.
+    """
+    return check_lines(lines_of(text), target, limits)
+
+
+def check_lines(lines: list[str], target: Target, limits: Limits | None = None) -> Checked:
+    """`check` of a text that is split already, its lines without their ends."""
+    spec, malformed = read(lines, target)
+    around = Surroundings(lines, target.language)
+    header = signature(lines, target, around)
     if not spec.lines:
-        return Checked(spec, None, tuple(malformed), {})
-    lines = lines_of(text)
-    header = signature(lines, target)
-    faults = [*malformed, *spec_checks.static(spec, target)]
+        return Checked(spec, header, tuple(malformed), {}, around.asked)
+    faults = [*malformed, *spec_checks.static(spec, target, header, around)]
     every, surplus = points(spec)
     faults += surplus
     work = Work()
@@ -57,13 +77,13 @@ def check(text: str, target: Target) -> Checked:
         world = World(spec.language, work=work)
         values, found = compute(spec, header, point, world)
         faults += found
-        faults += spec_checks.launches(spec, header, values, world, partial=bool(malformed or found))
+        faults += spec_checks.launches(spec, header, values, world, limits, partial=bool(malformed or found))
         if at == 0:
             first = values
             faults += spec_checks.unused(spec)
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))
-    return Checked(spec, header, tuple(ordered), first)
+    return Checked(spec, header, tuple(ordered), first, around.asked)
 
 
 def points(spec: Spec) -> tuple[list[Point], list[Fault]]:

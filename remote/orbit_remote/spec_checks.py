@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from orbit_remote import architectures, occupancy
 from orbit_remote.spec_interpreter import Scope, Untuned, evaluate, grid
-from orbit_remote.spec_parameters import Parameter, Signature, element_of
+from orbit_remote.spec_parameters import Parameter, Signature, element_of, python_parameter, split
 from orbit_remote.spec_scalars import misfit
 from orbit_remote.spec_shapes import expected_shape
+from orbit_remote.spec_surroundings import Surroundings
 from orbit_remote.spec_syntax import nearest
 from orbit_remote.spec_text import Target
 from orbit_remote.spec_tree import (
@@ -22,9 +24,12 @@ from orbit_remote.spec_tree import (
     Index,
     Launch,
     Name,
+    Reference,
     Span,
     Spec,
     SpecError,
+    Within,
+    children,
     walk,
 )
 from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
@@ -33,23 +38,127 @@ from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value, Wor
 MOST_THREADS: Final = 1024
 MOST_BLOCK: Final = (1024, 1024, 64)
 MOST_GRID: Final = ((1 << 31) - 1, 65535, 65535)
+MOST_CLUSTER: Final = 8
+"""Blocks of a cluster on every GPU that has clusters ("Thread Block Clusters", ibid.)."""
 
-_OPTIONS: Final = ("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")  # fmt: skip
+OPTIONS: Final = {
+    "num_warps": "warps of a block",
+    "num_stages": "stages of software pipelining",
+    "num_ctas": "blocks of a cluster",
+    "maxnreg": "registers a thread may use at most",
+    "enable_fp_fusion": "whether a * b + c may become one fused operation",
+    "launch_cooperative_grid": "whether all blocks run at once",
+    "launch_pdl": "programmatic dependent launch",
+}
+"""What a Triton launch takes beside the kernel's own parameters, each with the line that completion shows."""
+
+_DESCRIBES: Final = frozenset(("shape", "dtype", "ndim", "itemsize"))
+_DESCRIBE: Final = frozenset((
+    "size", "stride", "numel", "dim", "element_size", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like",
+    "randn_like",
+))  # fmt: skip
+"""Attributes and functions that ask a tensor for its form only."""
+
 _MOST_AMOUNT: Final = {"iterations": 10**9, "timeout": 86400, "seed": (1 << 63) - 1}
 
 
-def static(spec: Spec, target: Target) -> list[Fault]:
-    """What needs no values: whether there is a launch, and of this kernel."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a spec's launches are held against: the GPU's architecture (`sm_90a`), and the static shared memory, in
+    bytes, that the compiler says the kernel uses (0 where it has not said).
+    """
+
+    architecture: str
+    static_shared: int = 0
+
+
+def static(spec: Spec, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
+    """What needs no values: whether there is a launch, and of this kernel; whether what it names exists."""
+    faults = [fault for launch in _all_launches(spec) for fault in _launched(launch, target, header, around)]
+    faults += [fault for one in spec.references for fault in _referred(one, spec, target, around)]
+    if spec.symbols and around.complete:
+        known = around.variables()
+        for one in spec.symbols:
+            if one.name.name not in known:
+                near = nearest(one.name.name, known)
+                message = f"There is no __constant__ or __device__ variable '{one.name.name[:40]}' in this file{near}."
+                faults.append(Fault(one.name.span, message))
     if not spec.launches:
         measured = [*spec.expects, *spec.references, *spec.cases]
         if measured:
-            return [Fault(measured[0].span, f"There is no launch of '{target.name}' to check.")]
-        return []
+            faults.append(Fault(measured[0].span, f"There is no launch of '{target.name}' to check."))
+        return faults
     if any(launch.kernel.name == target.name for launch in spec.launches):
-        return []
+        return faults
     kernel = spec.launches[0].kernel
     near = nearest(kernel.name, [target.name])
-    return [Fault(kernel.span, f"This launches '{kernel.name[:40]}', and the kernel below is '{target.name}'{near}.")]  # fmt: skip
+    message = f"This launches '{kernel.name[:40]}', and the kernel below is '{target.name}'{near}."
+    return [Fault(kernel.span, message), *(fault for fault in faults if fault.span != kernel.span)]
+
+
+def _launched(one: Launch, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
+    name = one.kernel.name
+    if name != target.name:
+        if around.complete and not around.knows(name):
+            return [Fault(one.kernel.span, f"There is no kernel '{name[:40]}' in this file.")]
+        return []
+    if header and (lacking := header.lacking(len(one.templates))):
+        message = f"{name} lacks its template argument '{lacking[0].name}', which no argument decides."
+        return [Fault(one.kernel.span, message)]
+    return []
+
+
+def _referred(one: Reference, spec: Spec, target: Target, around: Surroundings) -> list[Fault]:
+    """Whether what a reference calls is there, and takes so many arguments."""
+    faults: list[Fault] = []
+    assigned = {each.name.name for each in spec.assignments}
+    for output in one.outputs:
+        if output.name not in assigned:
+            near = nearest(output.name, assigned)
+            faults.append(Fault(output.span, f"'{output.name[:40]}' is not known here{near}."))
+    if one.call is None:
+        return faults
+    name = one.call.name
+    where = one.call.name_span if isinstance(one.call, Call) else one.call.span
+    if name == target.name:
+        faults.append(Fault(where, f"'{name}' is the kernel itself; a reference is something else."))
+    elif spec.language == "cuda" and isinstance(one.call, Call):
+        message = (
+            f"A reference in a .cu file is a launch of another kernel: 'reference {name[:40]}<<<…>>>(…)'."
+        )
+        faults.append(Fault(where, message))
+    elif around.complete and not around.knows(name):
+        near = nearest(name, around.functions()) if spec.language == "triton" else ""
+        what = "kernel" if spec.language == "cuda" else "function"
+        faults.append(Fault(where, f"There is no {what} '{name[:40]}' in this file{near}."))
+    elif isinstance(one.call, Call) and (function := around.function(name)):
+        faults += _bound_to(function.parameters, one.call)
+    return faults
+
+
+def _bound_to(parameters: str, call: Call) -> list[Fault]:
+    """Arguments of a call against the parameters of a Python function, given as their text."""
+    parts = [part.strip() for part in split(parameters) if part.strip()]
+    by_place = parts[: next((at for at, part in enumerate(parts) if part.startswith("*")), len(parts))]
+    read = [python_parameter(part) for part in parts if part not in ("*", "/")]
+    names = [each.name for each in read if not each.refused]
+    places = len([part for part in by_place if part != "/"])
+    starred = any(part.startswith("*") and part[1:2] not in ("", "*") for part in parts)
+    if len(call.arguments) > places and not starred:
+        takes = f"{places} argument{'s' * (places != 1)}"
+        return [Fault(call.arguments[places].span, f"{call.name} takes {takes}, not {len(call.arguments)}: ({parameters[:120]}).")]  # fmt: skip
+    given = {*names[: len(call.arguments)], *(keyword.name for keyword in call.keywords)}
+    if not any(part.startswith("**") for part in parts):
+        for keyword in call.keywords:
+            if keyword.name not in names:
+                near = nearest(keyword.name, names)
+                return [Fault(keyword.span, f"{call.name} has no '{keyword.name}'{near}.")]
+    lacking = [
+        each.name for each in read if not each.refused and not each.optional and each.name not in given
+    ]
+    if lacking:
+        return [Fault(call.name_span, f"{call.name} lacks '{lacking[0]}': ({parameters[:120]}).")]
+    return []
 
 
 def unused(spec: Spec) -> list[Fault]:
@@ -93,18 +202,26 @@ def chosen_types(header: Signature, launch: Launch) -> dict[str, str]:
 
 
 def launches(
-    spec: Spec, header: Signature | None, values: Mapping[str, Value], world: World, *, partial: bool
+    spec: Spec,
+    header: Signature | None,
+    values: Mapping[str, Value],
+    world: World,
+    limits: Limits | None = None,
+    *,
+    partial: bool,
 ) -> list[Fault]:
     """What is wrong with the directives for these values.
 
     `partial` says that some names have no value because of a fault that is told already: names that
     are not known are then left alone, where they are assigned.
     """
-    checks = _Checks(spec, header, values, world, partial=partial)
-    for launch in spec.launches:
+    checks = _Checks(spec, header, values, world, limits, partial=partial)
+    for launch in _all_launches(spec):
         checks.run(lambda one=launch: checks.launch(one))
     for one in spec.expects:
         checks.run(lambda each=one: checks.expect(each))
+    for one in spec.references:
+        checks.run(lambda each=one: checks.reference(each))
     for one in spec.symbols:
         checks.run(lambda each=one: checks.value(each.value))
     for one in spec.amounts.values():
@@ -119,10 +236,15 @@ class _Checks:
         header: Signature | None,
         values: Mapping[str, Value],
         world: World,
+        limits: Limits | None,
         *,
         partial: bool,
     ) -> None:
         self.spec = spec
+        self.architecture = limits.architecture if limits else ""
+        if spec.words.get("gpu"):
+            self.architecture = architectures.architecture_for(spec.words["gpu"].values[0]) or ""
+        self.static_shared = limits.static_shared if limits else 0
         self.header = header
         self.values = values
         self.world = world
@@ -158,7 +280,8 @@ class _Checks:
     def _cuda(self, one: Launch, own: Signature | None) -> None:
         self.run(lambda: self._extents(one.grid, "grid", MOST_GRID))
         self.run(lambda: self._block(one))
-        self.run(lambda: self._shared(one))
+        self.run(lambda: self._shared(one, own))
+        self.run(lambda: self._cluster(one))
         if own is None:
             for argument in one.arguments:
                 self.run(lambda node=argument: self.value(node))
@@ -188,7 +311,7 @@ class _Checks:
         value = self.value(node)
         if not self.known(node):
             return None
-        return _triple(value, node.span, what)
+        return triple(value, node.span, what)
 
     def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...] | None:
         found = self._triples(node, what) if node else None
@@ -201,10 +324,36 @@ class _Checks:
         if one.block and found and (count := math.prod(found)) > MOST_THREADS:
             raise SpecError(one.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
 
-    def _shared(self, one: Launch) -> None:
+    def _shared(self, one: Launch, own: Signature | None) -> None:
         value = self.value(one.shared) if one.shared else None
-        if one.shared and self.known(one.shared) and _whole(value, one.shared.span, "Shared memory") < 0:
+        if one.shared is None or not self.known(one.shared):
+            return
+        size = whole(value, one.shared.span, "Shared memory")
+        if size < 0:
             raise SpecError(one.shared.span, "Shared memory is a number of bytes from 0 on.")
+        held = occupancy.limits(self.architecture) if self.architecture else None
+        static = self.static_shared if own else 0
+        if held and size + static > held.shared_per_block:
+            beside = f", {static} beside it are static" if static else ""
+            raise SpecError(
+                one.shared.span,
+                f"This is {size} bytes of shared memory{beside}; a block has at most {held.shared_per_block} on "
+                f"{self.architecture}.",
+            )
+
+    def _cluster(self, one: Launch) -> None:
+        if one.cluster is None:
+            return
+        found = self._extents(one.cluster, "cluster", (MOST_CLUSTER,) * 3)
+        held = occupancy.limits(self.architecture) if self.architecture else None
+        if held and float(held.capability) < 9:
+            raise SpecError(one.cluster.span, f"{self.architecture} has no clusters; they begin with sm_90.")
+        if found and (count := math.prod(found)) > MOST_CLUSTER:
+            raise SpecError(one.cluster.span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")  # fmt: skip
+        extents = self._triples(one.grid, "grid") if one.grid else None
+        for each, wide, name in zip(found or (), (*(extents or ()), 1, 1), "xyz", strict=False):
+            if extents and each > 0 and wide % each:
+                raise SpecError(one.cluster.span, f"The grid is {wide} in {name}, which clusters of {each} do not divide.")  # fmt: skip
 
     def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
         if parameter.refused:
@@ -243,7 +392,7 @@ class _Checks:
         if one.grid is None or not self.known(one.grid, *(k.value for k in one.keywords)):
             return
         value = grid(one.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
-        in_range(_triple(value, one.grid.span, "grid"), one.grid.span, "grid", MOST_GRID)
+        in_range(triple(value, one.grid.span, "grid"), one.grid.span, "grid", MOST_GRID)
 
     def _bound(self, one: Launch, own: Signature) -> None:
         names = [each.name for each in own.parameters]
@@ -256,8 +405,8 @@ class _Checks:
         for keyword in one.keywords:
             if keyword.name in given:
                 self.faults.append(Fault(keyword.span, f"'{keyword.name}' is given twice."))
-            elif keyword.name not in names and keyword.name not in _OPTIONS:
-                near = nearest(keyword.name, [*names, *_OPTIONS])
+            elif keyword.name not in names and keyword.name not in OPTIONS:
+                near = nearest(keyword.name, [*names, *OPTIONS])
                 self.faults.append(Fault(keyword.span, f"{own.name} has no '{keyword.name}'{near}."))
             given.add(keyword.name)
         lacking = [
@@ -276,23 +425,54 @@ class _Checks:
         actual = self.value(one.actual)
         if not isinstance(actual, Tensor):
             raise SpecError(one.actual.span, f"An output is a tensor, not {shown(actual)}.")
-        self._written(one)
+        self._written(one.actual)
+        self._set_before(one.expected)
         expected = self.value(one.expected, replace(self.world, exact=True))
         if isinstance(expected, Tensor):
             expected_shape(one.expected.span, actual, expected)
         elif not isinstance(expected, Scalar):
             raise SpecError(one.expected.span, f"What is expected is a tensor or a number, not {shown(expected)}.")  # fmt: skip
-        for bound in (one.within.rtol, one.within.atol) if one.within else ():
-            if bound is not None:
+        self._tolerance(one.within)
+
+    def reference(self, one: Reference) -> None:
+        for output in one.outputs:
+            value = self.value(output) if output.name in self.values else None
+            if value is not None and not isinstance(value, Tensor):
+                raise SpecError(output.span, f"An output is a tensor, not {shown(value)}.")
+            if value is not None:
+                self._written(output)
+        self._tolerance(one.within)
+        if isinstance(one.call, Call):
+            for argument in (*one.call.arguments, *(keyword.value for keyword in one.call.keywords)):
+                self.value(argument)
+
+    def _tolerance(self, within: Within | None) -> None:
+        for bound in (within.rtol, within.atol) if within else ():
+            if bound is not None and self.known(bound):
                 number = self.value(bound)
                 if not isinstance(number, Scalar) or not 0 <= number.value < math.inf:
                     raise SpecError(bound.span, "A tolerance is a number from 0 on.")
 
-    def _written(self, one: Expect) -> None:
+    def _set_before(self, node: Expression) -> None:
+        """Raises SpecError where contents of `empty(…)` are used, which nobody has set before the launch."""
+        match node:
+            case Name() if isinstance(value := self.values.get(node.name), Tensor) and value.unset:
+                raise SpecError(node.span, f"Nothing is in '{node.name}' before the launch: it is empty(…).")
+            case Attribute() if node.name in _DESCRIBES:
+                return
+            case Call() if node.name in _DESCRIBE:
+                rest = node.arguments if node.receiver is not None else node.arguments[1:]
+                for one in (*rest, *(keyword.value for keyword in node.keywords)):
+                    self._set_before(one)
+            case _:
+                for one in children(node):
+                    self._set_before(one)
+
+    def _written(self, actual: Expression) -> None:
         """Whether some launch can write what is expected, as far as the parameters say."""
-        root = _root(one.actual)
+        root = _root(actual)
         if root is None:
-            raise SpecError(one.actual.span, "On the left of '==' stands an output: a tensor that a launch gets.")  # fmt: skip
+            raise SpecError(actual.span, "On the left of '==' stands an output: a tensor that a launch gets.")
         passed = False
         for launch in self.spec.launches:
             own = self.header if self.header and self.header.name == launch.kernel.name else None
@@ -315,7 +495,7 @@ class _Checks:
         if not isinstance(value, Scalar) or not 0 <= value.value < math.inf:
             raise SpecError(node.span, f"'{word}' is a number from 0 on, not {shown(value)}.")
         if word in ("seed", "iterations"):
-            _whole(value, node.span, f"'{word}'")
+            whole(value, node.span, f"'{word}'")
         if value.value > _MOST_AMOUNT.get(word, math.inf):
             raise SpecError(node.span, f"'{word}' is at most {_MOST_AMOUNT[word]}.")
         if word in ("iterations", "timeout") and value.value == 0:
@@ -331,16 +511,18 @@ def in_range(found: tuple[int, ...], span: Span, what: str, most: tuple[int, ...
             raise SpecError(span, f"This {what} is {extent} in {name}; CUDA takes at most {limit}.")
 
 
-def _triple(value: Value, span: Span, what: str) -> tuple[int, ...]:
+def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:
+    """The 1 to 3 extents that a value gives. Raises SpecError."""
     if isinstance(value, Dim3):
         return (value.x, value.y, value.z)
     items: tuple[Value, ...] = value if isinstance(value, tuple) else (value,)
     if not 1 <= len(items) <= 3:
         raise SpecError(span, f"A {what} has 1 to 3 extents, not {len(items)}.")
-    return tuple(_whole(item, span, f"A {what}") for item in items)
+    return tuple(whole(item, span, f"A {what}") for item in items)
 
 
-def _whole(value: Value, span: Span, what: str) -> int:
+def whole(value: Value, span: Span, what: str) -> int:
+    """An integer. Raises SpecError."""
     if not isinstance(value, Scalar) or not value.integral:
         raise SpecError(span, f"{what} takes integers, not {shown(value)}.")
     return int(value.value)

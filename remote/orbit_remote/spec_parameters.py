@@ -7,17 +7,19 @@ What it cannot make out it leaves open rather than guess.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orbit_remote import spec_dtypes
 from orbit_remote.spec_cpp import canonical
+from orbit_remote.spec_surroundings import Surroundings, bracketed
 from orbit_remote.spec_text import Target
 from orbit_remote.spec_tree import Language
 
 Kind = Literal["pointer", "scalar", "tensor map", "constexpr", "any", "refused"]
 _FURTHEST = 20_000
 _MOST_PARAMETERS = 256
+_MADE_OF = re.compile(r"\(\s*([A-Za-z_]\w*)\s*[,)][^(]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +63,45 @@ class Signature:
     tuned: bool = False
     text: str = ""
 
+    def lacking(self, given: int) -> list[TemplateParameter]:
+        """Template parameters that neither the first `given` arguments nor a default choose, and that C++ cannot
+        deduce, because no parameter's type speaks of them.
+        """
+        if any(each.pack for each in self.templates):
+            return []
+        return [
+            each
+            for each in self.templates[given:]
+            if not each.optional
+            and each.name
+            and not any(re.search(rf"\b{each.name}\b", parameter.type) for parameter in self.parameters)
+        ]
 
-def signature(lines: list[str], target: Target) -> Signature | None:
-    """None where the text after the kernel's name is no parameter list (`k = triton.jit(f)`, macros)."""
+
+def signature(lines: list[str], target: Target, around: Surroundings | None = None) -> Signature | None:
+    """None where the text after the kernel's name is no parameter list, as of a kernel that a macro makes."""
+    around = around or Surroundings(lines, target.language)
     header = _header(lines, target)
     rest = [lines[target.name_line][target.name_end :], *lines[target.name_line + 1 : target.name_line + 400]]
     text = "\n".join(rest)[:_FURTHEST]
-    text = _without_comments(text, target.language)
+    text = _without_comments(text, target.language).lstrip()
     if target.language == "cuda":
-        text = _after_template_arguments(text)
-    inner = _bracketed(text.lstrip())
+        if text.startswith(")") and re.search(r"\(\s*\w+\s*\Z", header):  # void (k)(int* a)
+            text = text[1:].lstrip()
+        inner = bracketed(_after_template_arguments(text).lstrip())
+    elif text.startswith("=") and (made := _MADE_OF.search(text.partition("\n")[0])):  # k = triton.jit(f)
+        function = around.function(made[1])
+        inner = function.parameters if function else None
+        header += text
+    else:
+        inner = bracketed(text)
     if inner is None:
         return None
     parts = [part for part in split(inner) if part.strip()]
     if len(parts) > _MOST_PARAMETERS:
         return None
     if target.language == "triton":
-        named = [_python_parameter(part) for part in parts if part.strip() not in ("*", "/")]
+        named = [python_parameter(part) for part in parts if part.strip() not in ("*", "/")]
         return Signature(
             "triton",
             target.name,
@@ -86,10 +110,24 @@ def signature(lines: list[str], target: Target) -> Signature | None:
             text=" ".join(inner.split()),
         )
     templates = _templates(header)
-    aliases = _aliases("\n".join(lines[: target.start_line][-4000:]))
+    if re.search(r"\btemplate\s*<\s*>", header):  # a specialisation: which one, its arguments say
+        templates = (TemplateParameter("", "value", optional=True, pack=True),)
     unknown = {one.name for one in templates if one.kind == "type"}
-    found = tuple(_cpp_parameter(part, aliases, unknown) for part in parts if part.strip() != "void")
+    found = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
     return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()))
+
+
+def compiled(header: Signature, types: str) -> Signature:
+    """The same kernel with the types that a compiler gave its parameters: `int, float const*`."""
+    parts = [part for part in split(types) if part.strip() not in ("", "void")]
+    found = tuple(_cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts))
+    names = [one.name for one in header.parameters]
+    if len(names) == len(found):
+        found = tuple(
+            replace(one, name=name, refused=one.refused.replace(f"'{one.name}'", f"'{name}'"))
+            for one, name in zip(found, names, strict=True)
+        )
+    return replace(header, parameters=found)
 
 
 def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[spec_dtypes.DType, int] | None:
@@ -129,18 +167,6 @@ def _after_template_arguments(text: str) -> str:
     return text
 
 
-def _bracketed(text: str) -> str | None:
-    """What stands between the `(` that begins `text` and its `)`."""
-    if not text.startswith("("):
-        return None
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if depth == 0:
-            return text[1:at]
-    return None
-
-
 def split(text: str) -> list[str]:
     """The parts between commas that stand in no bracket."""
     parts: list[str] = []
@@ -169,7 +195,7 @@ def _without_default(text: str) -> tuple[str, bool]:
 # -- Python -----------------------------------------------------------------------------------------
 
 
-def _python_parameter(part: str) -> Parameter:
+def python_parameter(part: str) -> Parameter:
     text, optional = _without_default(part)
     name, _, annotation = (word.strip() for word in text.partition(":"))
     if name.startswith("*"):
@@ -190,16 +216,9 @@ _NOISE = re.compile(
     r"\b(?:__restrict__|__restrict|restrict|RESTRICT|__grid_constant__|volatile|struct|typename|register)\b"
 )
 _NAMED = re.compile(r"(.*?[\s*&>])?([A-Za-z_]\w*)?\s*((?:\[[^\]]*\]\s*)*)", re.DOTALL)
-_ALIAS = re.compile(
-    r"^\s*(?:using\s+(\w+)\s*=\s*([\w:\s]{1,60}?)\s*;|typedef\s+([\w:\s]{1,60}?)\s+(\w+)\s*;)", re.MULTILINE
-)
 
 
-def _aliases(text: str) -> dict[str, str]:
-    return {match[1] or match[4]: match[2] or match[3] for match in _ALIAS.finditer(text)}
-
-
-def _cpp_parameter(part: str, aliases: dict[str, str], unknown: set[str]) -> Parameter:
+def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parameter:
     text, _ = _without_default(_NOISE.sub(" ", part))
     match = _NAMED.fullmatch(text)
     if not match or "(" in text:
@@ -220,8 +239,10 @@ def _cpp_parameter(part: str, aliases: dict[str, str], unknown: set[str]) -> Par
     words = [word for word in base.replace("::", " :: ").split() if word != "const"]
     plain = "".join(words) if "::" in words else canonical(words) or " ".join(words)
     plain = plain.removeprefix("std::").removeprefix("cuda::std::").removeprefix("::")
-    plain = aliases.get(plain, plain)
-    found = spec_dtypes.cpp(canonical(plain.split()) or plain)
+    found = _element(plain)
+    if found is None and plain not in unknown and plain not in ("void", "CUtensorMap"):
+        plain = around.alias(plain)
+        found = _element(plain)
     const = bool(re.search(r"\bconst\b", base))
     if stars > 1 or "*" in after:
         return Parameter(
@@ -242,6 +263,10 @@ def _cpp_parameter(part: str, aliases: dict[str, str], unknown: set[str]) -> Par
         return Parameter(name, shown, "scalar")
     why = f"'{name}' is a {plain} by value; launch specs pass numbers and pointers."
     return Parameter(name, shown, "refused", refused=why)
+
+
+def _element(plain: str) -> tuple[spec_dtypes.DType, int] | None:
+    return spec_dtypes.cpp(canonical(plain.split()) or plain)
 
 
 def _templates(header: str) -> tuple[TemplateParameter, ...]:

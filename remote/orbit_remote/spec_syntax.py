@@ -11,7 +11,7 @@ from orbit_remote.nvcc_flags import allowed_flags
 from orbit_remote.spec_cpp import CppParser
 from orbit_remote.spec_lexer import tokens
 from orbit_remote.spec_python import PythonParser
-from orbit_remote.spec_text import RAW, WORDS, Statement, Target, above, lines_of, statements
+from orbit_remote.spec_text import RAW, WORDS, Statement, Target, above, statements
 from orbit_remote.spec_tree import (
     Amount,
     Assignment,
@@ -40,9 +40,9 @@ _MOST_CASES = 32
 _MOST_SWEPT = 64
 
 
-def read(text: str, target: Target) -> tuple[Spec, list[Fault]]:
+def read(lines: list[str], target: Target) -> tuple[Spec, list[Fault]]:
     """The spec above a kernel, and what is malformed in it. Never raises."""
-    pieces, faults = above(lines_of(text), target)
+    pieces, faults = above(lines, target)
     found, more = statements(pieces, target.language)
     reader = _Reader(target)
     for statement in found:
@@ -52,8 +52,7 @@ def read(text: str, target: Target) -> tuple[Spec, list[Fault]]:
             reader.faults.append(error.fault)
             if found := _ASSIGNED.match(statement.pieces[0].text):
                 reader.broken.append(found[1])
-    lines = tuple(piece.line for piece in pieces)
-    return reader.spec(lines), [*faults, *more, *reader.faults]
+    return reader.spec(tuple(piece.line for piece in pieces)), [*faults, *more, *reader.faults]
 
 
 def parser(statement: Statement, language: Language) -> CppParser | PythonParser:

@@ -35,6 +35,11 @@ class Fault:
     message: str
     severity: Severity = "error"
 
+    def moved(self, lines: int) -> Fault:
+        at = self.span
+        span = Span(at.line + lines, at.column, at.end_line + lines, at.end_column)
+        return Fault(span, self.message, self.severity)
+
 
 class SpecError(Exception):
     """Raised inside the spec modules only; whoever asks gets its `fault` in a list."""

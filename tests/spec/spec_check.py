@@ -5,10 +5,10 @@ from __future__ import annotations
 from textwrap import dedent
 
 from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.kernels.model import Kernel
+from orbit_lsp.launch_specs import target
 from orbit_remote import spec
+from orbit_remote.spec_checks import Limits
 from orbit_remote.spec_dtypes import DType
-from orbit_remote.spec_text import Target
 from orbit_remote.spec_tree import Lambda
 from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value
 
@@ -16,15 +16,9 @@ CUDA = "__global__ void k(int n, float a, const float* x, float* y) {}\n"
 TRITON = "import triton\nimport triton.language as tl\n\n\n{spec}@triton.jit\ndef k(x, y, n, BLOCK: tl.constexpr):\n    pass\n"
 
 
-def target(kernel: Kernel) -> Target:
-    language = "cuda" if kernel.dsl == "cuda" else "triton"
-    name = kernel.name_span
-    return Target(kernel.name, language, kernel.whole.line, kernel.line, name.line, name.end_column)
-
-
-def checked(source: str, language: str) -> spec.Checked:
+def checked(source: str, language: str, limits: Limits | None = None) -> spec.Checked:
     scan = cuda.scan(source) if language == "cuda" else triton.scan(source)
-    return spec.check(source, target(scan.kernels[-1]))
+    return spec.check(source, target(scan.kernels[-1]), limits)
 
 
 def written(value: Value) -> str:
@@ -56,12 +50,12 @@ def values(body: str, language: str = "cuda") -> str:
     return "\n".join([*lines, *(fault.message for fault in found.faults)])
 
 
-def faults(source: str, language: str = "cuda") -> str:
+def faults(source: str, language: str = "cuda", limits: Limits | None = None) -> str:
     """The spec lines with what is wrong written below the place, as a compiler would."""
     source = dedent(source).lstrip("\n")
     lines = source.splitlines()
     shown: list[str] = []
-    found = checked(source, language).faults
+    found = checked(source, language, limits).faults
     for at, line in enumerate(lines):
         here = [fault for fault in found if fault.span.line == at]
         if here:
@@ -73,5 +67,5 @@ def faults(source: str, language: str = "cuda") -> str:
     return "\n".join(shown)
 
 
-def check(source: str, expected: str, language: str = "cuda") -> None:
-    assert faults(source, language) == dedent(expected).strip("\n")
+def check(source: str, expected: str, language: str = "cuda", limits: Limits | None = None) -> None:
+    assert faults(source, language, limits) == dedent(expected).strip("\n")

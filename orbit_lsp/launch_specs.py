@@ -1,0 +1,257 @@
+"""The launch specs of open files, checked as they stand now and remembered by the text that they depend on.
+
+What reads them is imported on first use: most files have none. Checking one takes a millisecond; it is done when
+somebody asks, never while an edit is taken in. `Watch` asks once typing has paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
+
+if TYPE_CHECKING:
+    from orbit_remote.spec import Checked
+    from orbit_remote.spec_checks import Limits
+    from orbit_remote.spec_text import Piece, Target
+    from orbit_remote.spec_tree import Fault
+
+PAUSE_S = 0.3
+_MOST_KNOWN = 400
+"""Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
+
+
+class Key(NamedTuple):
+    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+
+    pieces: tuple[Piece, ...]
+    faults: tuple[Fault, ...]
+    definition: str
+    column: int
+    limits: Limits | None
+
+
+class Known(NamedTuple):
+    start_line: int
+    version: int
+    checked: Checked
+
+
+class Asked(NamedTuple):
+    """One spec to check, apart from the session: a thread may do it."""
+
+    key: Key
+    target: Target
+    start: int
+
+
+class Lines(NamedTuple):
+    version: int
+    lines: list[str]
+
+
+def definition(kernel: Kernel) -> c.Definition:
+    """Where a kernel stands, as a job says it."""
+    name = kernel.name_span
+    return c.Definition(
+        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
+    )
+
+
+def target(kernel: Kernel) -> Target:
+    """The kernel as the spec modules are asked about it."""
+    from orbit_remote import spec
+
+    return spec.target_of(definition(kernel), kernel.language)
+
+
+def spec_of(session: Session, uri: str, kernel: Kernel) -> Checked | None:
+    """The spec above a kernel, its places in the present text; None where there is none."""
+    if not _speaks(session, uri):
+        return None
+    asked = _asked(session, uri, kernel)
+    if asked is None or not asked.key.pieces:
+        return None
+    known = _known(session, uri, asked)
+    if known and known.start_line == asked.start:
+        return known.checked
+    return _check(session, uri, asked)
+
+
+def faults(session: Session, uri: str) -> list[Fault]:
+    """What is wrong with the specs of a file, from its top."""
+    found: list[Fault] = []
+    for asked in _all(session, uri):
+        known = _known(session, uri, asked)
+        # what has moved is checked again only where something has a place to tell
+        if known and (known.start_line == asked.start or not known.checked.faults):
+            found += known.checked.faults
+        else:
+            found += _check(session, uri, asked).faults
+    return sorted(set(found), key=lambda one: (one.span.line, one.span.column))
+
+
+def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
+    """Why a kernel's spec is not run, in one sentence; None where nothing is wrong with it."""
+    checked = spec_of(session, uri, kernel)
+    error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
+    return f"line {error.span.line + 1} of the launch spec: {error.message}" if error else None
+
+
+def lines_of(session: Session, uri: str) -> list[str]:
+    """The lines of an open file without their ends."""
+    from orbit_remote import spec_text
+
+    document = session.files[uri].document
+    lines = session.spec_lines.get(uri)
+    if lines is None or lines.version != document.version:
+        lines = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text))
+    return lines.lines
+
+
+def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
+    """The kernel whose spec the line belongs to."""
+    from orbit_remote import spec_text
+
+    if not _speaks(session, uri):
+        return None
+    lines = lines_of(session, uri)
+    below = [one for _, one, _ in session.kernels(uri) if one.whole.line > line and one.dsl in RUNNABLE]
+    nearest = min(below, key=lambda one: (one.whole.line, one.name_span.line), default=None)
+    if nearest is None:
+        return None
+    pieces, _ = spec_text.above(lines, target(nearest))
+    return nearest if any(piece.line == line for piece in pieces) else None
+
+
+def _speaks(session: Session, uri: str) -> bool:
+    file = session.files.get(uri)
+    return file is not None and "orbit:" in file.document.text
+
+
+def _all(session: Session, uri: str) -> list[Asked]:
+    """One for every kernel above which something is said."""
+    if not _speaks(session, uri):
+        return []
+    found = [_asked(session, uri, kernel) for _, kernel, _ in session.kernels(uri)]
+    return [one for one in found if one and (one.key.pieces or one.key.faults)]
+
+
+def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
+    if kernel.dsl not in RUNNABLE:
+        return None
+    from orbit_remote import spec_text
+
+    lines = lines_of(session, uri)
+    of = target(kernel)
+    if of.name_line >= len(lines):
+        return None
+    pieces, found = spec_text.above(lines, of)
+    start = of.start_line
+    key = Key(
+        # relative to the kernel, so that a spec that moves with it stays known
+        tuple(spec_text.Piece(one.line - start, one.column, one.text) for one in pieces),
+        tuple(found) and tuple(one.moved(-start) for one in found),
+        "\n".join(lines[start : kernel.whole.end_line + 1]),
+        of.name_end,
+        _limits(session, uri, kernel),
+    )
+    return Asked(key, of, start)
+
+
+def _limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
+    if kernel.language != "cuda":
+        return None
+    from orbit_lsp import jobs  # which may ask for specs itself
+    from orbit_remote.spec_checks import Limits
+
+    identity = next(((found, digest) for found, one, digest in session.kernels(uri) if one is kernel), None)
+    figures = session.figures.get(identity[0]) if identity else None
+    static = 0
+    if identity and figures and figures.digest == identity[1]:
+        static = min((one.static_shared or 0 for one in figures.resources), default=0)
+    return Limits(jobs.architecture(session), static)
+
+
+def _known(session: Session, uri: str, asked: Asked) -> Known | None:
+    known = session.specs.get(uri, {}).get(asked.key)
+    if known and known.checked.asked and known.version != session.files[uri].document.version:
+        return None
+    return known
+
+
+def _check(session: Session, uri: str, asked: Asked) -> Checked:
+    from orbit_remote import spec
+
+    checked = spec.check_lines(lines_of(session, uri), asked.target, asked.key.limits)
+    _remember(session, uri, asked, Known(asked.start, session.files[uri].document.version, checked))
+    return checked
+
+
+def _remember(session: Session, uri: str, asked: Asked, known: Known) -> None:
+    of_file = session.specs.setdefault(uri, {})
+    of_file.pop(asked.key, None)
+    of_file[asked.key] = known
+    while len(of_file) > _MOST_KNOWN:
+        del of_file[next(iter(of_file))]
+
+
+class Watch:
+    """Checks the specs of a file off the loop once typing has paused, and tells when that is done."""
+
+    def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
+        self._session = session
+        self._changed = changed
+        self._pauses: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._told: set[str] = set()
+
+    def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:
+        """The text of an open file is new."""
+        if uri not in self._session.files:
+            return
+        self.forget(uri)
+        self._pauses[uri] = asyncio.get_running_loop().call_later(pause_s, self._begin, uri)
+
+    def forget(self, uri: str) -> None:
+        if pause := self._pauses.pop(uri, None):
+            pause.cancel()
+
+    def close(self) -> None:
+        for pause in self._pauses.values():
+            pause.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, uri: str) -> None:
+        self._pauses.pop(uri, None)
+        if not _speaks(self._session, uri) and uri not in self._told:
+            return
+        task = asyncio.get_running_loop().create_task(self.check(uri), name="launch specs")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def check(self, uri: str) -> None:
+        session = self._session
+        asked = [one for one in _all(session, uri) if _known(session, uri, one) is None]
+        if asked:
+            lines, version = lines_of(session, uri), session.files[uri].document.version
+            for one, checked in await asyncio.to_thread(_checked, lines, asked):
+                _remember(session, uri, one, Known(one.start, version, checked))
+            if uri not in session.files:
+                session.specs.pop(uri, None)
+                return
+        if uri in self._pauses:
+            return  # typed on: what is known now is old already
+        self._told.add(uri)
+        self._changed({uri})
+
+
+def _checked(lines: list[str], asked: list[Asked]) -> list[tuple[Asked, Checked]]:
+    from orbit_remote import spec
+
+    return [(one, spec.check_lines(lines, one.target, one.key.limits)) for one in asked]
