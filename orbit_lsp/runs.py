@@ -196,6 +196,10 @@ class Runs:
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
         changed = {run.frozen.uri}
+        if run.action == "compile":
+            self._session.compiled.pop(run.job.path, None)
+            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
+                self._session.compiled[run.job.path] = (run.job, run.disk)
         if run.action == "run" or finished.outcome not in ("ok", "cancelled"):
             changed |= filing.finished(self._session, run.frozen, run.job, run.targets, run.built, finished)
         self._watcher.end(run, finished)
@@ -233,7 +237,3 @@ def _replaced(run: Run) -> c.Finished:
 def _lost(run: Run) -> c.Finished:
     failure = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
     return c.Finished(run.id, "infrastructure", failure)
-        if run.action == "compile":
-            self._session.compiled.pop(run.job.path, None)
-            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
-                self._session.compiled[run.job.path] = (run.job, run.disk)
