@@ -31,7 +31,7 @@ def file_hash(path: str) -> str | None:
 def job_key(job: Job) -> str:
     """Everything of a job but its text, its kernel and its own name."""
     parts = (
-        job.language, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
+        job.language, job.through, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
     )  # fmt: skip
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orbit_lsp import bundle, kernels
 from orbit_lsp.kernels import Kernel
+from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.session import (
     Figures,
     Frozen,
@@ -23,6 +24,7 @@ from orbit_lsp.session import (
     path_of,
 )
 from orbit_remote import contracts as c
+from orbit_remote import measure
 
 _Place = tuple[KernelId, Kernel, str]
 
@@ -53,6 +55,7 @@ def finished(
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,
+    recipe: Recipe = PROGRAM,
 ) -> set[str]:
     """File a finished run's results and problems; returns the uris whose views changed."""
     known = _Kernels(session, frozen)
@@ -69,22 +72,58 @@ def finished(
         changed = session.keep_problems(
             f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
         )
-    launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
+    files = build.files if build else {}
+    for target, (digest, items) in _launched(session, known, job, targets, event).items():
+        before = session.results.get(target)
+        result = Result(
+            digest, time.time(), event, items, bundle.job_key(job), files,
+            job.through, next(iter(sorted(targets)), None), recipe.lines, recipe.elements,
+        )  # fmt: skip
+        session.results[target] = replace(result, difference=_difference(session, target, before, result))
+        changed.add(target.uri)
+    return changed
+
+
+def _launched(
+    session: Session, known: _Kernels, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
+    """(digest, launches) of the kernels that have a new result.
+
+    What a launch spec runs is the result of the kernel that was asked for, whatever it launches. A
+    program's launches are of many kernels; those do not replace what a kernel's own launch spec gave.
+    """
     digests = {found: digest for found, _, digest in known.of_main}
+    if job.through != "program":
+        told = event.outcome == "ok" or event.points
+        return {one: (digests.get(one, ""), event.launches) for one in targets} if told else {}
+    launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
     for launches in event.launches:
         if place := known.find(launches.place, launches.name):
+            if place[0] not in targets and _by_spec(session.results.get(place[0])):
+                continue
             launched[place[0]].append(launches)
             digests[place[0]] = place[2]
     if job.action == "run" and event.outcome == "ok":
         for target in targets:
             launched.setdefault(target, [])
-    files = build.files if build else {}
-    for target, items in launched.items():
-        session.results[target] = Result(
-            digests.get(target, ""), time.time(), event, tuple(items), bundle.job_key(job), files
-        )
-        changed.add(target.uri)
-    return changed
+    return {one: (digests.get(one, ""), tuple(items)) for one, items in launched.items()}
+
+
+def _by_spec(result: Result | None) -> bool:
+    return result is not None and result.through == "spec"
+
+
+def _difference(
+    session: Session, target: KernelId, before: Result | None, now: Result
+) -> measure.Difference | None:
+    """To the version before, for kernels that Live follows; the same code again keeps what it was told."""
+    if target not in session.live or before is None or before.through != now.through:
+        return None
+    if before.digest == now.digest and before.inputs == now.inputs:
+        return before.difference
+    if before.finished.device != now.finished.device:
+        return None
+    return measure.difference([one.timing for one in before.launches], [one.timing for one in now.launches])
 
 
 def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:

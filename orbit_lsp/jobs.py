@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp.session import Frozen, Session, path_of
+from orbit_lsp import recipes
+from orbit_lsp.recipes import PROGRAM, Recipe
+from orbit_lsp.session import Frozen, KernelId, Session, path_of
 from orbit_remote import architectures
 from orbit_remote import contracts as c
 
@@ -39,25 +42,66 @@ def own_gpu(session: Session) -> c.Device | None:
     return next((device for device in devices if device.index == wanted), None)
 
 
-def make(session: Session, frozen: Frozen, action: Action, run: str) -> c.Job:
+def make(session: Session, frozen: Frozen, action: Action, run: str, recipe: Recipe = PROGRAM) -> c.Job:
+    """`recipe` is how the kernel that was asked for is run; a compile needs none."""
     settings = settings_of(session)
     path = path_of(frozen.uri)
+    by_spec = recipe.through == "spec"
+    arguments = recipe.arguments if recipe.arguments is not None else tuple(settings.arguments)
+    gpu = gpu_of(session, recipe) if place(session) == "modal" else None
     return c.Job(
         run=run,
         action=action,
         language=frozen.scan.language,
         path=path,
         text=frozen.text,
+        kernel=recipe.definition.name if recipe.definition else None,
         directory=directory(session, path),
-        arguments=tuple(settings.arguments),
-        flags=session.flags_for(path),
+        arguments=() if by_spec else arguments,
+        stdin="" if by_spec else recipe.stdin or "",
+        flags=(*session.flags_for(path), *recipe.flags),
         nvcc=settings.nvcc or None,
-        architecture=architecture(session),
+        architecture=(architectures.architecture_for(gpu) if gpu else None) or architecture(session),
         device=settings.device,
         build_timeout_s=settings.build_timeout_s,
-        run_timeout_s=settings.run_timeout_s,
-        gpu=settings.gpu if place(session) == "modal" else None,
+        run_timeout_s=recipe.timeout_s or settings.run_timeout_s,
+        gpu=gpu,
+        through=recipe.through,
+        definition=recipe.definition,
     )
+
+
+def recipe_of(session: Session, target: KernelId | None) -> Recipe:
+    """How a kernel is run; the file's program where none is named."""
+    kernel = session.find(target) if target else None
+    return recipes.of(session, target.uri, kernel) if target and kernel else PROGRAM
+
+
+def refusal(session: Session, recipe: Recipe) -> str:
+    """Why a kernel cannot be run this way, in a sentence; empty where it can."""
+    if not recipe.refusal and recipe.gpu and place(session) == "modal" and not _rented(recipe.gpu):
+        return f"its launch spec asks for gpu {recipe.gpu}, which is none of {', '.join(_gpus())}"
+    return recipe.refusal
+
+
+def gpu_of(session: Session, recipe: Recipe) -> str:
+    """The GPU on Modal that a run asks for, as the settings spell it."""
+    return _rented(recipe.gpu) or settings_of(session).gpu
+
+
+def _rented(name: str) -> str:
+    """`A100-80GB:2` for `a100-80gb:2`, `RTX PRO 6000` for `RTX-PRO-6000`; empty for what is not known."""
+    kind, colon, count = name.rstrip("!").replace("!:", ":").partition(":")
+    if colon and not re.fullmatch(r"[1-8]", count):
+        return ""
+    spelled = next((one for one in _gpus() if one.replace(" ", "-").lower() == kind.lower()), "")
+    return spelled and spelled + (colon + count if count != "1" else "")
+
+
+def _gpus() -> tuple[str, ...]:
+    from orbit_lsp.config import GPUS
+
+    return GPUS
 
 
 def settings_of(session: Session) -> Settings:

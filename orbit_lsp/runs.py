@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from orbit_lsp import filing, jobs
+from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.runners import Runner
 from orbit_lsp.session import Frozen, KernelId, Running, Session
 from orbit_remote import contracts as c
@@ -19,6 +20,8 @@ from orbit_remote import contracts as c
 log = logging.getLogger("orbit.runs")
 
 Action = Literal["compile", "run"]
+Lane = tuple[str, Action, str]
+"""Of one (uri, action, kernel with a launch spec) one request waits at most."""
 _TICK_S = 1.0
 """How often the seconds in a running kernel's lens are renewed."""
 
@@ -32,9 +35,17 @@ class Run:
     targets: set[KernelId] = field(default_factory=set["KernelId"])
     disk: int = 0
     """`Session.disk` when it was made: a header saved since then may not have been read."""
+    recipe: Recipe = PROGRAM
+    live: bool = False
+    """Nobody has clicked: what it says stands on its line, and is no message."""
+    refused: bool = False
     built: c.Built | None = None
     finished: c.Finished | None = None
     task: asyncio.Task[c.Finished] | None = None
+
+    @property
+    def lane(self) -> Lane:
+        return self.frozen.uri, self.action, self.job.definition.qualified if self.job.definition else ""
 
     @property
     def title(self) -> str:
@@ -63,21 +74,35 @@ class Runs:
         self._runner = runner
         self._watcher = watcher
         self._active: dict[str, Run] = {}
-        self._waiting: dict[tuple[str, Action], Run] = {}
+        self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
 
     # -- starting -----------------------------------------------------------------------------
 
-    def start(self, action: Action, uri: str, target: KernelId | None = None) -> Run | None:
+    def start(
+        self,
+        action: Action,
+        uri: str,
+        target: KernelId | None = None,
+        *,
+        program: bool = False,
+        live: bool = False,
+    ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
         An identical job that is under way is joined. While another job of the same kind and file is
-        under way the newest request waits for it, in place of an older one that waits.
+        under way the newest request waits for it, in place of an older one that waits for the same
+        kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
+        asks for the file's own program whatever the launch spec says.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
-        job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}")
-        run = Run(job.run, action, frozen, job, {target} if target else set(), self._session.disk)
+        recipe = jobs.recipe_of(self._session, target) if action == "run" and not program else PROGRAM
+        job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}", recipe)
+        targets = {target} if target else set[KernelId]()
+        run = Run(job.run, action, frozen, job, targets, self._session.disk, recipe, live)
+        if why := jobs.refusal(self._session, recipe):
+            return self._refuse(run, why)
         active = [
             other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)
         ]
@@ -91,9 +116,9 @@ class Runs:
                 self._watcher.changed({uri})
                 return other
         if active:
-            if older := self._waiting.pop((uri, action), None):
+            if older := self._waiting.pop(run.lane, None):
                 self._settle(older, _replaced(older))
-            self._waiting[uri, action] = run
+            self._waiting[run.lane] = run
             if action == "compile":  # its answer would be of an older text
                 for other in active:
                     self._cancel(other)
@@ -130,6 +155,15 @@ class Runs:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _refuse(self, run: Run, why: str) -> Run:
+        """A run that never begins; the editor shows the mistakes themselves while they are typed."""
+        failure = c.Failure("compile error", why, "nothing was run")
+        run.finished = c.Finished(run.id, "compile error", failure)
+        run.refused = True
+        run.task = asyncio.create_task(_over(run.finished), name=f"refused {run.id}")
+        self._watcher.end(run, run.finished)
+        return run
 
     # -- following ----------------------------------------------------------------------------
 
@@ -170,8 +204,11 @@ class Runs:
     def _end(self, run: Run, finished: c.Finished) -> None:
         del self._active[run.id]
         self._settle(run, finished)
-        if waiting := self._waiting.pop((run.frozen.uri, run.action), None):
-            self._launch(waiting)
+        of_file = (lane for lane in self._waiting if lane[:2] == run.lane[:2])
+        if (lane := next(of_file, None)) and not any(
+            other.lane[:2] == lane[:2] for other in self._active.values()
+        ):
+            self._launch(self._waiting.pop(lane))
 
     def _take(self, run: Run, event: c.Event) -> None:
         match event:
@@ -183,6 +220,8 @@ class Runs:
                 self._watcher.output(run, stream, text)
             case c.Built():
                 run.built = event
+                if run.action == "compile" and event.complete and run.frozen.uri in self._session.files:
+                    self._session.compiled[run.job.path] = (run.job, run.disk)
                 self._watcher.changed(filing.built(self._session, run.frozen, run.job, event))
             case c.Finished():
                 run.finished = event
@@ -196,12 +235,12 @@ class Runs:
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
         changed = {run.frozen.uri}
-        if run.action == "compile":
+        if run.action == "compile" and finished.outcome != "ok":
             self._session.compiled.pop(run.job.path, None)
-            if finished.outcome == "ok" and run.frozen.uri in self._session.files:
-                self._session.compiled[run.job.path] = (run.job, run.disk)
         if run.action == "run" or finished.outcome not in ("ok", "cancelled"):
-            changed |= filing.finished(self._session, run.frozen, run.job, run.targets, run.built, finished)
+            changed |= filing.finished(
+                self._session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
+            )
         self._watcher.end(run, finished)
         self._watcher.changed(changed)
 
@@ -220,6 +259,10 @@ class Runs:
         while True:
             await asyncio.sleep(_TICK_S)
             self._watcher.changed({run.frozen.uri})
+
+
+async def _over(finished: c.Finished) -> c.Finished:
+    return finished
 
 
 def _cancelling(run: Run) -> bool:

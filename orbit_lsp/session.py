@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from orbit_lsp import kernels
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orbit_lsp.launch_specs import Key as SpecKey
     from orbit_lsp.launch_specs import Known as SpecKnown
     from orbit_lsp.launch_specs import Lines as SpecLines
+    from orbit_remote.measure import Difference
 
 
 class KernelId(NamedTuple):
@@ -65,7 +66,11 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The last finished run of a kernel. `launches` is empty where the program never launched it."""
+    """The last finished run of a kernel. `launches` is empty where the program never launched it.
+
+    `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
+    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it.
+    """
 
     digest: str
     at: float
@@ -73,6 +78,11 @@ class Result:
     launches: tuple[Launches, ...]
     inputs: str
     files: dict[str, str]
+    through: Literal["program", "spec", "contract"] = "program"
+    asked: KernelId | None = None
+    lines: str = ""
+    elements: tuple[str, ...] = ()
+    difference: Difference | None = None
 
 
 @dataclass(slots=True)
@@ -83,6 +93,21 @@ class Running:
     state: State = "queued"
     why: str = ""
     began: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A rented GPU that waits for a run: until when on the wall clock, None where it is at work or `kept`.
+
+    `idle_usd` is what all of its idle time costs, `hourly` what it costs while it is kept (`$4.08/h`), by
+    the prices that `rates` names; None and "" where they are not known.
+    """
+
+    until: float | None
+    kept: bool = False
+    idle_usd: float | None = None
+    hourly: str = ""
+    rates: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +140,12 @@ class Session:
     machine: Machine | None = None
     modal_account: bool = False
     """Whether this machine has a token for Modal."""
-    warm: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
-    """GPUs whose containers are warm, until when on the wall clock; None: until they are released."""
+    live: set[KernelId] = field(default_factory=set["KernelId"])
+    """Kernels that are run again at every save."""
+    warm: dict[str, Warm] = field(default_factory=dict[str, Warm])
+    """Rented GPUs whose containers are warm."""
+    can_ask: bool = False
+    """Whether the client can put a question with answers to choose from."""
     specs: dict[str, dict[SpecKey, SpecKnown]] = field(default_factory=dict[str, "dict[SpecKey, SpecKnown]"])
     """Launch specs that have been checked, by file; `launch_specs` alone reads and writes them."""
     spec_lines: dict[str, SpecLines] = field(default_factory=dict[str, "SpecLines"])

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orbit_lsp import bundle, jobs, units
+from orbit_lsp import bundle, jobs, recipes, units
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.session import Figures, KernelId, Result, Running, Session, path_of
+from orbit_lsp.recipes import Recipe
+from orbit_lsp.session import Figures, Frozen, KernelId, Result, Running, Session, path_of
 from orbit_remote import occupancy
 from orbit_remote.contracts import Launches, Resources
 
@@ -24,32 +25,56 @@ class Facts:
     result: Result | None
     stale: bool
     running: Running | None
+    recipe: Recipe = recipes.PROGRAM
 
 
 def of(session: Session, uri: str) -> list[Facts]:
     """In the order of the file."""
-    inputs = _inputs(session, uri)
+    frozen = session.freeze(uri)
+    if frozen is None:
+        return []
+    known = session.kernels(uri)
+    made = {target: recipes.of(session, uri, kernel) for target, kernel, _ in known}
+    inputs = _Inputs(session, frozen, made)
     found: list[Facts] = []
-    for target, kernel, digest in session.kernels(uri):
+    for target, kernel, digest in known:
         figures = session.figures.get(target)
         result = session.results.get(target)
 
-        def stale(known: Figures | Result | None, digest: str = digest) -> bool:
-            return known is not None and (
-                known.digest != digest
-                or known.inputs != inputs
-                or bundle.files_changed(session, path_of(uri), known.files)
-            )
+        def changed(one: Figures | Result, digest: str = digest) -> bool:
+            return one.digest != digest or bundle.files_changed(session, path_of(uri), one.files)
 
+        # a build for a run has its launch spec's flags, one for figures alone has not
+        figures_stale = figures is not None and (
+            changed(figures) or figures.inputs not in (inputs.compiled, inputs.of(target, "spec"))
+        )
+        stale = result is not None and (
+            changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
+        )
         running = session.running.get(target)
-        found.append(Facts(target, kernel, figures, stale(figures), result, stale(result), running))
+        recipe = inputs.recipes[target]
+        found.append(Facts(target, kernel, figures, figures_stale, result, stale, running, recipe))
     return found
 
 
-def _inputs(session: Session, uri: str) -> str:
-    """`bundle.job_key` of a job that would be made now."""
-    frozen = session.freeze(uri)
-    return bundle.job_key(jobs.make(session, frozen, "run", "")) if frozen else ""
+class _Inputs:
+    """`bundle.job_key` of the jobs that would be made now."""
+
+    def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, Recipe]) -> None:
+        self._session = session
+        self._frozen = frozen
+        self.recipes = known
+        self.compiled = self._key(recipes.PROGRAM)
+
+    def of(self, asked: KernelId, through: str) -> str:
+        """Of a run of the kernel `asked`, by its launch spec or by the program."""
+        recipe = self.recipes.get(asked, recipes.PROGRAM)
+        if recipe is recipes.PROGRAM or (through == "program" and recipe.through == "spec"):
+            return self.compiled
+        return self._key(recipe)
+
+    def _key(self, recipe: Recipe) -> str:
+        return bundle.job_key(jobs.make(self._session, self._frozen, "run", "", recipe))
 
 
 def gpu_name(session: Session) -> str:
@@ -59,13 +84,21 @@ def gpu_name(session: Session) -> str:
     return jobs.settings_of(session).gpu
 
 
-def is_warm(session: Session) -> bool:
-    """Whether a rented GPU waits for the next run."""
+def warmth(session: Session) -> str:
+    """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
     if jobs.place(session) != "modal":
-        return False
-    gpu = jobs.settings_of(session).gpu
-    until = session.warm.get(gpu, 0.0)
-    return until is None or time.time() < until
+        return ""
+    warm = session.warm.get(jobs.settings_of(session).gpu)
+    if warm is None or (warm.until is not None and time.time() >= warm.until and not warm.kept):
+        return ""
+    if warm.kept:
+        return f"kept warm, {warm.hourly}, {warm.rates}" if warm.hourly else "kept warm"
+    if warm.until is None:
+        return "warm"
+    text = f"warm until {time.strftime('%H:%M', time.localtime(warm.until))}"
+    if warm.idle_usd is None:
+        return text
+    return f"{text}, {units.money(warm.idle_usd)} if it idles, {warm.rates}"
 
 
 def main_launch(launches: tuple[Launches, ...]) -> Launches | None:

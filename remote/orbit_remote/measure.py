@@ -339,3 +339,44 @@ def compare(
     elif low is not None and low > 1 and ratio >= 1 + resolution:
         verdict = "slower"
     return Comparison(verdict, ratio, low, high, len(ratios))
+
+
+RUN_TO_RUN = 0.01
+"""Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
+temperature and buffer addresses are others. Five runs of an executable on an H100 were up to 0.57 % apart
+(docs/measurements.md, "Repeatability"), and each median is known to `STOP_AT`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`change` is the time after over the time before, less 1: -0.07 is 7 % less time."""
+
+    verdict: Literal["faster", "slower", "inconclusive"]
+    change: float
+
+
+def difference(before: Sequence[Timing], after: Sequence[Timing]) -> Difference | None:
+    """The verdict on two versions that were timed one after the other, each in a run of its own.
+
+    Each version is the sum of its launches. They differ where the 99 % intervals of the two sums are apart
+    - bounds of a sum are the sums of bounds, which is on the safe side - and the change is more than
+    `RUN_TO_RUN`. Weaker than `compare`, which cancels drift by taking turns. None where there is no time.
+    """
+    first, second = _total(before), _total(after)
+    if first is None or second is None or first[1] <= 0:
+        return None
+    change = second[1] / first[1] - 1
+    if change < -RUN_TO_RUN and second[2] < first[0]:
+        return Difference("faster", change)
+    if change > RUN_TO_RUN and second[0] > first[2]:
+        return Difference("slower", change)
+    return Difference("inconclusive", change)
+
+
+def _total(timings: Sequence[Timing]) -> tuple[float, float, float] | None:
+    """(low, median, high) of the sum; from 0 to infinity where one has too few samples to tell."""
+    if not timings:
+        return None
+    middle = sum(one.median for one in timings)
+    bounds = [median_interval(one.samples, 0.99) or (0.0, math.inf) for one in timings]
+    return sum(low for low, _ in bounds), middle, sum(high for _, high in bounds)

@@ -1,0 +1,84 @@
+"""How a kernel is started: by the launch spec above it, or by its file's own program as that spec configures it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from orbit_lsp import launch_specs
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
+
+if TYPE_CHECKING:
+    from orbit_remote.spec import Checked
+    from orbit_remote.spec_values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
+
+    `refusal` is the sentence why it cannot be run, empty where it can. `lines` is the spec as it stands
+    in the file, `elements` the names of the element types of the tensors that it passes.
+    """
+
+    through: Literal["program", "spec"] = "program"
+    definition: c.Definition | None = None
+    gpu: str = ""
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] | None = None
+    stdin: str | None = None
+    timeout_s: float | None = None
+    refusal: str = ""
+    lines: str = ""
+    elements: tuple[str, ...] = ()
+
+
+PROGRAM = Recipe()
+"""A kernel without a launch spec: its file is run as it is."""
+
+
+def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
+    """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
+    found = launch_specs.spec_of(session, uri, kernel) if kernel.launchable else None
+    if found is None:
+        return PROGRAM
+    said = found.spec
+    words = {name: one.values for name, one in said.words.items()}
+    lines = launch_specs.lines_of(session, uri)
+    return Recipe(
+        through="spec" if said.launches else "program",
+        definition=launch_specs.definition(kernel) if said.launches else None,
+        gpu=next(iter(words.get("gpu", ())), ""),
+        flags=words.get("flags", ()),
+        arguments=words.get("args"),
+        stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
+        timeout_s=_amount(found, "timeout"),
+        refusal=launch_specs.refusal(session, uri, kernel) or "",
+        lines="\n".join(lines[line] for line in said.lines if line < len(lines)),
+        elements=_elements(found.values),
+    )
+
+
+def _amount(found: Checked, word: str) -> float | None:
+    from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec_tree import SpecError
+    from orbit_remote.spec_values import Scalar, World
+
+    amount = found.spec.amounts.get(word)
+    if amount is None:
+        return None
+    try:
+        value = evaluate(amount.value, World(found.spec.language), Scope(found.values))
+    except (SpecError, Untuned):
+        return None  # a fault, which is told as one
+    return float(value.value) if isinstance(value, Scalar) else None
+
+
+def _elements(values: Mapping[str, Value]) -> tuple[str, ...]:
+    from orbit_remote.spec_values import Tensor, TensorMap
+
+    tensors = [one.tensor if isinstance(one, TensorMap) else one for one in values.values()]
+    return tuple(sorted({one.dtype.name for one in tensors if isinstance(one, Tensor)}))

@@ -1,0 +1,136 @@
+"""What a launch spec was run with: the time of each set of values, its checks, and all of them as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orbit_lsp import units
+from orbit_lsp.session import Result
+from orbit_lsp.views import facts, rates
+from orbit_remote.contracts import Check, Launches, Point
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def timed(points: Sequence[Point]) -> list[Point]:
+    """Those that are no cases."""
+    return [one for one in points if not one.case]
+
+
+def total_ns(launches: Sequence[Launches]) -> float | None:
+    """Cold time of all launches of a spec together; None where there is none."""
+    return sum(one.timing.median for one in launches) if launches else None
+
+
+def time_text(launches: Sequence[Launches]) -> str:
+    """`288 µs ±0.2%`; of several launches their sum, of which no spread is known."""
+    if len(launches) == 1:
+        timing = launches[0].timing
+        return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
+    return units.time(total_ns(launches))
+
+
+def values_text(point: Point) -> str:
+    """`n = 1024, BLOCK = 128`, `case tail`; empty for a spec without sweeps."""
+    values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
+    return (f"case {point.case}" + (f" ({values})" if values else "")) if point.case else values
+
+
+def verdict(points: Sequence[Point]) -> str:
+    """`✓` where everything expected was so, `✗ …` with the first that was not; empty without an expectation."""
+    checks = [(point, check) for point in points for check in point.checks]
+    failed = next(((point, check) for point, check in checks if not check.passed), None)
+    if failed is None:
+        return "✓" if checks else ""
+    point, check = failed
+    where = f" in {values_text(point)}" if point.case else f" at {values_text(point)}" if point.values else ""
+    again = " with fresh data after timing" if check.when == "again" else ""
+    return f"✗ {differing(check)}{where}{again}"
+
+
+def differing(check: Check) -> str:
+    """`12 of 67,108,864 differ`, or what is compared where it is not said how many."""
+    if not check.differing:
+        return f"{check.what} does not hold"
+    return f"{units.count(check.differing)} of {units.count(check.elements)} differ"
+
+
+def check_rows(points: Sequence[Point]) -> list[tuple[str, str, str]]:
+    """(what, how it went, source) of every check."""
+    rows: list[tuple[str, str, str]] = []
+    for point in points:
+        for check in point.checks:
+            at = f" [{text}]" if (text := values_text(point)) else ""
+            when = "fresh data after timing" if check.when == "again" else "before timing"
+            rows.append((f"{'✓' if check.passed else '✗'} {check.what}{at}", _outcome(check), when))
+    return rows
+
+
+def _outcome(check: Check) -> str:
+    parts: list[str] = []
+    if check.passed and check.elements:
+        parts.append(f"{units.count(check.elements)} elements")
+    elif not check.passed:
+        parts.append(differing(check))
+        if check.index or check.actual:
+            index = ", ".join(map(str, check.index))
+            parts.append(f"first at [{index}]: {check.actual} instead of {check.expected}")
+    if check.error is not None:
+        parts.append(f"largest error {check.error:.3g}")
+    if check.rtol is not None and check.atol is not None:
+        parts.append(f"allowed {check.rtol:.2g} relative, {check.atol:.2g} absolute")
+    return ", ".join(parts) or ("passed" if check.passed else "failed")
+
+
+def table(result: Result, title: str) -> Table | None:
+    """Every set of values, a row each; None for a spec that was run with one alone."""
+    points = result.finished.points
+    if len(points) < 2:
+        return None
+    names = tuple(dict.fromkeys(name for point in points for name in point.values))
+    device = result.finished.device
+    every = [rates.of(point, total_ns(point.launches), device, result.elements) for point in points]
+    kinds = [
+        kind for kind in ("memory", "arithmetic") if any(one.kind == kind for found in every for one in found)
+    ]
+    cases = any(point.case for point in points)
+    header = (
+        *(("case",) if cases else ()), *names, "time", "spread", "n",
+        *(head for kind in kinds for head in (("memory", "of peak") if kind == "memory" else ("arithmetic", "of peak"))),
+        "occupancy", "check",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for point, found in zip(points, every, strict=True):
+        first = point.launches[0] if point.launches else None
+        one = first.timing if first and len(point.launches) == 1 else None
+        cells = [*((point.case or "-",) if cases else ()), *(point.values.get(name, "") for name in names)]
+        cells += [units.time(total_ns(point.launches)) if first else "not timed"]
+        cells += [units.spread(one.spread) if one else "", str(one.n) if one else ""]
+        for kind in kinds:
+            rate = next((each for each in found if each.kind == kind), None)
+            cells += [rate.text if rate else "", _share(rate)]
+        cells += [_occupancy(result, point.launches), verdict([point])]
+        rows.append(tuple(cells))
+    return Table(title, header, tuple(rows))
+
+
+def _share(rate: rates.Rate | None) -> str:
+    if rate is None:
+        return ""
+    if rate.suspect:
+        return "L2-resident" if rate.suspect == "L2-resident" else "above: doubtful"
+    return units.percent(rate.share) if rate.share is not None else ""
+
+
+def _occupancy(result: Result, launches: Sequence[Launches]) -> str:
+    device = result.finished.device
+    if len(launches) != 1 or device is None or device.capability is None:
+        return ""
+    held = facts.launch_occupancy(launches[0], device.capability, result.finished.resources)
+    return f"≤{units.occupancy(held.fraction)}" if held else ""

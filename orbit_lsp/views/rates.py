@@ -1,0 +1,118 @@
+"""Bytes and operations per second of what a launch spec ran, judged against what the GPU can do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_lsp import units
+from orbit_remote import peaks
+from orbit_remote.contracts import Device, Point
+
+_OPERATIONS: dict[str, tuple[peaks.Operation, ...]] = {
+    "float64": ("fp64", "fp64 tensor"),
+    "float32": ("fp32", "tf32 tensor"),
+    "float16": ("fp16", "fp16 tensor"),
+    "bfloat16": ("bf16", "bf16 tensor"),
+    "float8_e4m3fn": ("fp8 tensor",),
+    "float8_e5m2": ("fp8 tensor",),
+}
+"""What can work on elements of a type. Which of them a kernel uses only counters tell, so the fastest counts."""
+
+_HINT_SHARE = 0.01
+"""A share of the peak below this says nothing of what holds a kernel back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`value` is per second; `limit` names the peak it is held against, None where none is known.
+
+    `suspect` is what a rate above the peak casts doubt on. `resident` says that everything the launches
+    touch fits in L2.
+    """
+
+    kind: Literal["memory", "arithmetic"]
+    value: float
+    peak: peaks.Peak | None
+    limit: str = ""
+    suspect: peaks.Suspect | None = None
+    resident: bool = False
+
+    @property
+    def share(self) -> float | None:
+        """Of the peak; None for a rate that cannot be true."""
+        return None if self.suspect else peaks.share(self.value, self.peak)
+
+    @property
+    def text(self) -> str:
+        write = units.bandwidth if self.kind == "memory" else units.flops
+        return write(self.value)
+
+
+def of(
+    point: Point, nanoseconds: float | None, device: Device | None, elements: tuple[str, ...]
+) -> list[Rate]:
+    """Of the bytes and operations that a spec declares, over the cold time of all its launches."""
+    found: list[Rate] = []
+    known = peaks.peaks(device) if device else None
+    if (value := peaks.rate(point.bytes, nanoseconds)) is not None:
+        peak = known.dram if known else None
+        l2 = device.l2_bytes if device else None
+        suspect = peaks.suspect(value, peak, declared=True, footprint=point.footprint, l2_bytes=l2)
+        resident = point.footprint is not None and l2 is not None and point.footprint <= l2
+        found.append(Rate("memory", value, peak, "DRAM", suspect, resident))
+    if (value := peaks.rate(point.flops, nanoseconds)) is not None:
+        operations = {operation for name in elements for operation in _OPERATIONS.get(name, ())}
+        stated = [(name, peak) for name, peak in known.flops.items() if name in operations] if known else []
+        name, peak = max(stated, key=lambda one: one[1].rate, default=("", None))
+        suspect = peaks.suspect(value, peak, declared=True)
+        found.append(Rate("arithmetic", value, peak, _spelled(name), suspect))
+    return found
+
+
+def short(found: list[Rate]) -> str:
+    """The one that says most, for a kernel's line: a doubt, else the one nearest to its peak."""
+    if not found:
+        return ""
+    best = max(found, key=lambda one: (one.suspect is not None, one.share or 0, one.kind == "memory"))
+    if best.suspect == "L2-resident":
+        return f"{best.text} (L2-resident)"
+    if best.suspect and best.peak:
+        word = "bytes" if best.kind == "memory" else "flops"
+        return f"⚠ '{word}' too large? {best.text} is above the peak"
+    share = best.share
+    if share is None or share < _HINT_SHARE:
+        return best.text
+    of_what = "" if best.kind == "memory" else f"{best.limit} "
+    resident = ", L2-resident" if best.resident else ""
+    return f"{best.text} ({units.percent(share)} of {of_what}peak{resident})"
+
+
+def explained(rate: Rate) -> tuple[str, str]:
+    """(value, where it comes from) in full."""
+    word = "bytes" if rate.kind == "memory" else "flops"
+    source = f"declared {word} over the cold median"
+    if rate.peak is None:
+        return rate.text, f"{source}; no peak is known to compare with"
+    write = units.bandwidth if rate.kind == "memory" else units.flops
+    peak = f"{write(rate.peak.rate)} of {rate.limit}"
+    source += f"; peak: {rate.peak.source}"
+    if rate.kind == "arithmetic":
+        source += "; which cores the kernel uses is not known, the fastest for its types are assumed"
+    match rate.suspect:
+        case "L2-resident":
+            value = f"{rate.text}, above the {peak}: what it touches fits in L2 and stays there"
+        case "declared amount":
+            value = f"{rate.text}, above the {peak}: more than it can be, so '{word}' is declared too large"
+        case "measurement":
+            value = f"{rate.text}, above the {peak}: the measurement is in doubt"
+        case None:
+            resident = "; what it touches fits in L2" if rate.resident else ""
+            value = f"{rate.text}, {units.percent(rate.share)} of {peak}{resident}"
+    return value, source
+
+
+def _spelled(operation: str) -> str:
+    """`FP16 tensor cores`, `FP32`."""
+    name, _, tensor = operation.partition(" ")
+    return f"{name.upper()} tensor" if tensor else name.upper()
