@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
-from orbit_lsp.session import Session
+from orbit_lsp.session import KernelId, Session
 from orbit_remote import contracts as c
 
 if TYPE_CHECKING:
@@ -25,13 +25,19 @@ _MOST_KNOWN = 400
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 
 
-class Key(NamedTuple):
-    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+class Block(NamedTuple):
+    """A kernel with what is written above it, its lines relative to the kernel's first: what has moved is the same."""
 
     pieces: tuple[Piece, ...]
     faults: tuple[Fault, ...]
     definition: str
     column: int
+
+
+class Key(NamedTuple):
+    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+
+    block: Block
     limits: Limits | None
 
 
@@ -50,8 +56,11 @@ class Asked(NamedTuple):
 
 
 class Lines(NamedTuple):
+    """A text cut into lines without their ends, and what stands above its kernels, as far as that was asked for."""
+
     version: int
     lines: list[str]
+    blocks: dict[Target, Block | None]
 
 
 def definition(kernel: Kernel) -> c.Definition:
@@ -74,7 +83,7 @@ def spec_of(session: Session, uri: str, kernel: Kernel) -> Checked | None:
     if not _speaks(session, uri):
         return None
     asked = _asked(session, uri, kernel)
-    if asked is None or not asked.key.pieces:
+    if asked is None or not asked.key.block.pieces:
         return None
     known = _known(session, uri, asked)
     if known and known.start_line == asked.start:
@@ -104,28 +113,29 @@ def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
 
 def lines_of(session: Session, uri: str) -> list[str]:
     """The lines of an open file without their ends."""
+    return _lines(session, uri).lines
+
+
+def _lines(session: Session, uri: str) -> Lines:
     from orbit_remote import spec_text
 
     document = session.files[uri].document
-    lines = session.spec_lines.get(uri)
-    if lines is None or lines.version != document.version:
-        lines = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text))
-    return lines.lines
+    known = session.spec_lines.get(uri)
+    if known is None or known.version != document.version:
+        known = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text), {})
+    return known
 
 
 def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     """The kernel whose spec the line belongs to."""
-    from orbit_remote import spec_text
-
     if not _speaks(session, uri):
         return None
-    lines = lines_of(session, uri)
-    below = [one for _, one, _ in session.kernels(uri) if one.whole.line > line and one.dsl in RUNNABLE]
+    below = [one for one in session.files[uri].scan.kernels if one.whole.line > line and one.dsl in RUNNABLE]
     nearest = min(below, key=lambda one: (one.whole.line, one.name_span.line), default=None)
-    if nearest is None:
+    asked = _asked(session, uri, nearest) if nearest else None
+    if asked is None or all(piece.line + asked.start != line for piece in asked.key.block.pieces):
         return None
-    pieces, _ = spec_text.above(lines, target(nearest))
-    return nearest if any(piece.line == line for piece in pieces) else None
+    return nearest
 
 
 def _speaks(session: Session, uri: str) -> bool:
@@ -137,43 +147,52 @@ def _all(session: Session, uri: str) -> list[Asked]:
     """One for every kernel above which something is said."""
     if not _speaks(session, uri):
         return []
-    found = [_asked(session, uri, kernel) for _, kernel, _ in session.kernels(uri)]
-    return [one for one in found if one and (one.key.pieces or one.key.faults)]
+    found = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
+    return [one for one in found if one]
 
 
 def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
+    """None where nothing is said above the kernel."""
     if kernel.dsl not in RUNNABLE:
         return None
+    of = target(kernel)
+    text = _lines(session, uri)
+    if of not in text.blocks:
+        text.blocks[of] = _block(text.lines, of, kernel.whole.end_line)
+    block = text.blocks[of]
+    return Asked(Key(block, _limits(session, uri, kernel)), of, of.start_line) if block else None
+
+
+def _block(lines: list[str], of: Target, end: int) -> Block | None:
     from orbit_remote import spec_text
 
-    lines = lines_of(session, uri)
-    of = target(kernel)
     if of.name_line >= len(lines):
         return None
     pieces, found = spec_text.above(lines, of)
+    if not pieces and not found:
+        return None
     start = of.start_line
-    key = Key(
-        # relative to the kernel, so that a spec that moves with it stays known
+    return Block(
         tuple(spec_text.Piece(one.line - start, one.column, one.text) for one in pieces),
-        tuple(found) and tuple(one.moved(-start) for one in found),
-        "\n".join(lines[start : kernel.whole.end_line + 1]),
+        tuple(one.moved(-start) for one in found),
+        "\n".join(lines[start : end + 1]),
         of.name_end,
-        _limits(session, uri, kernel),
     )
-    return Asked(key, of, start)
 
 
 def _limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
+    """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
     if kernel.language != "cuda":
         return None
-    from orbit_lsp import jobs  # which may ask for specs itself
+    from orbit_lsp import jobs  # which asks for specs itself
     from orbit_remote.spec_checks import Limits
 
-    identity = next(((found, digest) for found, one, digest in session.kernels(uri) if one is kernel), None)
-    figures = session.figures.get(identity[0]) if identity else None
+    scan = session.files[uri].scan
     static = 0
-    if identity and figures and figures.digest == identity[1]:
-        static = min((one.static_shared or 0 for one in figures.resources), default=0)
+    if figures := session.figures.get(KernelId(uri, kernel.qualified)):
+        digest = next((d for one, d in zip(scan.kernels, scan.digests, strict=True) if one is kernel), "")
+        if figures.digest == digest:
+            static = min((one.static_shared or 0 for one in figures.resources), default=0)
     return Limits(jobs.architecture(session), static)
 
 

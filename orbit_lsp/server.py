@@ -20,6 +20,7 @@ from pygls.lsp.server import LanguageServer
 from orbit_lsp import __version__, startup
 from orbit_lsp.documents import Change
 from orbit_lsp.editor import EditorWatcher
+from orbit_lsp.launch_specs import Watch
 from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.runs import Runs
@@ -40,6 +41,7 @@ class OrbitServer(LanguageServer):
         self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
         self.watcher.runs = self.runs
         self.recheck = Recheck(self.session, self.watcher.changed)
+        self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Any, name: str) -> None:
@@ -83,6 +85,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     ls.recheck.close()
+    ls.specs.close()
     await ls.runs.close()
     for task in list(ls.tasks):
         task.cancel()
@@ -138,6 +141,7 @@ def watch_headers(ls: OrbitServer) -> None:
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     document = params.text_document
     if file := ls.session.open(document.uri, document.version, document.text):
+        ls.specs.edited(document.uri, pause_s=0)
         ls.spawn(prepare(ls, document.uri, file.scan.language if file.scan.kernels else None), "prepare")
 
 
@@ -155,6 +159,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     uri = params.text_document.uri
     ls.session.change(uri, params.text_document.version, changes)
     ls.recheck.edited(uri)
+    ls.specs.edited(uri)
 
 
 def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
@@ -177,6 +182,7 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.runs.cancel_file(uri, "compile")
     ls.session.close(uri)
     ls.recheck.forget(uri)
+    ls.specs.forget(uri)
     ls.watcher.forget(uri)
 
 

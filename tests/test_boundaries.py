@@ -32,7 +32,7 @@ MAY: dict[str, set[str]] = {
     "__main__": {"orbit_lsp.cli"},
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
     "server": {
-        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
+        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.launch_specs", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
         "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
     },
     "recheck": {"orbit_lsp", "orbit_lsp.session"} | KERNELS,
@@ -64,7 +64,7 @@ MAY: dict[str, set[str]] = {
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
-    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED,
+    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
     "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },

@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.documents import Document
 from orbit_lsp.session import Problems, Session
-from orbit_lsp.views import facts, hints, positions
+from orbit_lsp.views import facts, hints, positions, spec_diagnostics
 from orbit_remote.contracts import Place, Problem
 
 _SEVERITY = {
@@ -30,6 +30,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 for problem in problems.items
                 if (one := _diagnostic(session, document, problems, problem))
             ]
+    found += spec_diagnostics.diagnostics(session, uri)
     if session.mirror_hints and document:
         found += _mirrored(session, uri, document)
     return found

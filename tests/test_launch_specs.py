@@ -1,0 +1,175 @@
+"""The specs of open files: known by their text, wherever it moves; nothing old is ever shown."""
+
+from __future__ import annotations
+
+from orbit_lsp import launch_specs
+from orbit_lsp.config import Settings
+from orbit_lsp.documents import Change
+from orbit_lsp.launch_specs import Watch
+from orbit_lsp.session import Session
+from orbit_lsp.views import diagnostics
+from orbit_remote import spec
+
+URI = "file:///src/k.cu"
+WRONG = """\
+// orbit: n = 1 << 20; x = randn(m)
+// orbit: launch k<<<n / 256, 256>>>(n, x)
+__global__ void k(int n, float* x) {}
+"""
+
+
+def opened(text: str = WRONG, uri: str = URI, **settings: object) -> Session:
+    session = Session(settings=Settings.model_validate({"gpu": "H100"} | settings))
+    assert session.open(uri, 1, text)
+    return session
+
+
+def typed(session: Session, line: int, start: int, end: int, text: str) -> None:
+    version = session.files[URI].document.version + 1
+    session.change(URI, version, [Change((line, start), (line, end), text)])
+
+
+def said(session: Session, uri: str = URI) -> list[tuple[int, int, int, str]]:
+    return [
+        (one.range.start.line, one.range.start.character, one.range.end.character, one.message)
+        for one in diagnostics.diagnostics(session, uri)
+        if one.code == "launch-spec"
+    ]
+
+
+def test_a_fault_is_where_it_is_now() -> None:
+    session = opened()
+    assert said(session) == [(0, 33, 34, "'m' is not known here.")]
+    typed(session, 0, 0, 0, "\n\n")
+    assert said(session) == [(2, 33, 34, "'m' is not known here.")]
+    typed(session, 2, 33, 34, "n")
+    assert said(session) == []
+
+
+def test_columns_are_in_the_clients_units() -> None:
+    text = '/* 🚀é */ // not here\n// orbit: s = "🚀é"; x = randn(m)\n__global__ void k() {}\n'
+    at = {"utf-8": 34, "utf-16": 31, "utf-32": 30}
+    for encoding, column in at.items():
+        session = opened(text)
+        session.encoding = encoding
+        assert [one[:2] for one in said(session) if "'m'" in one[3]] == [(1, column)]
+
+
+def test_a_moved_spec_is_not_checked_again(monkeypatch) -> None:
+    session = opened(WRONG.replace("m", "n") + "\n" + WRONG.replace("m", "n").replace("void k", "void l").replace("k<<<", "l<<<"))  # fmt: skip
+    checks: list[str] = []
+    real = spec.check_lines
+
+    def counted(lines, target, limits):  # what is counted is real
+        checks.append(target.name)
+        return real(lines, target, limits)
+
+    monkeypatch.setattr(spec, "check_lines", counted)
+    assert said(session) == []
+    assert checks == ["k", "l"]
+    typed(session, 0, 0, 0, "// a remark\n\nint before;\n")
+    assert said(session) == []
+    assert checks == ["k", "l"]
+    typed(session, 4, 0, 0, "// another remark\n")  # within the spec
+    assert said(session) == []
+    assert checks == ["k", "l", "k"]
+    typed(session, 8, 33, 34, "q")  # the second's
+    assert [one[0] for one in said(session)] == [8]
+    assert checks == ["k", "l", "k", "l"]
+
+
+def test_what_the_rest_of_the_file_decides_is_asked_again() -> None:
+    session = opened("__constant__ float w[4];\n" + WRONG.replace("m", "n").replace("// orbit: l", "// orbit: symbol w = ones(4)\n// orbit: l"))  # fmt: skip
+    assert said(session) == []
+    typed(session, 0, 19, 20, "v")
+    (found,) = said(session)
+    assert found[3].startswith("There is no __constant__ or __device__ variable 'w' in this file")
+    typed(session, 0, 19, 20, "w")
+    assert said(session) == []
+
+
+def test_the_places_of_a_spec_are_those_of_the_present_text() -> None:
+    session = opened(WRONG.replace("m", "n"))
+    kernel = session.files[URI].scan.kernels[0]
+    found = launch_specs.spec_of(session, URI, kernel)
+    assert found
+    assert found.spec.launches[0].span.line == 1
+    typed(session, 0, 0, 0, "\n")
+    kernel = session.files[URI].scan.kernels[0]
+    moved = launch_specs.spec_of(session, URI, kernel)
+    assert moved
+    assert moved.spec.launches[0].span.line == 2
+    assert launch_specs.spec_of(session, URI, kernel) is moved
+    assert launch_specs.kernel_at(session, URI, 2) is kernel
+    assert launch_specs.kernel_at(session, URI, 0) is None
+    assert launch_specs.kernel_at(session, URI, 3) is None
+
+
+def test_a_spec_with_an_error_is_refused_in_one_sentence() -> None:
+    session = opened()
+    kernel = session.files[URI].scan.kernels[0]
+    assert launch_specs.refusal(session, URI, kernel) == "line 1 of the launch spec: 'm' is not known here."
+    warned = opened(WRONG.replace("x = randn(m)", "x = randn(n); z = 3"))
+    assert said(warned) == [(0, 37, 38, "'z' is used nowhere.")]
+    assert launch_specs.refusal(warned, URI, warned.files[URI].scan.kernels[0]) is None
+
+
+def test_kernels_without_a_spec_and_of_other_languages_have_none() -> None:
+    session = opened("__global__ void k() {}\n")
+    assert launch_specs.spec_of(session, URI, session.files[URI].scan.kernels[0]) is None
+    numba = "from numba import cuda\n# orbit: n = m\n@cuda.jit\ndef k(x): pass\n"
+    session = opened(numba, "file:///src/k.py")
+    assert said(session, "file:///src/k.py") == []
+
+
+def test_overloads_have_their_own() -> None:
+    session = opened(
+        "// orbit: n = 1\n// orbit: launch k<<<1, 1>>>(n)\n__global__ void k(int n) {}\n"
+        "// orbit: n = 2.0f; launch k<<<1, 1>>>(m)\n__global__ void k(float n) {}\n"
+    )
+    first, second = session.files[URI].scan.kernels
+    one, two = launch_specs.spec_of(session, URI, first), launch_specs.spec_of(session, URI, second)
+    assert one
+    assert two
+    assert (len(one.faults), len(two.faults)) == (0, 2)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    session = opened(WRONG.replace("m", "n"))
+    for at in range(600):
+        typed(session, 0, 14, len(session.files[URI].document.lines[0].partition(";")[0]), str(at))
+        assert said(session) is not None
+    assert len(session.specs[URI]) <= 400
+    session.close(URI)
+    assert not session.specs
+    assert not session.spec_lines
+
+
+def test_the_gpu_of_the_settings_bounds_shared_memory() -> None:
+    text = WRONG.replace("m", "n").replace("256>>>", "256, 200 << 10>>>")
+    assert said(opened(text)) == []
+    assert [one[3] for one in said(opened(text, gpu="L4"))] == [
+        "This is 204800 bytes of shared memory; a block has at most 101376 on sm_89."
+    ]
+
+
+async def test_watching_tells_once_typing_has_paused() -> None:
+    session = opened()
+    told: list[set[str]] = []
+    watch = Watch(session, told.append)
+    await watch.check(URI)
+    assert told == [{URI}]
+    assert len(session.specs[URI]) == 1
+    session.close(URI)
+    watch.edited(URI)  # nothing is open any more
+    watch.close()
+    assert not session.specs
+
+
+async def test_a_file_without_specs_is_not_told_about() -> None:
+    session = opened("__global__ void k() {}\n")
+    told: list[set[str]] = []
+    watch = Watch(session, told.append)
+    watch._begin(URI)
+    assert not watch._tasks
+    assert told == []
