@@ -5,10 +5,11 @@ from __future__ import annotations
 from lsprotocol import types as lsp
 
 from orbit_lsp import jobs, units
-from orbit_lsp.session import Session
-from orbit_lsp.views import facts, positions
+from orbit_lsp.session import Result, Session
+from orbit_lsp.views import facts, points, positions, rates
 from orbit_lsp.views.facts import Facts
 from orbit_remote.contracts import Launches, Resources, Timing
+from orbit_remote.measure import Difference
 
 
 def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
@@ -41,6 +42,8 @@ def labels(session: Session, uri: str, known: Facts) -> list[str]:
 def measured(session: Session, known: Facts) -> str:
     assert known.result
     mark = " · edited since" if known.stale else ""
+    if known.result.through == "spec":
+        return by_spec(known.result) + mark
     launches = known.result.launches
     main = facts.main_launch(launches)
     if main is None:
@@ -56,6 +59,41 @@ def measured(session: Session, known: Facts) -> str:
     if known.result.finished.outcome != "ok":
         parts.append(f"· then {known.result.finished.outcome}")
     return " ".join(parts) + mark
+
+
+def by_spec(result: Result) -> str:
+    """`⏱ 288 µs ±0.2% · 2.79 TB/s (83% of peak) · occ ≤100% (256 thr) · ✓`, of the first set of values."""
+    finished = result.finished
+    parts: list[str] = []
+    if result.launches:
+        first, *others = result.launches
+        time = f"⏱ {points.time_text(result.launches)}"
+        every = points.timed(finished.points)
+        if len(every) > 1:
+            time += f" at {points.values_text(every[0])} (1 of {len(every)})"
+        parts.append(time + (f" in {1 + len(others)} launches" if others else ""))
+        if result.difference:
+            parts.append(change(result.difference))
+        if every:
+            found = rates.of(every[0], points.total_ns(result.launches), finished.device, result.elements)
+            parts.append(rates.short(found))
+        capability = finished.device.capability if finished.device else None
+        if not others and capability:
+            held = facts.launch_occupancy(first, capability, finished.resources)
+            x, y, z = first.block
+            parts.append(f"occ ≤{units.occupancy(held.fraction)} ({x * y * z} thr)" if held else "")
+    parts.append(points.verdict(finished.points))
+    if finished.outcome not in ("ok", "wrong answer"):
+        parts.append(f"then {finished.outcome}")
+    return " · ".join(filter(None, parts)) or "⏱ not timed"
+
+
+def change(difference: Difference) -> str:
+    """`-7%` against the version before; `±` where two runs of the same code may differ as much."""
+    if difference.verdict == "inconclusive":
+        return "±"
+    percent = 100 * difference.change
+    return f"{percent:+.0f}%" if abs(percent) >= 10 else f"{percent:+.1f}%"
 
 
 def time_text(timing: Timing) -> str:

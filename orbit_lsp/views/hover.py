@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 from lsprotocol import types as lsp
 
 from orbit_lsp import units
-from orbit_lsp.session import Session
-from orbit_lsp.views import facts, hints, positions
+from orbit_lsp.session import Result, Session
+from orbit_lsp.views import facts, hints, points, positions, rates
 from orbit_lsp.views.facts import Facts
-from orbit_remote import occupancy
-from orbit_remote.contracts import Device, Launches, Resources, Telemetry
+from orbit_lsp.views.points import Table
+from orbit_remote import measure, occupancy
+from orbit_remote.contracts import Device, Launches, Resources, Telemetry, Timing
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
+Section = tuple[str, list[Row]] | Table
 
 
 class Code(str):
@@ -44,17 +47,21 @@ def hover(
     return None
 
 
-def content(session: Session, uri: str, known: Facts, now: float) -> list[tuple[str, list[Row]]]:
+def content(session: Session, uri: str, known: Facts, now: float) -> list[Section]:
     """Titled tables; empty where nothing is known yet."""
-    found: list[tuple[str, list[Row]]] = []
+    found: list[Section] = []
     name = known.kernel.qualified
     if known.result:
         mark = ", edited since" if known.stale else ""
         title = f"{name}: run {facts.ago(now - known.result.at)}{mark}"
         rows = [row for one in known.result.launches for row in _launch_rows(one, known)]
-        if not rows:
+        if known.result.through == "spec":
+            rows += _spec_rows(known.result)
+        elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
         found.append((title, rows + _run_rows(known)))
+        if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
+            found.append(table)
     if known.figures:
         mark = " (before your edits)" if known.figures_stale else ""
         for resources in known.figures.resources:
@@ -63,12 +70,37 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[tuple[
     return found
 
 
+def _spec_rows(result: Result) -> list[Row]:
+    """What a launch spec adds: rates and checks, and the change to the version before."""
+    finished = result.finished
+    rows: list[Row] = []
+    if (every := points.timed(finished.points)) and result.launches:
+        found = rates.of(every[0], points.total_ns(result.launches), finished.device, result.elements)
+        rows += [(f"{one.kind} rate", *rates.explained(one)) for one in found]
+        if (footprint := every[0].footprint) is not None:
+            rows.append(("memory of its arguments", units.size(footprint), "launch spec"))
+    if result.difference:
+        said = hints.change(result.difference)
+        if result.difference.verdict == "inconclusive":
+            said = "no more than two runs of the same code may differ"
+        rows.append(("against the version before", said, "two runs, 99 % intervals of the medians"))
+    return rows + points.check_rows(finished.points)
+
+
 def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     timing = launches.timing
     rows: list[Row] = [
         (Code(f"{launches.name}{hints.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
     ]
     rows.append(("time, median", f"{hints.time_text(timing)} ({timing.label})", timing.clock))
+    if launches.warm:
+        warm = launches.warm
+        rows.append(("time, median, warm", f"{hints.time_text(warm)} ({warm.label})", warm.clock))
+    if timing.stopped:
+        rows.append(("measured until", _stopped(timing), "orbit"))
+    if timing.dropped:
+        left_out = f"{timing.dropped} below {measure.CLOCK_FLOOR:.0%} of the default clock"
+        rows.append(("launches left out", left_out, "NVML"))
     if timing.low is not None and timing.high is not None:
         rows.append(
             ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
@@ -87,6 +119,14 @@ def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
         rows.append(("local memory per thread", units.size(launches.local_per_thread), "CUPTI"))
     rows += [(name, value, "Triton") for name, value in launches.constants.items()]
     return rows
+
+
+def _stopped(timing: Timing) -> str:
+    """Why no more launches were made: the median is known well enough, or the cap of launches and time."""
+    error = f"the median is known to ±{units.percent(timing.error)}" if timing.error is not None else ""
+    if timing.stopped == "precise":
+        return f"n={timing.n}: {error or 'the median is known well enough'}"
+    return f"n={timing.n}, the most that is made" + (f": {error}" if error else "")
 
 
 def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
@@ -159,9 +199,13 @@ def _resource_rows(session: Session, uri: str, known: Facts, resources: Resource
     return rows
 
 
-def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
+def render(sections: Sequence[Section], *, markdown: bool) -> str:
     parts: list[str] = []
-    for title, rows in sections:
+    for section in sections:
+        if isinstance(section, Table):
+            parts.append(_table(section, markdown=markdown))
+            continue
+        title, rows = section
         if markdown:
             lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
             lines += [
@@ -175,6 +219,19 @@ def render(sections: list[tuple[str, list[Row]]], *, markdown: bool) -> str:
             lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _table(table: Table, *, markdown: bool) -> str:
+    if markdown:
+        ruler = "|---" * len(table.header) + "|"
+        lines = [f"**{escape(table.title)}**", "", "| " + " | ".join(map(escape, table.header)) + " |", ruler]
+        return "\n".join([*lines, *("| " + " | ".join(map(escape, row)) + " |" for row in table.rows)])
+    widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
+    rows = (table.header, *table.rows)
+    lines = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    ]
+    return "\n".join([table.title, *(line.rstrip() for line in lines)])
 
 
 def _code(text: str) -> str:

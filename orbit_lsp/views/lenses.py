@@ -10,9 +10,10 @@ import time
 
 from lsprotocol import types as lsp
 
+from orbit_lsp import jobs
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
-from orbit_lsp.session import KernelId, Session
-from orbit_lsp.views import facts, hints, positions
+from orbit_lsp.session import KernelId, Result, Session
+from orbit_lsp.views import facts, hints, points, positions
 from orbit_lsp.views.facts import Facts
 
 
@@ -60,14 +61,26 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         seconds = int(now - known.running.began)
         why = f": {known.running.why}" if known.running.why else ""
         return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
-    if not session.files[uri].scan.entries:
+    if known.recipe.through == "program" and not session.files[uri].scan.entries:
         return [_command(f"▶ Run: {missing_entry(kernel)}", "orbit.run", target)]
-    title = f"▶ Run on {gpu}" + (" (warm)" if facts.is_warm(session) else "")
+    if known.recipe.gpu and jobs.place(session) == "modal":
+        gpu = jobs.gpu_of(session, known.recipe)
+    warmth = facts.warmth(session)
+    title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
-        main = facts.main_launch(known.result.launches)
-        last = hints.time_text(main.timing) if main else "not launched"
-        title += f" · last {last}" + (", edited since" if known.stale else "")
+        title += f" · last {last(known.result)}" + (", edited since" if known.stale else "")
     return [_command(title, "orbit.run", target)]
+
+
+def last(result: Result) -> str:
+    """`288 µs ±0.2% ✓`: the last run in as few words as a lens has room for."""
+    if result.through == "program":
+        main = facts.main_launch(result.launches)
+        return hints.time_text(main.timing) if main else "not launched"
+    mark = points.verdict(result.finished.points)[:1]
+    if not result.launches:
+        return "✗ wrong answer" if mark == "✗" else result.finished.outcome
+    return f"{points.time_text(result.launches)} {mark}".strip()
 
 
 def missing_entry(kernel: Kernel) -> str:

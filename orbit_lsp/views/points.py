@@ -101,7 +101,7 @@ def table(result: Result, title: str) -> Table | None:
     ]
     cases = any(point.case for point in points)
     header = (
-        *(("case",) if cases else ()), *names, "time", "spread", "n",
+        *(("case",) if cases else ()), *names, "time", "spread", "samples",
         *(head for kind in kinds for head in (("memory", "of peak") if kind == "memory" else ("arithmetic", "of peak"))),
         "occupancy", "check",
     )  # fmt: skip
