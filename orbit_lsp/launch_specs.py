@@ -7,6 +7,7 @@ somebody asks, never while an edit is taken in. `Watch` asks once typing has pau
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from orbit_remote.spec_tree import Fault
 
 PAUSE_S = 0.3
+_BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:]*)?:")}
 _MOST_KNOWN = 400
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 
@@ -78,17 +80,27 @@ def target(kernel: Kernel) -> Target:
     return spec.target_of(definition(kernel), kernel.language)
 
 
-def spec_of(session: Session, uri: str, kernel: Kernel) -> Checked | None:
-    """The spec above a kernel, its places in the present text; None where there is none."""
+def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> Checked | None:
+    """The spec above a kernel; None where there is none.
+
+    Its places are those of the present text. Who needs none says so with `placed`: then a spec that has only
+    moved is not read again, and faultless ones may have the lines of where they stood.
+    """
     if not _speaks(session, uri):
         return None
     asked = _asked(session, uri, kernel)
     if asked is None or not asked.key.block.pieces:
         return None
     known = _known(session, uri, asked)
-    if known and known.start_line == asked.start:
+    if known and (known.start_line == asked.start or not (placed or known.checked.faults)):
         return known.checked
     return _check(session, uri, asked)
+
+
+def text_of(session: Session, uri: str, kernel: Kernel) -> str:
+    """The lines of a kernel's spec as they are written, what stands before `orbit:` left out."""
+    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    return "\n".join(one.text for one in asked.key.block.pieces) if asked else ""
 
 
 def faults(session: Session, uri: str) -> list[Fault]:
@@ -106,7 +118,7 @@ def faults(session: Session, uri: str) -> list[Fault]:
 
 def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
     """Why a kernel's spec is not run, in one sentence; None where nothing is wrong with it."""
-    checked = spec_of(session, uri, kernel)
+    checked = spec_of(session, uri, kernel, placed=False)
     error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
     return f"line {error.span.line + 1} of the launch spec: {error.message}" if error else None
 
@@ -175,9 +187,17 @@ def _block(lines: list[str], of: Target, end: int) -> Block | None:
     return Block(
         tuple(spec_text.Piece(one.line - start, one.column, one.text) for one in pieces),
         tuple(one.moved(-start) for one in found),
-        "\n".join(lines[start : end + 1]),
+        "\n".join(lines[start : _header_end(lines, of, end) + 1]),
         of.name_end,
     )
+
+
+def _header_end(lines: list[str], of: Target, end: int) -> int:
+    """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
+    for at in range(of.name_line, min(end, len(lines) - 1)):
+        if _BODY[of.language].search(lines[at]):
+            return at
+    return end
 
 
 def _limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:

@@ -42,7 +42,7 @@ PROGRAM = Recipe()
 
 def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
     """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
-    found = launch_specs.spec_of(session, uri, kernel) if kernel.launchable else None
+    found = launch_specs.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
     if found is None:
         return PROGRAM
     said = found.spec
@@ -57,7 +57,7 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
         stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
         timeout_s=_amount(found, "timeout"),
         refusal=launch_specs.refusal(session, uri, kernel) or "",
-        lines="\n".join(lines[line] for line in said.lines if line < len(lines)),
+        lines=launch_specs.text_of(session, uri, kernel),
         elements=_elements(found.values),
     )
 

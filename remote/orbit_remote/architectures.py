@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 # NVIDIA's list of compute capabilities: developer.nvidia.com/cuda-gpus. The first match counts.
 _BY_NAME = (
@@ -33,6 +34,7 @@ def architecture_of(capability: str) -> str:
     return f"sm_{found[1]}{found[2]}{'a' if int(found[1]) >= 9 else ''}"
 
 
+@lru_cache(maxsize=64)
 def architecture_for(gpu: str) -> str | None:
     """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`; None for a GPU whose name is not known here."""
     return next((architecture_of(cc) for name, cc in _BY_NAME if re.search(name, gpu, re.IGNORECASE)), None)
