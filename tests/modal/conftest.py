@@ -20,6 +20,7 @@ from tests.e2e.conftest import start
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import Loopback
 
+TOLD = Path(__file__).with_name("worker_told_of_a_gpu.py")
 RECORDED = Path(__file__).parents[1] / "e2e" / "recorded_worker.py"
 SPEC = Spec("0.1.0")
 LIMIT_S = 30
@@ -37,10 +38,19 @@ def container(tmp_path: Path, *, recorded: bool) -> dict[str, str]:
     home.mkdir(exist_ok=True)
     if not recorded:
         return {"ORBIT_HOME": str(home)}
-    script = tmp_path / "recorded-python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{RECORDED}"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    script = _script(tmp_path / "recorded-python", f'exec "{sys.executable}" "{RECORDED}"')
     return {"ORBIT_HOME": str(home), "ORBIT_PYTHON": str(script)}
+
+
+def told_of_a_gpu(folder: Path, python: str = sys.executable, told: Path = TOLD) -> Path:
+    """A Python for the worker in a container without a GPU: it builds and runs programs for real."""
+    return _script(folder / "told-python", f'exec "{python}" "{told}" "$@"')
+
+
+def _script(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return path
 
 
 @pytest.fixture
@@ -66,9 +76,9 @@ class Author:
         (folder / "scale.cuh").write_text("#define SCALE 2.0f\n")
 
     def job(self, action: Any = "run", text: str = SAXPY, **fields: Any) -> c.Job:
-        path = self.folder / "saxpy.cu"
-        made = {"architecture": "sm_90a", "directory": str(self.folder), "gpu": "H100", "run": "r1"} | fields
-        return c.Job(action=action, language="cuda", path=str(path), text=text, **made)
+        made = {"architecture": "sm_90a", "directory": str(self.folder), "gpu": "H100", "run": "r1"}
+        made |= {"language": "cuda", "path": "saxpy.cu"} | fields
+        return c.Job(action=action, text=text, **made | {"path": str(self.folder / made["path"])})
 
     async def events(self, job: c.Job) -> list[c.Event]:
         async with asyncio.timeout(LIMIT_S), aclosing(self.runner.run(job)) as events:

@@ -1,0 +1,19 @@
+"""The real worker in its own package, told that its machine has an H100: programs are built and run for real,
+in a container that has no GPU. Started as a container starts its Python:
+`… -P PACKAGE/__main__.py worker --cache FOLDER`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(sys.argv[2]).parents[1]))
+
+from orbit_remote import contracts as c
+from orbit_remote import machine, worker
+
+DEVICE = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132)
+
+machine.device = lambda index: DEVICE
+worker.main(sys.argv[4:])
