@@ -60,6 +60,17 @@ class Modal(BaseModel):
         description="The code is not mine: every run gets a container of its own, without network and "
         "without access to Modal, and its output comes at the end.",
     )
+    keep_warm: bool = Field(
+        default=False,
+        description="Keep the container of the first run on each GPU until it is released, as "
+        "`orbit.keepWarm` does: it is billed all the while.",
+    )
+    budget_usd: float | None = Field(
+        default=None,
+        ge=0,
+        description="Dollars that a calendar month (UTC) may cost. A run that may pass it is asked about "
+        "first, or refused where the editor cannot ask. null: no limit.",
+    )
     compile: bool = Field(
         default=False,
         description="Where this machine has no nvcc, compile on Modal (no GPU is rented for it) whenever a "
@@ -77,6 +88,11 @@ class Settings(BaseModel):
         description="GPU that runs on Modal get, and that static figures are computed for where this "
         f"machine has none of its own: {', '.join(GPUS)}; several of them as in `H100:2`.",
         json_schema_extra={"pattern": f"^{_GPU}$"},
+    )
+    gpus: list[str] = Field(
+        default_factory=lambda: ["L4", "A100-80GB", "H100", "B200"],
+        description="GPUs on Modal that *Run on all* runs a kernel on side by side.",
+        json_schema_extra={"items": {"type": "string", "pattern": f"^{_GPU}$"}},
     )
     runner: Literal["auto", "local", "modal"] = Field(
         default="auto",
@@ -136,6 +152,11 @@ class Settings(BaseModel):
         if not re.fullmatch(_GPU, gpu):
             raise ValueError(f"{gpu!r:.60} is none of {', '.join(GPUS)}, with `:2` to `:8` for several")
         return gpu
+
+    @field_validator("gpus")
+    @classmethod
+    def _known_gpus(cls, gpus: list[str]) -> list[str]:
+        return [cls._known_gpu(gpu) for gpu in dict.fromkeys(gpus)]
 
 
 def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:

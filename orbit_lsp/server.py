@@ -285,7 +285,8 @@ def sessions(ls: OrbitServer, *arguments: Any) -> list[dict[str, Any]]:
     """The containers on Modal that are warm because of this server, said and returned."""
     del arguments
     found = ls.environment.sessions()
-    ls.watcher.message("; ".join(startup.session_text(one) for one in found) or "orbit: no GPU is rented now")
+    said = "; ".join(map(ls.environment.session_text, found))
+    ls.watcher.message(said or "orbit: no GPU is rented now")
     return [dataclasses.asdict(one) for one in found]
 
 

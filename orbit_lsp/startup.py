@@ -13,9 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orbit_lsp import __version__, bundle, jobs
+from orbit_lsp import __version__, bundle, jobs, renting
 from orbit_lsp.runners import modal_account
-from orbit_lsp.session import Session, path_of
+from orbit_lsp.runners.modal_costs import Costs, Wanted
+from orbit_lsp.runners.modal_ledger import ledger_file
+from orbit_lsp.session import Session, Warm, path_of
 from orbit_remote import contracts as c
 from orbit_remote import nvcc_flags
 
@@ -41,6 +43,10 @@ class Environment:
         self._session = session
         self._message = message
         self._changed = changed
+        self.costs = Costs(ledger_file, message)
+        self.budget = renting.Budget(self.costs)
+        self._chosen: tuple[str, str] | None = None
+        """The GPU that was chosen for this session, and what the settings said then."""
         self._runner: LocalRunner | None = None
         self._modal: ModalRunner | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -68,6 +74,8 @@ class Environment:
         ]
         before = self._session.settings
         settings, mistakes = config.parse(user | workspace)
+        if self._chosen and self._chosen[1] == settings.gpu:
+            settings = settings.model_copy(update={"gpu": self._chosen[0]})
         self._session.settings = settings
         self._session.modal_account = settings.runner != "local" and modal_account.configured()
         if before and before.kernel_macros != settings.kernel_macros:
@@ -83,7 +91,30 @@ class Environment:
             await asyncio.wait([self._looking])
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
             return self.runner()
-        return self.modal()
+        limit = self.settings.modal.budget_usd
+        if limit is None or job.action != "run":
+            return self.modal()
+        return renting.Budgeted(self.modal(), self.budget, self.wanted(job.run, job.gpu), limit)
+
+    def wanted(self, run: str, gpu: str) -> Wanted:
+        """The most that a run may rent: its limits, and the idle time of a container that is not there."""
+        spec = self._spec()
+        idle_s = 0 if self.settings.modal.restricted or gpu in self._session.warm else spec.idle_s
+        return Wanted(run, gpu, spec.timeout_s + idle_s)
+
+    def choose_gpu(self, gpu: str) -> str | None:
+        """Runs on Modal and static figures are for `gpu` until the server ends, or the setting changes.
+        Returns a sentence where there is no such GPU.
+        """
+        from orbit_lsp import config
+
+        _, mistakes = config.parse({"gpu": gpu})
+        if mistakes:
+            return f"orbit: {gpu!r:.60} is none of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
+        said = self._chosen[1] if self._chosen else self.settings.gpu
+        self._chosen = (gpu, said)
+        self._session.settings = self.settings.model_copy(update={"gpu": gpu})
+        return None
 
     def compiles_on_modal(self) -> bool:
         machine = self._session.machine
@@ -103,6 +134,7 @@ class Environment:
             closure_bytes=settings.modal.files_mib << 20,
             environment=settings.modal.environment,
             restricted=settings.modal.restricted,
+            keep_warm=settings.modal.keep_warm,
         )
         if self._modal is None or self._modal.options != options:
             _retire(self._modal)
@@ -111,7 +143,7 @@ class Environment:
                 lambda job: tuple(self._session.reads.get(self._session.uri_for(job.path), ())),
                 lambda: self._session.machine.python_path if self._session.machine else (),
             )
-            self._modal = ModalRunner(options, self._warmth, known)
+            self._modal = ModalRunner(options, self._warmth, known, self.costs)
         return self._modal
 
     def _spec(self) -> Spec:
@@ -137,7 +169,7 @@ class Environment:
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
         sessions = self.sessions()
-        self._session.warm = {one.gpu: None if one.kept else one.until for one in sessions}
+        self._session.warm = {one.gpu: self._warm(one) for one in sessions}
         self._changed(set(self._session.files))
         if self._cooling:
             self._cooling.cancel()
@@ -145,6 +177,15 @@ class Environment:
         if ends:
             pause = max(0.0, min(ends) - time.time()) + 0.1
             self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
+
+    def _warm(self, one: Rented) -> Warm:
+        if one.price is None:
+            return Warm(one.until, one.kept)
+        idle_usd = one.price.usd_per_s * self.settings.modal.idle_s
+        return Warm(one.until, one.kept, idle_usd, one.price.hourly, one.price.rates)
+
+    def session_text(self, session: Rented) -> str:
+        return renting.session_text(session, self.settings.modal.idle_s, time.time())
 
     def sessions(self) -> list[Rented]:
         return self._modal.sessions() if self._modal else []
@@ -158,10 +199,14 @@ class Environment:
         except ModalError as error:
             return f"orbit: {error.trouble.message}. {error.trouble.remedy}"
         return (
-            f"orbit: one {gpu} stays warm, and is billed, until it is released"
+            f"orbit: one {gpu} stays warm, and is billed{self._hourly(gpu)}, until it is released"
             if keep
             else (f"orbit: the {gpu} ends with its idle time again")
         )
+
+    def _hourly(self, gpu: str) -> str:
+        price = self.costs.price(gpu)
+        return f" {price.hourly} at {price.rates}" if price else ""
 
     async def release(self, gpu: str | None) -> str:
         """Of one GPU or of all; returns the sentence that says how it went."""
@@ -223,6 +268,7 @@ class Environment:
             self._cooling.cancel()
         if self._modal is not None:
             await self._modal.close()
+        await self.costs.close()
         if self._runner is not None:
             await self._runner.close()
         for task in list(_retiring):

@@ -7,7 +7,20 @@ from orbit_remote import contracts as c
 
 
 def one_line(finished: c.Finished, *, compiled_only: bool) -> str:
-    """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence."""
+    """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence;
+    behind it what a rented GPU cost.
+    """
+    text = _outcome(finished, compiled_only=compiled_only)
+    return f"{text} · {cost(finished.cost)}" if finished.cost else text
+
+
+def cost(spent: c.Cost) -> str:
+    """`4.2 s of H100, $0.0048 at Modal's rates`."""
+    text = f"{spent.seconds:.1f} s of {spent.gpu}"
+    return text if spent.usd is None else f"{text}, {units.money(spent.usd)} at {spent.rates}"
+
+
+def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
     if finished.outcome != "ok":
         message = finished.failure.message if finished.failure else ""
         return (

@@ -44,6 +44,8 @@ class ModalRunner:
         self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
         self._validate = validator()
         self._known: set[str] = set()
+        self._kept: dict[str, asyncio.Task[None]] = {}
+        """What the setting has kept warm, by GPU."""
         self._active: dict[Call, asyncio.Task[None]] = {}
         self._compiler_until = 0.0
         """Until when a container without a GPU is warm, on the wall clock."""
@@ -97,6 +99,7 @@ class ModalRunner:
                 event = await call.events.get()
                 finished = isinstance(event, c.Finished)
                 yield event
+            self._keep_first(call)
         finally:
             if not task.done():
                 await asyncio.shield(_end(call, task))
@@ -144,8 +147,23 @@ class ModalRunner:
             raise ModalError(modal_errors.trouble(error)) from None
         self._sessions.keep(gpu, keep)
 
+    def _keep_first(self, call: Call) -> None:
+        gpu = call.gpu
+        if not (self.options.keep_warm and gpu and call.cost) or self.options.restricted or gpu in self._kept:
+            return
+
+        async def keep() -> None:
+            try:
+                await self.keep_warm(gpu, keep=True)
+            except ModalError as error:
+                log.warning("the %s is not kept warm: %s", gpu, error.trouble.message)
+
+        self._kept[gpu] = asyncio.create_task(keep(), name=f"keep {gpu}")
+
     async def release(self, gpu: str) -> bool:
         """End the warm container of `gpu` at once; False where there is none, or Modal did not take it."""
+        if keeping := self._kept.pop(gpu, None):
+            await keeping  # else it would be kept after it was released
         if not (sessions := self._sessions.forget(gpu)):
             return False
         try:

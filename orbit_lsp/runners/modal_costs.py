@@ -39,10 +39,12 @@ class Wanted:
 
 
 class Costs:
-    def __init__(self, path: Path | None = None, complain: Callable[[str], None] = log.warning) -> None:
-        """`path` is the ledger's file; without one nothing is kept. `complain` gets a sentence, once each."""
+    def __init__(
+        self, where: Callable[[], Path] | None = None, complain: Callable[[str], None] = log.warning
+    ) -> None:
+        """`where` names the ledger's file; without it nothing is kept. `complain` gets a sentence, once each."""
         self.rates = Rates()
-        self._ledger = Ledger(path) if path else None
+        self._ledger = Ledger(where) if where else None
         self._complain = complain
         self._said: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None

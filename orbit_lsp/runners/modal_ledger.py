@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import sqlite3
 
 log = logging.getLogger("orbit.modal")
 
@@ -80,11 +82,16 @@ def state_folder() -> Path:
     return Path(base) / "orbit-lsp"
 
 
+def ledger_file() -> Path:
+    return state_folder() / "rented.sqlite"
+
+
 class Ledger:
     """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, where: Callable[[], Path]) -> None:
+        """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
+        self._where = where
         self._complaints: list[str] = []
 
     def put(self, span: Span, instead: str | None = None) -> None:
@@ -148,11 +155,13 @@ class Ledger:
         """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot
         be kept. A damaged file is set aside, once, and a new one begun.
         """
+        import sqlite3
+
         for damaged in (False, True):
             try:
                 return self._once(work)
-            except (OSError, sqlite3.OperationalError) as error:  # locked, full, or not to be opened
-                self._complain(f"what GPUs cost cannot be kept in {self._path}: {error}")
+            except (OSError, RuntimeError, sqlite3.OperationalError) as error:  # locked, full, no home folder
+                self._complain(f"what rented GPUs cost cannot be kept: {error}")
                 break
             except sqlite3.DatabaseError as error:
                 if damaged or not self._set_aside(error):
@@ -160,8 +169,11 @@ class Ledger:
         return otherwise
 
     def _once(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as file, file:
+        import sqlite3
+
+        path = self._where()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as file, file:
             if file.execute("pragma user_version").fetchone()[0] == 0:
                 file.execute(_TABLE)
                 file.execute(f"pragma user_version = {_FORMAT}")
@@ -174,15 +186,14 @@ class Ledger:
         return done
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> bool:
-        aside = self._path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+        path = self._where()
+        aside = path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
         try:
-            self._path.replace(aside)
+            path.replace(aside)
         except FileNotFoundError:  # another editor was first
             return True
         except OSError as refused:
-            self._complain(
-                f"the record of what GPUs cost, {self._path}, is damaged and in the way: {refused}"
-            )
+            self._complain(f"the record of what GPUs cost, {path}, is damaged and in the way: {refused}")
             return False
         self._complain(
             f"the record of what GPUs cost was damaged ({error}); it is now {aside}, and a new one begins"

@@ -32,6 +32,7 @@ class Options:
 
     `data` are patterns of data files that travel too and `closure_bytes` is what may travel in all.
     `restricted` is for code that is not the author's: a container for it alone, without network.
+    `keep_warm`: the container of a first run on a GPU is kept until it is released.
     """
 
     spec: Spec
@@ -40,6 +41,7 @@ class Options:
     closure_bytes: int = 256 << 20
     environment: str = ""
     restricted: bool = False
+    keep_warm: bool = False
 
 
 class Pool:

@@ -14,7 +14,7 @@ from orbit_lsp.views import facts, hints, points, positions, rates
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Table
 from orbit_remote import measure, occupancy
-from orbit_remote.contracts import Device, Launches, Resources, Telemetry, Timing
+from orbit_remote.contracts import Cost, Device, Launches, Resources, Telemetry, Timing
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
@@ -149,10 +149,22 @@ def _run_rows(known: Facts) -> list[Row]:
         rows.append(("outcome", f"{finished.outcome}{why}", "program"))
     if finished.run_s is not None:
         rows.append(("program's wall time", f"{finished.run_s:.2f} s", "host clock"))
+    rows += [] if finished.cost is None else _cost_rows(finished.cost)
     rows += [("remark", remark, "orbit") for remark in finished.remarks]
     versions = ", ".join(f"{name} {version}" for name, version in finished.toolchain.items())
     if versions:
         rows.append(("toolchain", versions, "installed"))
+    return rows
+
+
+def _cost_rows(spent: Cost) -> list[Row]:
+    seconds = f"{spent.seconds:.1f} s of {spent.gpu}"
+    if spent.usd is None:
+        return [("rented", f"{seconds}; its price is not known", "host clock")]
+    rows: list[Row] = [("cost", f"{units.money(spent.usd)} for {seconds}", spent.rates)]
+    if spent.idle_usd is not None:
+        value = f"{units.money(spent.idle_usd)} more if the container idles to its end"
+        rows.append(("cost of waiting", value, spent.rates))
     return rows
 
 

@@ -76,13 +76,15 @@ HOUR = 3600.0
 RATE = 0.001
 
 
-def span(name: str, began: float, ends: float | None, rate: float | None = RATE, **more: object) -> Span:
-    return Span(name, "H100", began, ends, rate, "" if rate is None else TABLES, **more)
+def span(
+    name: str, began: float, ends: float | None, rate: float | None = RATE, expires: float | None = None
+) -> Span:
+    return Span(name, "H100", began, ends, rate, "" if rate is None else TABLES, expires)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
-    return Ledger(tmp_path / "state" / "rented.sqlite")
+    return Ledger(lambda: tmp_path / "state" / "rented.sqlite")
 
 
 def month(ledger: Ledger, *spans: Span, now: float = NOON) -> tuple[float, float, float]:
@@ -120,7 +122,7 @@ def test_a_price_that_is_not_known_is_no_dollar_and_its_seconds_are_said(ledger:
 
 def test_a_container_that_two_editors_use_is_counted_once(ledger: Ledger, tmp_path: Path) -> None:
     month(ledger, span("ta-1", NOON - 100, NOON + 200))
-    other = Ledger(tmp_path / "state" / "rented.sqlite")
+    other = Ledger(lambda: tmp_path / "state" / "rented.sqlite")
     assert month(other, span("ta-1", NOON - 50, NOON + 250)) == (100, 250, 0)
     ledger.end("ta-1", NOON)
     assert month(other) == (100, 0, 0)
@@ -140,7 +142,7 @@ def test_many_processes_write_at_once(ledger: Ledger, tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
         "from orbit_lsp.runners.modal_ledger import Ledger, Span\n"
-        "ledger = Ledger(pathlib.Path(sys.argv[1]))\n"
+        "ledger = Ledger(lambda: pathlib.Path(sys.argv[1]))\n"
         f"for n in range(20): ledger.put(Span(f'{{sys.argv[2]}}-{{n}}', 'H100', {NOON} - 10, {NOON}, {RATE}, ''))\n"
         "print(ledger.complaints())\n"
     )
@@ -165,7 +167,7 @@ def test_a_damaged_file_is_set_aside_and_said(ledger: Ledger, tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    ledger = Ledger(tmp_path / "file" / "rented.sqlite")
+    ledger = Ledger(lambda: tmp_path / "file" / "rented.sqlite")
     ledger.put(span("a", NOON - 60, NOON))
     assert ledger.month(NOON).spent_usd == 0
     assert "cannot be kept" in ledger.complaints()[0]
@@ -209,7 +211,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def costs(tmp_path: Path, clock: Clock) -> Costs:
-    return Costs(tmp_path / "rented.sqlite")
+    return Costs(lambda: tmp_path / "rented.sqlite")
 
 
 async def spent_and_due(costs: Costs) -> tuple[int, int]:
@@ -311,7 +313,7 @@ async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
 async def test_a_complaint_is_said_once(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "file").write_text("")
-    costs = Costs(tmp_path / "file" / "x", said.append)
+    costs = Costs(lambda: tmp_path / "file" / "x", said.append)
     costs.reserve(Wanted("r1", "H100", 540))
     costs.unreserve("r1")
     await asyncio.wait_for(costs.month(), 5)
