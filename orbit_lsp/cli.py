@@ -37,7 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--stdio", action="store_true", help="what some clients add; the only way there is")
     run = commands.add_parser("run", help="build and run a file on a GPU and time its kernels")
     _common(run)
-    run.add_argument("--kernel", metavar="K", help="the kernel to report on; default: all")
+    run.add_argument(
+        "--kernel", metavar="K",
+        help="the kernel to run by its launch spec, or to report on where the file's program runs; default: all",
+    )  # fmt: skip
+    run.add_argument("--sweep", action="store_true", help="print the table of a launch spec's sweep alone")
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
     compiled = commands.add_parser("compile", help="diagnostics and resources; needs no GPU")
     _common(compiled)

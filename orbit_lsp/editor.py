@@ -61,11 +61,14 @@ class EditorWatcher:
         if run.action == "run":
             self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
         if failure := finished.failure:
-            self._say(run, finished.outcome, failure)
+            self._say(run, finished, failure)
 
-    def _say(self, run: Run, outcome: c.Outcome, failure: c.Failure) -> None:
+    def _say(self, run: Run, finished: c.Finished, failure: c.Failure) -> None:
         """In a message what has no line to stand on; what a compile says again and again, once."""
-        if outcome in ("compile error", "cancelled") or (outcome == "runtime error" and failure.place):
+        outcome = finished.outcome
+        shown = bool(failure.place or finished.problems) and outcome in ("runtime error", "wrong answer")
+        unasked = run.live and outcome != "infrastructure"
+        if outcome == "cancelled" or (outcome == "compile error" and not run.refused) or shown or unasked:
             return
         text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
         if run.action == "compile":

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 from lsprotocol import types as lsp
 
+from orbit_lsp import launch_specs
 from orbit_lsp.documents import from_client
 from orbit_lsp.session import Session, path_of
 from orbit_lsp.views import diagnostics, hints, lenses
@@ -95,6 +96,14 @@ def problems(session: Session) -> list[str]:
                 at = f"{note.place.file}:{note.place.line}: " if note.place else ""
                 shown.append(f"    {at}{note.message}")
     return shown
+
+
+def spec_faults(session: Session, uri: str) -> list[str]:
+    """What is wrong with the launch specs of a file, a line each: `file:line:column: error launch spec: …`."""
+    return [
+        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity} launch spec: {one.message}"
+        for one in launch_specs.faults(session, uri)
+    ]
 
 
 def visible(text: str) -> str:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Recipe:
     """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
 
-    `refusal` is the sentence why it cannot be run, empty where it can. `lines` is the spec as it stands
-    in the file, `elements` the names of the element types of the tensors that it passes.
+    `refusal` is the sentence why it cannot be run, empty where it can. `swept` says that it is run with
+    several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
     """
 
     through: Literal["program", "spec"] = "program"
@@ -32,6 +32,7 @@ class Recipe:
     stdin: str | None = None
     timeout_s: float | None = None
     refusal: str = ""
+    swept: bool = False
     lines: str = ""
     elements: tuple[str, ...] = ()
 
@@ -45,9 +46,10 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
     found = launch_specs.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
     if found is None:
         return PROGRAM
+    from orbit_remote.spec import points
+
     said = found.spec
     words = {name: one.values for name, one in said.words.items()}
-    lines = launch_specs.lines_of(session, uri)
     return Recipe(
         through="spec" if said.launches else "program",
         definition=launch_specs.definition(kernel) if said.launches else None,
@@ -56,6 +58,7 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
         arguments=words.get("args"),
         stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
         timeout_s=_amount(found, "timeout"),
+        swept=any(point.replaced for point in points(said)[0] if not point.case),
         refusal=launch_specs.refusal(session, uri, kernel) or "",
         lines=launch_specs.text_of(session, uri, kernel),
         elements=_elements(found.values),

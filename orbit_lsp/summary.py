@@ -31,7 +31,15 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
     times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
     more = f" and {len(times) - 4} more" if len(times) > 4 else ""
     # none may have been made, or the recorder was not to be had: a remark says which
-    return ", ".join(times[:4]) + more or "ran, no kernel launch was recorded"
+    return (", ".join(times[:4]) + more or "ran, no kernel launch was recorded") + _points(finished.points)
+
+
+def _points(points: tuple[c.Point, ...]) -> str:
+    """`, the first of 3 sets of values, 8 checks passed` of a launch spec."""
+    timed = sum(not one.case for one in points)
+    checks = sum(len(one.checks) for one in points)
+    text = f", the first of {timed} sets of values" if timed > 1 else ""
+    return text + (f", {checks} check{'s' if checks > 1 else ''} passed" if checks else "")
 
 
 def _compiled(resources: tuple[c.Resources, ...]) -> str:

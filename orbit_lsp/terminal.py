@@ -18,6 +18,7 @@ from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, uri_of
 from orbit_lsp.views import facts, hover
+from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
 
 _USAGE = c.EXIT_CODES["usage"]
@@ -129,20 +130,56 @@ async def _file(
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
     target = _target(session, uri, getattr(options, "kernel", None))
     action: Action = "run" if options.command == "run" or getattr(options, "run", False) else "compile"
+    targets = _targets(session, uri, target, action)
+    if getattr(options, "sweep", False):
+        targets = _swept(session, uri, targets)
+    if options.json and len(targets) > 1:
+        names = ", ".join(one.key for one in targets if one)
+        raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
     if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
-        finished = None  # compiling Triton imports the module: only `compile` and `run` do that
-    else:
-        if options.gpu is None or action == "run":
-            await environment.look_around()
-        finished = await _carry_out(runs, action, uri, target)
+        return _shown(
+            options, session, uri
+        )  # compiling Triton imports the module: only `compile` and `run` do
+    if options.gpu is None or action == "run":
+        await environment.look_around()
+    code = 0
+    for one in targets:
+        finished = await _carry_out(runs, action, uri, one)
+        code = code or c.EXIT_CODES[finished.outcome]
+        if options.json:
+            print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
+        elif options.command != "show":
+            _report(session, uri, one or target, finished, action, sweep=getattr(options, "sweep", False))
+    return _shown(options, session, uri) if options.command == "show" and not options.json else code
+
+
+def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
     if options.json:
-        print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
-    elif options.command == "show":
-        color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
-        print("\n".join(listing.lines(session, uri, color=color)))
-    else:
-        _report(session, uri, target, finished, action)
-    return c.EXIT_CODES[finished.outcome] if finished and options.command != "show" else 0
+        print("null")
+        return 0
+    color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    print("\n".join(listing.lines(session, uri, color=color)))
+    return 0
+
+
+def _targets(session: Session, uri: str, target: KernelId | None, action: Action) -> list[KernelId | None]:
+    """What is run: the kernel that is named, else the program, else every kernel that has a launch spec."""
+    if target or action == "compile" or session.files[uri].scan.entries:
+        return [target]
+    return [*_by_spec(session, uri)] or [None]
+
+
+def _by_spec(session: Session, uri: str) -> list[KernelId]:
+    return [one.target for one in facts.of(session, uri) if one.recipe.through == "spec"]
+
+
+def _swept(session: Session, uri: str, targets: list[KernelId | None]) -> list[KernelId | None]:
+    """Those of `targets` whose launch specs have a sweep."""
+    wanted = _by_spec(session, uri) if targets == [None] else [one for one in targets if one]
+    swept = [one for one in facts.of(session, uri) if one.target in wanted and one.recipe.swept]
+    if not swept:
+        raise UsageError("no launch spec of this file has a sweep, as in `n = sweep(1 << 20, 1 << 24)`")
+    return [one.target for one in swept]
 
 
 def _open(session: Session, name: str) -> str:
@@ -197,14 +234,23 @@ def _as_json(finished: c.Finished | None) -> object:
 
 
 def _report(
-    session: Session, uri: str, target: KernelId | None, finished: c.Finished | None, action: Action
+    session: Session,
+    uri: str,
+    target: KernelId | None,
+    finished: c.Finished | None,
+    action: Action,
+    *,
+    sweep: bool,
 ) -> None:
-    for line in listing.problems(session):
+    for line in [*listing.problems(session), *listing.spec_faults(session, uri)]:
         print(listing.visible(line))
     for known in facts.of(session, uri):
         if target and known.target != target:
             continue
-        if sections := hover.content(session, uri, known, time.time()):
+        sections = hover.content(session, uri, known, time.time())
+        if sweep:
+            sections = [one for one in sections if isinstance(one, Table)]
+        if sections:
             print(listing.visible(hover.render(sections, markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
         print(f"note: {remark}", file=sys.stderr)

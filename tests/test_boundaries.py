@@ -44,7 +44,7 @@ MAY: dict[str, set[str]] = {
     } | KERNELS | SHARED,
     "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,
     "modal_terminal": {"orbit_lsp", "orbit_lsp.startup", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
-    "listing": {"orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
+    "listing": {"orbit_lsp", "orbit_lsp.launch_specs", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
     "startup": {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.renting", "orbit_lsp.session", "orbit_lsp.config",
         "orbit_lsp.runners", "orbit_remote.modal_spec",

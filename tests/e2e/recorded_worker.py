@@ -3,7 +3,8 @@
 The machines that run these tests have no GPU. What it says of `saxpy` and `matmul` are figures
 measured on an NVIDIA H100 80GB HBM3 on 2026-11-21; it compiles nothing and runs nothing. Words in the
 source choose what happens: SLOW waits until it is cancelled, BUG is a compile error, CRASH ends the
-worker, NEVER launches nothing.
+worker, NEVER launches nothing. What it says of launch specs is made up from those figures: SWEEP has three
+sizes, WRONG a wrong answer, FAST takes 7 % less time, and NOISE 0.4 %.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
@@ -18,7 +20,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 from orbit_remote import contracts as c
 from orbit_remote import wire
 
-DEVICE = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132)
+DEVICE = c.Device(
+    "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
+    memory_clock_mhz=2619, bus_width_bits=5120, l2_bytes=50 << 20,
+)  # fmt: skip
 SAXPY = c.Launches(
     "_Z5saxpyifPKfPf", "saxpy(int, float, const float *, float *)", (262144, 1, 1), (256, 1, 1),
     c.Timing(19, 288_032, "in program, n=19", 287_456, 288_608, 0.002, first=291_200), 20,
@@ -57,10 +62,48 @@ def job(request: c.Job, waiting: set[str]) -> None:
     if "SLOW" in text:
         waiting.add(run)
         return
+    if request.through == "spec":
+        by_spec(request)
+        return
     say(c.Output(run, "stdout", "no error\n"))
     finished(
         run, "ok", launches=() if "NEVER" in text else (SAXPY,), run_s=0.47, exit_code=0, stdout="no error\n"
     )
+
+
+def by_spec(request: c.Job) -> None:
+    text = request.text
+    factor = 0.93 if "FAST" in text else 0.996 if "NOISE" in text else 1.0
+    sizes = [1 << 20, 1 << 24, 1 << 26] if "SWEEP" in text else [1 << 26]
+    line = next((number for number, line in enumerate(text.split("\n"), 1) if "expect" in line), None)
+    points = tuple(
+        point(size, factor, line and c.Place(request.path, line), len(sizes) > 1) for size in sizes
+    )
+    if "WRONG" not in text:
+        finished(request.run, "ok", launches=points[0].launches, points=points, run_s=0.2)
+        return
+    (right,) = points[0].checks
+    wrong = replace(right, passed=False, differing=12, index=(7,), actual="0.5", expected="2.5", error=2.0)
+    told = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
+    finished(
+        request.run, "wrong answer", failure=c.Failure("wrong answer", told), run_s=0.2,
+        points=(replace(points[0], launches=(), checks=(wrong,)),),
+        problems=(c.Problem("error", told, "orbit", right.place),),
+    )  # fmt: skip
+
+
+def point(size: int, factor: float, expect: c.Place | None, swept: bool) -> c.Point:
+    middle = round((4_000 + 284_032 * size / (1 << 26)) * factor)
+    samples = tuple(middle + step * middle // 1000 for step in (-2, -1, 0, 1, 2) for _ in range(10))
+    cold = c.Timing(
+        50, middle, "cold L2, n=50", middle * 0.998, middle * 1.002, 0.002, samples=samples, stopped="precise"
+    )
+    launches = replace(
+        SAXPY, grid=(size // 256, 1, 1), timing=cold, count=50, warm=replace(cold, label="warm L2, n=50")
+    )
+    check = c.Check("y == a * x + y", True, expect, size, error=4.8e-7, rtol=1.3e-6, atol=1e-5)
+    values = {"n": str(size)} if swept else {}
+    return c.Point(values, "", (launches,), (check,), 12.0 * size, 2.0 * size, 8 * size)
 
 
 def main() -> None:
