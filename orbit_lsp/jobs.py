@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -69,6 +70,13 @@ def make(session: Session, frozen: Frozen, action: Action, run: str, recipe: Rec
         through=recipe.through,
         definition=recipe.definition,
     )
+
+
+def restricted(session: Session, job: c.Job, recipe: Recipe) -> c.Job:
+    """The same on Modal wherever runs go, because there alone code that is not the author's is kept apart."""
+    gpu = job.gpu or gpu_of(session, recipe)
+    architecture = architectures.architecture_for(gpu) or job.architecture
+    return replace(job, restricted=True, gpu=gpu, architecture=architecture)
 
 
 def recipe_of(session: Session, target: KernelId | None) -> Recipe:

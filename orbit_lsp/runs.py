@@ -87,18 +87,22 @@ class Runs:
         *,
         program: bool = False,
         live: bool = False,
+        restricted: bool = False,
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
         An identical job that is under way is joined. While another job of the same kind and file is
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
-        asks for the file's own program whatever the launch spec says.
+        asks for the file's own program whatever the launch spec says; `restricted` says that the code is
+        not the author's.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
         recipe = jobs.recipe_of(self._session, target) if action == "run" and not program else PROGRAM
         job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}", recipe)
+        if restricted:
+            job = jobs.restricted(self._session, job, recipe)
         targets = {target} if target else set[KernelId]()
         run = Run(job.run, action, frozen, job, targets, self._session.disk, recipe, live)
         if why := jobs.refusal(self._session, recipe):

@@ -260,6 +260,19 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     return {"run": started.id} if started else None
 
 
+@server.command("orbit.runRestricted")
+def run_restricted(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    if not ls.session.modal_account:
+        ls.watcher.message(NO_SANDBOX, lsp.MessageType.Warning)
+        return None
+    started = ls.runs.start("run", target.uri, target, restricted=True)
+    return {"run": started.id} if started else None
+
+
 @server.command("orbit.cancel")
 def cancel(ls: OrbitServer, *arguments: Any) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
@@ -316,6 +329,10 @@ def info(ls: OrbitServer, *arguments: Any) -> dict[str, Any]:
     return ls.environment.info(ls.client_capabilities)
 
 
+NO_SANDBOX = (
+    "orbit: code that is not yours is kept apart on Modal alone: `modal token new` makes a token, and "
+    "`orbit.runner` must not be `local`"
+)
 NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
 
 

@@ -83,7 +83,8 @@ class ModalRunner:
         A restricted container hands nothing on, so there the build would be done twice.
         """
         warm = job.gpu is None or self._sessions.warm(job.gpu)
-        if job.action != "run" or job.language != "cuda" or warm or self.options.restricted:
+        restricted = self.options.restricted or job.restricted
+        if job.action != "run" or job.language != "cuda" or warm or restricted:
             return None
         if self.pool.author.compiled(job):
             return None
@@ -103,7 +104,7 @@ class ModalRunner:
         finally:
             if not task.done():
                 await asyncio.shield(_end(call, task))
-            if call.gpu is None and not self.options.restricted:
+            if call.gpu is None and not call.restricted:
                 self._compiler_until = time.time() + self.options.spec.idle_s
             del self._active[call]
             if not self._active:
@@ -149,7 +150,7 @@ class ModalRunner:
 
     def _keep_first(self, call: Call) -> None:
         gpu = call.gpu
-        if not (self.options.keep_warm and gpu and call.cost) or self.options.restricted or gpu in self._kept:
+        if not (self.options.keep_warm and gpu and call.cost) or call.restricted or gpu in self._kept:
             return
 
         async def keep() -> None:

@@ -66,7 +66,7 @@ class Call:
         self._sessions = sessions
         self._known = known
         self._validate = validate
-        self._restricted = pool.options.restricted
+        self.restricted = pool.options.restricted or job.restricted
         self._built = built
         self._spawning: asyncio.Future[Any] | None = None
         self._call: Any = None
@@ -107,7 +107,7 @@ class Call:
         self._sessions.contact(await account.client())
         request = modal_files.request(self.job, tree, self.key, built=self._built)
         wanted = self._unknown(tree.manifest.files.values())
-        if not self._restricted and modal_files.size(tree, wanted) > _UNASKED:
+        if not self.restricted and modal_files.size(tree, wanted) > _UNASKED:
             wanted = []  # it may have most of them from another day
         for _ in range(_ROUNDS):
             blobs = await asyncio.to_thread(modal_files.read, tree, wanted)
@@ -126,7 +126,7 @@ class Call:
 
     def _unknown(self, digests: Iterable[str]) -> list[str]:
         """A restricted container is new each time, and knows nothing."""
-        return [one for one in dict.fromkeys(digests) if self._restricted or one not in self._known]
+        return [one for one in dict.fromkeys(digests) if self.restricted or one not in self._known]
 
     async def _attempt(self, request: bytes, blobs: dict[str, bytes]) -> dict[str, Any]:
         """Submit and follow; where the app is not there, put it there first."""
@@ -162,9 +162,9 @@ class Call:
             reraise=True,
         ):
             with attempt:
-                handle = await self._pool.handle(self.gpu)
+                handle = await self._pool.handle(self.gpu, restricted=self.restricted)
                 arguments: list[Any] = [request, blobs]
-                if not self._restricted:
+                if not self.restricted:
                     arguments += [await self._pool.queue(), self.key]
                 self._stage("queued", self._why_queued())
                 # never cancelled: its id would be lost, and with it the way to end what it started
@@ -174,7 +174,7 @@ class Call:
     def _why_queued(self) -> str:
         if self.gpu is None:
             return "waiting for a machine without a GPU on Modal"
-        if self._sessions.warm(self.gpu):
+        if self._sessions.warm(self.gpu) and not self.restricted:
             return ""
         article = "an" if self.gpu[0] in "AHL" else "a"
         return f"waiting for {article} {self.gpu} on Modal since {time.strftime('%H:%M:%S')}"
@@ -186,7 +186,7 @@ class Call:
         returned = asyncio.ensure_future(self._returned())
         helpers: list[asyncio.Future[None]] = []
         try:
-            if not self._restricted:
+            if not self.restricted:
                 queue = await self._pool.queue()
                 helpers.append(asyncio.ensure_future(self._listen(queue)))
                 helpers.append(asyncio.ensure_future(_sign(queue, f"{self.key}/alive")))
@@ -197,7 +197,7 @@ class Call:
                 if not returned.done():
                     return {}
             answer = await returned
-            self._sessions.answered(self.gpu, self.key, answer, alone=self._restricted)
+            self._sessions.answered(self.gpu, self.key, answer, alone=self.restricted)
             if helpers and "finished" in answer:
                 await asyncio.wait(helpers[:1], timeout=_DRAIN_S)
             return answer

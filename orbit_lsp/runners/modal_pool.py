@@ -49,29 +49,30 @@ class Pool:
         self.options = options
         self.author = author or Known()
         self.account = Account(options.spec, options.environment)
-        self._handles: dict[str, Any] = {}
+        self._handles: dict[tuple[str, bool], Any] = {}
         self._queue: Any = None
         self._queue_context: Any = None
 
-    async def handle(self, gpu: str | None) -> Any:
+    async def handle(self, gpu: str | None, *, restricted: bool = False) -> Any:
         """What the methods of a container of `gpu` are called on; None is a machine without one.
+        `restricted`: of a container for code that is not the author's.
 
         Raises what `Account.client` raises; that the app is not there shows at the first call only.
         """
         client = await self.account.client()
-        name = gpu or ""
+        name = gpu or "", restricted
         if name not in self._handles:
             import modal
 
             cls = modal.Cls.from_name(
                 await self.account.name(),
-                "Stranger" if self.options.restricted else "Worker",
+                "Stranger" if restricted else "Worker",
                 client=client,
                 environment_name=self.options.environment or None,
             )
             spec = self.options.spec
             limits: dict[str, Any] = {"timeout": spec.timeout_s}
-            if not self.options.restricted:
+            if not restricted:
                 limits["scaledown_window"] = spec.idle_s
             if gpu:
                 limits["gpu"] = modal_gpus.asked(gpu)

@@ -43,6 +43,9 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
             for command in commands(session, uri, known, gpu, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
                 found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=command))
+                if restricted := _restricted(session, command, known):
+                    title = f"{restricted.title} ({known.kernel.name})"
+                    found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
     return found
 
 
@@ -70,6 +73,17 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
     if known.result:
         title += f" · last {last(known.result)}" + (", edited since" if known.stale else "")
     return [_command(title, "orbit.run", target)]
+
+
+def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
+    """The same run for code that is not the author's; None where it is that already, or cannot be."""
+    always = jobs.settings_of(session).modal.restricted
+    runs = known.recipe.through != "program" or session.files[known.target.uri].scan.entries
+    if command.command != "orbit.run" or not runs or always or not session.modal_account:
+        return None
+    gpu = jobs.gpu_of(session, known.recipe)
+    title = f"▶ Run on {gpu}, kept apart: the code is not mine"
+    return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 
 
 def last(result: Result) -> str:

@@ -65,7 +65,8 @@ class Job:
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
     `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
     asked for elsewhere (`H100`, `H100:2`), None for this machine's own. `roots` are folders in which
-    imports are looked up last, as an editable install's are.
+    imports are looked up last, as an editable install's are. `restricted` says that the code is not the
+    author's: it runs on Modal, in a container for it alone, or not at all.
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`).
@@ -88,6 +89,7 @@ class Job:
     run_timeout_s: float = 60.0
     gpu: str | None = None
     roots: tuple[str, ...] = ()
+    restricted: bool = False
     through: Literal["program", "spec", "contract"] = "program"
     definition: Definition | None = None
     version: int = VERSION

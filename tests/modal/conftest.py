@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import stat
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,12 @@ async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
     """
     made: list[Author] = []
 
-    def make(spec: Spec = SPEC, *, compiled: bool = True, **options: Any) -> Author:
+    def make(
+        spec: Spec = SPEC, *, compiled: bool = True, read: Sequence[str] = (), python_path: Sequence[str] = (),
+        **options: Any,
+    ) -> Author:  # fmt: skip
         folder = tmp_path / "kernels"
-        author = Known(compiled=lambda _: compiled)
+        author = Known(lambda _: compiled, lambda _: read, lambda: python_path)
         runner = ModalRunner(Options(spec, (str(folder),), **options), author=author)
         made.append(Author(folder, runner))
         return made[-1]

@@ -1,0 +1,73 @@
+"""What a container needs of the author's folders besides the file: found where the author's tools found it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import contracts as c
+from tests.modal.conftest import Author
+
+PASTED = """\
+#define TEXT(x) #x
+#define NAMED(x) TEXT(x.cuh)
+#include NAMED(scale)
+__global__ void k(float* x) { x[0] *= SCALE; }
+"""
+KERNEL = """\
+import triton
+import triton.language as tl
+from {module} import WIDTH
+
+
+@triton.jit
+def add(x: "*fp32", BLOCK: tl.constexpr = WIDTH):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, tl.load(x + at) + 1)
+"""
+
+
+async def test_a_header_that_a_build_has_read_travels_though_no_text_names_it(
+    modal, author, tmp_path
+) -> None:
+    header = str(tmp_path / "kernels" / "scale.cuh")
+    job = author().job("compile", text=PASTED)
+    unknown = await author().finished(job)
+    assert unknown.failure is not None
+    assert "scale.cuh" in unknown.failure.message
+    assert (await author(read=[header]).finished(job)).outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("place", "module"),
+    [
+        ("widths.py", "widths"),
+        ("src/sizes/__init__.py", "sizes"),
+        ("src/spaced/deep/sizes.py", "spaced.deep.sizes"),  # without __init__.py
+        ("python/sizes.py", "sizes"),
+    ],
+)
+async def test_modules_are_found_where_they_are_at_home(
+    modal, author, tmp_path: Path, place: str, module: str
+) -> None:
+    """`src` is where an editable install leads; `python` is on the author's own path."""
+    one: Author = author(python_path=[str(tmp_path / "kernels" / "python")])
+    path = one.folder / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("WIDTH = 64\n")
+    job = one.job("compile", path="kernels/add.py", text=KERNEL.format(module=module), language="triton")
+    finished = await one.finished(job)
+    assert finished.outcome == "ok", finished.failure
+    assert [resources.constants["BLOCK"] for resources in finished.resources] == ["64"]
+
+
+async def test_what_no_folder_of_the_authors_has_is_not_found_there_either(modal, author) -> None:
+    one: Author = author()
+    (one.folder / "elsewhere").mkdir()
+    (one.folder / "elsewhere" / "sizes.py").write_text("WIDTH = 64\n")
+    job = one.job("compile", path="add.py", text=KERNEL.format(module="sizes"), language="triton")
+    finished = await one.finished(job)
+    assert finished.failure is not None
+    assert "No module named 'sizes'" in finished.failure.message
+    assert finished.failure.place == c.Place(str(one.folder / "add.py"), 3, 1, 24)
