@@ -97,6 +97,15 @@ def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) 
     return _check(session, uri, asked)
 
 
+def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
+    """What follows `orbit:` in each line of the spec above a kernel, from its top, at its place."""
+    from orbit_remote.spec_text import Piece
+
+    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    pieces = asked.key.block.pieces if asked else ()
+    return tuple(Piece(one.line + kernel.whole.line, one.column, one.text) for one in pieces)
+
+
 def text_of(session: Session, uri: str, kernel: Kernel) -> str:
     """The lines of a kernel's spec as they are written, what stands before `orbit:` left out."""
     asked = _asked(session, uri, kernel) if _speaks(session, uri) else None

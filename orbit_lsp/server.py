@@ -25,7 +25,7 @@ from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import KernelId, Session, path_of
-from orbit_lsp.views import hints, lenses
+from orbit_lsp.views import hints, lenses, spec_completion, spec_hover
 from orbit_lsp.views.hover import hover as hover_view
 
 log = logging.getLogger("orbit.server")
@@ -230,7 +230,17 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     document = ls.client_capabilities.text_document
     formats = document.hover.content_format if document and document.hover else None
     markdown = not formats or lsp.MarkupKind.Markdown in formats
+    if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
+        return found
     return hover_view(ls.session, uri, line, markdown=markdown)
+
+
+@server.feature(
+    lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=spec_completion.TRIGGERS)
+)
+def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem] | None:
+    place = params.position
+    return spec_completion.completions(ls.session, params.text_document.uri, place.line, place.character)
 
 
 @server.feature(

@@ -64,7 +64,7 @@ MAY: dict[str, set[str]] = {
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
-    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
+    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
     "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },

@@ -31,7 +31,7 @@ from orbit_remote.spec_tree import (
 from orbit_remote.spec_values import Dim3, Scalar, Tensor, Value, World, shown
 
 _BOTH: dict[str, float | bool | None] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
-_CONSTANTS: dict[str, dict[str, float | bool | None]] = {
+CONSTANTS: dict[str, dict[str, float | bool | None]] = {
     "cuda": _BOTH | {
         "INFINITY": math.inf, "NAN": math.nan, "M_PI": math.pi, "true": True, "false": False, "nullptr": None,
         "INT_MAX": (1 << 31) - 1, "FLT_MAX": DTYPES["float32"].largest,
@@ -146,7 +146,7 @@ class _Interpreter:
         if name in self.scope.later:
             self.scope.used.add(name)
             raise SpecError(node.span, f"'{name}' is used before it is assigned.")
-        constants = _CONSTANTS[self.world.language]
+        constants = CONSTANTS[self.world.language]
         if name in constants:
             return self._constant(constants[name])
         if dtype := spec_dtypes.named(name, self.world.language):

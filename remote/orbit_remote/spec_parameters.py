@@ -50,6 +50,8 @@ class TemplateParameter:
     kind: Literal["type", "value"]
     optional: bool = False
     pack: bool = False
+    type: str = ""
+    """Of a value: `int`, `bool`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,5 +288,6 @@ def _templates(header: str) -> tuple[TemplateParameter, ...]:
             continue
         kind: Literal["type", "value"] = "type" if words[0] in ("typename", "class", "template") else "value"
         name = words[-1] if len(words) > 1 else ""
-        found.append(TemplateParameter(name, kind, optional, "..." in text))
+        shown = " ".join(words[:-1]) if kind == "value" else ""
+        found.append(TemplateParameter(name, kind, optional, "..." in text, shown))
     return tuple(found)

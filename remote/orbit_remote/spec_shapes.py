@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from orbit_remote.spec_call import Arguments, Function, Group
 from orbit_remote.spec_dtypes import DTYPES
@@ -202,6 +202,16 @@ def _stride(a: Arguments) -> Value:
 
 def _count(world: World, value: int) -> Scalar:
     return Scalar(value, "int" if world.language == "triton" else "int64")
+
+
+ATTRIBUTES: Final = {
+    "shape": "the extents",
+    "dtype": "the element type",
+    "ndim": "how many dimensions there are",
+    "itemsize": "bytes of an element",
+    "T": "the transpose of a matrix",
+    "mT": "the last two dimensions exchanged",
+}
 
 
 def attribute(world: World, span: Span, x: Tensor, name: str) -> Value:

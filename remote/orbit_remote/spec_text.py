@@ -34,6 +34,17 @@ WORDS: Final = {
 }
 """The words that direct, each with the line that completion shows."""
 
+PARTS: Final = {
+    "within": "the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'",
+    "sweep": "values of a name that are run one after another",
+    "cooperative": "all blocks run at once, and may wait for each other",
+    "cluster": "blocks of a cluster, as in 'cluster(2, 1, 1)'",
+    "dim3": "1 to 3 extents, x first",
+    "sizeof": "bytes of a type or of a number's type",
+    "META": "the constants of a Triton launch, for its grid",
+}
+"""What else has a meaning of its own, each with the line that completion shows."""
+
 RAW: Final = frozenset(("gpu", "flags", "args", "stdin"))
 """The words followed by plain words instead of expressions."""
 
@@ -100,6 +111,12 @@ class Statement:
 
 def lines_of(text: str) -> list[str]:
     return _BREAK.split(text)
+
+
+def begins(line: str, language: Language) -> int | None:
+    """The column behind `orbit:` of a line that a spec stands on."""
+    found = _ORBIT[language].match(line)
+    return found.end() if found else None
 
 
 def directive(text: str) -> str:
