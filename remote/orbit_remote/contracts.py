@@ -214,6 +214,15 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """A configuration that autotuning tried: Triton's own median in nanoseconds, None where it did not run."""
+
+    configuration: str
+    median: float | None = None
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Launches:
     """Every launch of one kernel instance with one launch configuration, in one run.
 
@@ -234,6 +243,7 @@ class Launches:
     constants: dict[str, str] = field(default_factory=dict[str, str])
     place: Place | None = None
     warm: Timing | None = None
+    tuning: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

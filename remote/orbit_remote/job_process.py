@@ -1,4 +1,4 @@
-"""A process for one job on a `.py`: from the job's JSON to the lines of its events.
+"""A process for one job on a `.py`, or one launch spec: from the job's JSON to the lines of its events.
 
 Standard output and error belong to the user's code and are whatever the process was given. Events go
 to a descriptor of their own, one JSON object a line, the last of them `finished`; a process that ends
@@ -10,23 +10,35 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
 import sys
 import tempfile
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from orbit_remote import contracts as c
 from orbit_remote import recorder, triton_job, wire
+from orbit_remote.spec_build import Image
 
 
 def warm_up() -> None:
     """Import what a job will need, and touch no GPU: CUDA does not survive a fork."""
-    for name in ("torch", "triton", "triton.language", "triton.compiler", "torch.profiler"):
-        with contextlib.suppress(ImportError):  # said by the user's own import, at its line
+    names = (
+        "torch",
+        "triton",
+        "triton.language",
+        "triton.compiler",
+        "torch.profiler",
+        "cuda.core",
+        "cuda.bindings.driver",
+    )
+    for name in (*names, "orbit_remote.spec_job"):
+        with contextlib.suppress(Exception):  # said by the user's own import, at its line
             importlib.import_module(name)
 
 
@@ -49,8 +61,9 @@ def _has_gpu() -> bool:
     return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
 
 
-def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
-    """Carry out `job` and write its events; returns the exit status a process would have had."""
+def work(order: Order, events: TextIO, recording: recorder.Recorder) -> int:
+    """Carry out a job and write its events; returns the exit status a process would have had."""
+    job = order.job
 
     def send(event: c.Event) -> None:
         events.write(c.encode(event) + "\n")
@@ -58,7 +71,12 @@ def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
 
     _standard_streams(job.stdin)
     try:
-        finished = triton_job.carry_out(job, send, recording)
+        if job.through == "program":
+            finished = triton_job.carry_out(job, send, recording)
+        else:
+            from orbit_remote import spec_job
+
+            finished = spec_job.carry_out(job, send, recording, order.image)
     except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
         text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
         traceback.print_exc()
@@ -69,12 +87,23 @@ def work(job: c.Job, events: TextIO, recording: recorder.Recorder) -> int:
     return finished.exit_code or 0
 
 
-def read_job(line: bytes) -> c.Job:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches."""
+
+    job: c.Job
+    image: Image | None = None
+
+
+def order(job: c.Job, image: Image | None = None) -> bytes:
+    """One line."""
+    text = json.dumps(dataclasses.asdict(Order(job, image)), ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def read_order(line: bytes) -> Order:
     """Raises ValueError for anything else."""
-    job = wire.decode_request(line.decode(errors="surrogatepass"))
-    if not isinstance(job, c.Job):
-        raise ValueError("not a job")  # noqa: TRY004 - as decode_request says it
-    return job
+    return wire.build(Order, json.loads(line.decode("utf-8", "surrogatepass")))
 
 
 def _standard_streams(stdin: str) -> None:
@@ -104,11 +133,11 @@ def child_main(arguments: list[str]) -> int:
     parser.add_argument("--cache", required=True, type=Path)
     parser.add_argument("--launches", required=True, type=Path)
     options = parser.parse_args(arguments)
-    job = read_job(sys.stdin.buffer.readline())
+    given = read_order(sys.stdin.buffer.readline())
     warm_up()
     with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
-        recording = begin_recording(options.cache, options.launches, job.device)
-        status = work(job, events, recording)
+        recording = begin_recording(options.cache, options.launches, given.job.device)
+        status = work(given, events, recording)
     leave(status)
     return status
 

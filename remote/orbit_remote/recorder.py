@@ -58,6 +58,7 @@ class Native:
         self._library: Any = library
         self._follower = injection.Follower(directory, os.getpid())
         self.cupti = cupti.library
+        self.cache = cache
 
     def timestamp(self) -> int:
         return self._library.orbit_timestamp()

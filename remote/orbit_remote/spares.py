@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from orbit_remote import contracts as c
 from orbit_remote import job_process, processes
+from orbit_remote.spec_build import Image
 
 FORKS = sys.platform == "linux"
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
@@ -110,9 +111,9 @@ class Forked:
                     await self._events.readline()
                 self._is_ready = True
 
-    async def begin(self, job: c.Job) -> None:
+    async def begin(self, job: c.Job, image: Image | None) -> None:
         with contextlib.suppress(ConnectionError):  # it has died: no event will come, and its status says why
-            self._orders.write(c.encode(job).encode(errors="surrogatepass") + b"\n")
+            self._orders.write(job_process.order(job, image))
             await self._orders.drain()
 
     async def events(self) -> AsyncIterator[c.Event]:
@@ -163,7 +164,9 @@ class Fresh:
         self.launches = launches
 
     @classmethod
-    async def start(cls, job: c.Job, cache: Path, env: Mapping[str, str]) -> Fresh:
+    async def start(
+        cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None = None
+    ) -> Fresh:
         folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
         launches, file = folder / "launches", folder / "events"
         places = ["--events", file, "--cache", cache, "--launches", launches]
@@ -172,7 +175,7 @@ class Fresh:
         )
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(c.encode(job).encode(errors="surrogatepass") + b"\n")
+            process.stdin.write(job_process.order(job, image))
             await process.stdin.drain()
             process.stdin.close()
         return cls(process, launches, file)
@@ -316,13 +319,13 @@ class Spares:
         for spare in spares:
             await spare.ready()
 
-    async def take(self, job: c.Job, env: Mapping[str, str]) -> Child:
+    async def take(self, job: c.Job, env: Mapping[str, str], image: Image | None = None) -> Child:
         """A child that carries out `job`, which it has been given. Close it when it is done.
 
         Raises OSError where no process can be started.
         """
         if not FORKS:
-            return await Fresh.start(job, self._cache, env)
+            return await Fresh.start(job, self._cache, env, image)
         self._used()
         async with self._changing:
             await self._fill(env, at_least=1)
@@ -331,7 +334,7 @@ class Spares:
             self._running += 1
         try:
             await child.ready()
-            await child.begin(job)
+            await child.begin(job, image)
         except BaseException:
             child.kill()
             raise

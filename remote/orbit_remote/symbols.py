@@ -52,8 +52,11 @@ def demangle(symbol: str) -> str:
 def short_name(symbol: str) -> str:
     """The name without result and parameters: `ns::tiled<32>`."""
     name = demangle(symbol)
-    if name == symbol:
-        return _own_guess(symbol)
+    return _own_guess(symbol) if name == symbol else without_parameters(name)
+
+
+def without_parameters(name: str) -> str:
+    """`void ns::tiled<32>(float*)` -> `ns::tiled<32>`."""
     name = re.sub(r" \[clone [^\]]*\]$", "", name)
     if name.endswith(")") and (start := _opening(name)) > 0:
         name = name[:start]

@@ -140,7 +140,7 @@ class Template:
         if not line:  # nobody wants it any more
             return 0
         with connection.makefile("w", encoding="utf-8", errors="surrogatepass") as out:
-            return job_process.work(job_process.read_job(line), out, recording)
+            return job_process.work(job_process.read_order(line), out, recording)
 
 
 def _wake(_number: int, _frame: object) -> None:

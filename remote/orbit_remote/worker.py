@@ -212,12 +212,16 @@ class Worker:
     async def _carry_out(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""
         try:
-            if job.language == "cuda":
+            if job.language == "cuda" and job.through == "program":
                 finished = await cuda_job.carry_out(job, self._context)
-            else:
-                from orbit_remote import triton_child
+            elif job.language == "cuda":
+                from orbit_remote import cuda_spec
 
-                finished = await triton_child.carry_out(job, self._context)
+                finished = await cuda_spec.carry_out(job, self._context)
+            else:
+                from orbit_remote import job_child
+
+                finished = await job_child.carry_out(job, self._context)
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:

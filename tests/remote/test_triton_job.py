@@ -59,7 +59,7 @@ def job(tmp_path, monkeypatch):
         places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
         done = subprocess.run(
             [sys.executable, "-P", str(MAIN), "child", *places],
-            input=c.encode(request) + "\n", capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
+            input=job_process.order(request).decode(), capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
             env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
         )  # fmt: skip
         last = events.read_text().splitlines()[-1]

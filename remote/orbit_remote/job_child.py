@@ -1,4 +1,4 @@
-"""A `.py` file: hand it to a warm child process, follow it, and say how it ended."""
+"""A job handed to a warm Python process, followed, and how it ended: every `.py` file, and launch specs of `.cu` files."""
 
 from __future__ import annotations
 
@@ -16,22 +16,30 @@ from orbit_remote.program import Ended, Kept, Stream
 from orbit_remote.spares import Child
 
 if TYPE_CHECKING:
+    from orbit_remote.spec_build import Image
     from orbit_remote.worker import Context
 
 _GRACE_S = 1.0  # for pipes that processes of the user's still hold
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
-    running = job.action == "run"
-    device = await asyncio.to_thread(machine.device, job.device) if running else None
-    if running and device is None:
+    """A `.py` file, run or compiled."""
+    device = await asyncio.to_thread(machine.device, job.device) if job.action == "run" else None
+    if job.action == "run" and device is None:
         return cuda_job.no_gpu(job)
+    return await follow(job, context, device)
+
+
+async def follow(
+    job: c.Job, context: Context, device: c.Device | None, image: Image | None = None
+) -> c.Finished:
+    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
     async with AsyncExitStack() as held:
-        if running:
+        if device:
             await held.enter_async_context(context.gpu(job))
         context.stage(job, "starting", "a Python with torch and triton")
         sampler = telemetry.Sampler(device.uuid or device.index) if device else None
-        child = await context.spares.take(job, context.environment())
+        child = await context.spares.take(job, context.environment(), image)
         held.push_async_callback(asyncio.shield, child.close())
         context.groups(job)(child.pid, True)
         if sampler:
@@ -40,7 +48,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
         finished, status, kept = await _follow(job, context, child)
         context.groups(job)(child.pid, False)
         seconds = time.perf_counter() - began
-        recorded = await asyncio.to_thread(injection.read, child.launches) if running else None
+        recorded = await asyncio.to_thread(injection.read, child.launches) if device else None
     ended = Ended(
         status, kept["stdout"].text(), kept["stderr"].text(), any(k.dropped for k in kept.values()), seconds
     )
@@ -113,17 +121,18 @@ def _reported(
         name, count = Path(job.path).name, "1 error" if errors == 1 else f"{errors} errors"
         failure = c.Failure("compile error", f"{name} does not compile: {count}")
         finished = replace(finished, outcome="compile error", failure=failure)
-    of_build = finished.outcome == "compile error" or job.action == "compile"
-    context.send(
-        c.Built(
-            job.run,
-            finished.problems if of_build else (),
-            finished.resources,
-            finished.files,
-            finished.build_s or 0.0,
-            complete=finished.outcome != "infrastructure",
+    of_build = job.language == "triton" and (finished.outcome == "compile error" or job.action == "compile")
+    if job.language == "triton":  # what nvcc said of a `.cu` file has been told before
+        context.send(
+            c.Built(
+                job.run,
+                finished.problems if of_build else (),
+                finished.resources,
+                finished.files,
+                finished.build_s or 0.0,
+                complete=finished.outcome != "infrastructure",
+            )
         )
-    )
     return replace(
         finished,
         problems=() if of_build else finished.problems,

@@ -1,0 +1,91 @@
+"""What the ELF file of compiled kernels says besides their code: the symbols of functions and variables.
+
+Just the parts of ELF-64 (little-endian) that are asked for; the layout is that of the System V ABI,
+"Object Files", which NVIDIA's tools follow.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMTAB = 2
+_OBJECT, _FUNCTION = 1, 2  # STT_OBJECT, STT_FUNC
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A `__device__` or `__constant__` variable; `symbol` is its mangled name, `size` in bytes."""
+
+    symbol: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    type: int
+    offset: int
+    size: int
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    name: str
+    type: int
+    section: int
+    size: int
+
+
+class Cubin:
+    """Raises ValueError for anything that is no ELF-64 file."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._sections: list[_Section] = []
+        self._symbols: list[_Symbol] = []
+        try:
+            self._sections = self._read_sections()
+            self._symbols = self._read_symbols()
+        except (struct.error, IndexError) as error:
+            raise ValueError(f"this is no cubin: {error}") from None
+
+    def variables(self) -> list[Variable]:
+        return [Variable(s.name, s.size) for s in self._symbols if s.type == _OBJECT and s.section and s.size]
+
+    def functions(self) -> list[str]:
+        """The mangled names of what has code here."""
+        return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
+
+    def _read_sections(self) -> list[_Section]:
+        header = _HEADER.unpack_from(self._content)
+        identity, table, size, count, names = (
+            header[0],
+            int(header[6]),
+            int(header[11]),
+            int(header[12]),
+            int(header[13]),
+        )
+        if identity[:6] != b"\x7fELF\x02\x01" or size != _SECTION.size:
+            raise ValueError("this is no cubin: it is no 64-bit ELF file")
+        raw = [_SECTION.unpack_from(self._content, table + at * size) for at in range(count)]
+        strings = int(raw[names][4])
+        return [_Section(self._text(strings + r[0]), r[1], r[4], r[5], r[6]) for r in raw]
+
+    def _read_symbols(self) -> list[_Symbol]:
+        table = next((s for s in self._sections if s.type == _SYMTAB), None)
+        if table is None:
+            return []
+        strings = self._sections[table.link].offset
+        found: list[_Symbol] = []
+        for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
+            name, info, _, section, _, size = _SYMBOL.unpack_from(self._content, at)
+            found.append(_Symbol(self._text(strings + name), info & 15, section, size))
+        return found
+
+    def _text(self, at: int) -> str:
+        return self._content[at : self._content.index(b"\0", at)].decode("utf-8", "replace")

@@ -1,0 +1,144 @@
+"""How long the launches of a spec take: each time with the same inputs, with a cold L2 and with a warm one.
+
+The times are CUPTI's serial records, which change no kernel (docs/measuring.md has what concurrent
+records do), less what recording itself adds to each: a constant of the GPU and the driver that
+`spec_clock` measures with a kernel that tells its own length. Where launches cannot be recorded, CUDA
+events stand in, and the result says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from orbit_remote import measure
+from orbit_remote.contracts import Timing
+from orbit_remote.measure import LaunchRecord
+from orbit_remote.recorder import Native
+
+FIRST_BATCH: Final = 20
+MOST_LAUNCHES: Final = 2000
+COLD_S: Final = 1.0
+WARM_S: Final = 0.5
+"""Caps of one point: launches, and seconds with a cold and with a warm L2."""
+_FLUSH: Final = 3
+"""Times the size of L2 that is read to have nothing else left in it."""
+_TICK_NS: Final = 32
+"""No kernel is shorter than one tick of the clock that Hopper takes its stamps from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What takes the times. `share_ns` is what recording adds to a launch; None where it is not known."""
+
+    recorder: Native | None
+    share_ns: float | None = None
+
+    @property
+    def name(self) -> str:
+        if self.recorder is None:
+            return "CUDA events"
+        if self.share_ns is None:
+            return "CUPTI serial records"
+        return f"CUPTI serial records, less the {self.share_ns / 1000:.2f} µs that recording adds here"
+
+
+class Bench:
+    """Times the launches of one point. All of them are on torch's current stream."""
+
+    def __init__(self, torch: Any, clock: Clock, symbols: Sequence[str], iterations: int | None) -> None:
+        """`symbols` are the kernels' mangled names in the order of launching."""
+        self._torch = torch
+        self._clock = clock
+        self._symbols = list(symbols)
+        self._cap = iterations or MOST_LAUNCHES
+        self.seen: dict[str, LaunchRecord] = {}
+        """A record of each kernel: what it used as launched."""
+        size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def cold(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
+        """One Timing for each launch. What was in L2 is pushed out by reads: lines that a write had
+        left there would have to be written back in the time of the kernel.
+        """
+
+        def prepare() -> None:
+            restore()
+            self._torch.sum(self._flush, dim=0, out=self._sink)
+
+        return self._timings(prepare, launches, "cold L2", COLD_S)
+
+    def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
+        """As far as the inputs fit, they are in L2 from the launch before."""
+        return self._timings(restore, launches, "warm L2", WARM_S)
+
+    def _timings(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], label: str, cap_s: float
+    ) -> list[Timing]:
+        samples: list[list[int]] = [[] for _ in launches]
+        began = time.perf_counter()
+        size = min(FIRST_BATCH, self._cap)
+        while True:
+            batch = self._batch(prepare, launches, size)
+            if batch is None:
+                return []
+            for at, fresh in enumerate(batch):
+                samples[at] += fresh
+            count = len(samples[0])
+            at_cap = count >= self._cap or time.perf_counter() - began >= cap_s
+            stops = [measure.stop(one, at_cap=at_cap) for one in samples]
+            if all(stops):
+                break
+            size = min(count, self._cap - count)  # as many again, so that asking does not find a streak
+        return [
+            replace(
+                measure.timing(one, f"{label}, n={len(one)}", clock=self._clock.name),
+                error=stop.relative_error,
+                stopped=stop.reason,
+            )
+            for one, stop in zip(samples, stops, strict=True)
+            if stop is not None
+        ]
+
+    def _batch(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
+    ) -> list[list[int]] | None:
+        """The times of `size` rounds; None where they could not be recorded."""
+        if self._clock.recorder is None:
+            return self._by_events(prepare, launches, size)
+        self._clock.recorder.fresh()
+        for _ in range(size):
+            prepare()
+            for launch in launches:
+                launch()
+        self._torch.cuda.synchronize()
+        wanted = set(self._symbols)
+        records = [one for one in self._clock.recorder.fresh() if one.symbol in wanted]
+        records.sort(key=lambda one: one.start_ns)
+        each = len(launches)
+        if len(records) != size * each or not all(one.timed for one in records):
+            return None
+        self.seen |= {one.symbol: one for one in records[-each:]}
+        return [[self._length(one) for one in records[at::each]] for at in range(each)]
+
+    def _length(self, record: LaunchRecord) -> int:
+        return max(_TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
+
+    def _by_events(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
+    ) -> list[list[int]]:
+        event = self._torch.cuda.Event
+        pairs: list[list[tuple[Any, Any]]] = [[] for _ in launches]
+        for _ in range(size):
+            prepare()
+            for at, launch in enumerate(launches):
+                begin, end = event(enable_timing=True), event(enable_timing=True)
+                begin.record()
+                launch()
+                end.record()
+                pairs[at].append((begin, end))
+        self._torch.cuda.synchronize()
+        return [[round(begin.elapsed_time(end) * 1e6) for begin, end in one] for one in pairs]

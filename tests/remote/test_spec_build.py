@@ -1,0 +1,157 @@
+"""Which symbols a launch spec's kernels have and what their parameters are, asked of the real nvcc."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from orbit_lsp.kernels import cuda
+from orbit_remote import nvcc, spec, spec_build, symbols
+from orbit_remote.contracts import Definition, Failure
+from orbit_remote.cubin import Cubin
+from tests.spec.spec_check import target
+
+
+def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
+    """The cubin of the last kernel's spec, what ptxas said, and the instances."""
+    source = dedent(source).lstrip("\n")
+    kernel = cuda.scan(source).kernels[-1]
+    checked = spec.check(source, target(kernel))
+    assert not [fault for fault in checked.faults if fault.severity == "error"], checked.faults
+    names = spec_build.instances(checked)
+    name = kernel.name_span
+    where = Definition(
+        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
+    )
+    text = spec_build.source(source, "/src/k.cu", checked.spec.launches[0].span.line + 1, names, where)
+    file = tmp_path / "k.cu"
+    file.write_text(text)
+    found = nvcc.find(None)
+    assert not isinstance(found, Failure), found.message
+    command = [
+        found.path,
+        "-arch=sm_90a",
+        "-cubin",
+        "-Xptxas",
+        "-v",
+        "-o",
+        str(tmp_path / "k.cubin"),
+        str(file),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return (tmp_path / "k.cubin").read_bytes(), done.stderr, names
+
+
+def check(tmp_path: Path, source: str, expected: str) -> None:
+    cubin, _, names = compiled(tmp_path, source)
+    found = spec_build.read(cubin, names)
+    shown = [f"{name}: {symbols.demangle(one.symbol)} takes {one.parameters}" for name, one in found.items()]
+    assert "\n".join(shown) == dedent(expected).strip()
+
+
+def test_a_plain_kernel(tmp_path: Path) -> None:
+    check(
+        tmp_path,
+        """
+        // orbit: n = 256; x = randn(n); y = randn(n)
+        // orbit: launch saxpy<<<1, 256>>>(n, 2.0f, x, y)
+        __global__ void saxpy(int n, float a, const float* x, float* y) {}
+        """,
+        "saxpy: saxpy(int, float, float const*, float*) takes int, float, float const*, float*",
+    )
+
+
+def test_types_are_the_compilers(tmp_path: Path) -> None:
+    """A typedef of a header, a size that depends on the platform, a pointer that is itself const."""
+    check(
+        tmp_path,
+        """
+        #include <cuda_fp16.h>
+        typedef __half element;
+        // orbit: n = 256; x = randn(n, dtype=half)
+        // orbit: launch k<<<1, 256>>>(x, n)
+        __global__ void k(element* const __restrict__ x, size_t n) {}
+        """,
+        "k: k(__half*, unsigned long) takes __half*, unsigned long",
+    )
+
+
+def test_templates_by_value_and_by_type(tmp_path: Path) -> None:
+    check(
+        tmp_path,
+        """
+        // orbit: T = sweep(16, 32)
+        // orbit: x = randn(1024)
+        // orbit: launch tiled<T, float><<<1, 256>>>(x)
+        template <int T, typename E> __global__ void tiled(E* x) {}
+        """,
+        """
+        tiled<16, float>: void tiled<16, float>(float*) takes float*
+        tiled<32, float>: void tiled<32, float>(float*) takes float*
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("namespace ns {", "}", "k: ns::k(float*) takes float*"),
+        ("namespace {", "}", "k: (anonymous namespace)::k(float*) takes float*"),
+        ('extern "C" {', "}", "k: k takes float*"),
+        ("static", "", "k: k(float*) takes float*"),
+    ],
+)  # fmt: skip
+def test_where_a_kernel_may_stand(tmp_path: Path, before: str, after: str, expected: str) -> None:
+    source = (
+        f"{before}\n// orbit: x = randn(256)\n// orbit: launch k<<<1, 256>>>(x)\n"
+        f"__global__ void k(float* x) {{ x[0] = 1; }}\n{after}\n"
+    )
+    if before == "static":
+        source = source.replace("static\n", "").replace("__global__", "static __global__")
+    check(tmp_path, source, expected)
+
+
+def test_the_other_kernels_keep_their_registers(tmp_path: Path) -> None:
+    source = """
+        __global__ void other(const float* x, float* y) { y[threadIdx.x * 100000ll] = x[threadIdx.x] * 2; }
+        // orbit: x = randn(256)
+        // orbit: launch k<<<1, 256>>>(x)
+        __global__ void k(float* x) { x[threadIdx.x] = 1; }
+        """
+    _, said, _ = compiled(tmp_path, source)
+    plain = tmp_path / "plain.cu"
+    plain.write_text(dedent(source))
+    found = nvcc.find(None)
+    assert not isinstance(found, Failure)
+    command = [found.path, "-arch=sm_90a", "-cubin", "-Xptxas", "-v", "-o", "/dev/null", str(plain)]
+    alone = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+
+    def registers(text: str) -> dict[str, str]:
+        blocks = text.split("Compiling entry function '")[1:]
+        return {one.split("'")[0]: one.split("Used ")[1].split(",")[0] for one in blocks}
+
+    both = {name: used for name, used in registers(said).items() if "orbit_spec" not in name}
+    assert both == registers(alone)
+
+
+def test_variables_are_found_with_their_sizes(tmp_path: Path) -> None:
+    source = """
+        __constant__ float weights[64];
+        namespace ns { __device__ int counter; }
+        // orbit: x = randn(256)
+        // orbit: launch k<<<1, 256>>>(x)
+        __global__ void k(float* x) { x[0] = weights[threadIdx.x] + ns::counter; }
+        """
+    cubin, _, _ = compiled(tmp_path, source)
+    found = {symbols.demangle(one.symbol): one.size for one in Cubin(cubin).variables()}
+    assert found == {"weights": 256, "ns::counter": 4}
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"not a cubin at all, but long enough to be one" * 4])
+def test_what_is_no_cubin_is_said_to_be_none(content: bytes) -> None:
+    with pytest.raises(ValueError, match="this is no cubin"):
+        Cubin(content)
