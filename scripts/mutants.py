@@ -1,0 +1,474 @@
+"""Wrong kernels made from ten correct examples by rule, and how many of them their launch specs find.
+
+    python -P scripts/mutants.py FOLDER          write every mutant and FOLDER/mutants.json, compile each
+    python -P scripts/mutants.py FOLDER --run    run each on this machine's GPU, print the table
+
+Every rule is applied wherever it fits in the text of a kernel and of the device functions that it calls, and every
+mutant is counted; none is chosen by hand. Left alone by rule are
+
+- declarations of arrays, whose extents say how much room there is and not what is computed;
+- the step of a `for` statement and the masks of warp shuffles: those mutants hang or race, and races are the
+  sanitizer's business (no rule removes a barrier either);
+- mutants whose text another rule has made already, and those that do not compile, which are listed.
+
+A mutant from which the compiler makes the very same machine code is equivalent, and so are those argued one by one in
+EQUIVALENT. Both are in the table, apart from the rest. A mutant is found if its run is a wrong answer, a runtime
+error or a time-out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from spec_job import job, kernel_of, run
+
+from orbit_lsp.kernels.model import Kernel
+from orbit_remote import contracts as c
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+KERNELS = (
+    ("elementwise.cu", "saxpy"),
+    ("transpose.cu", "transpose"),
+    ("reduction.cu", "reduce_sum"),
+    ("softmax.cu", "softmax"),
+    ("layer_norm.cu", "layer_norm"),
+    ("histogram.cu", "histogram"),
+    ("matmul.cu", "matmul"),
+    ("stencil.cu", "heat"),
+    ("online_softmax.py", "online_softmax"),
+    ("fp8_quantize.py", "quantize"),
+)
+FOUND = ("wrong answer", "runtime error", "timed out")
+LIMIT_S = 20.0
+"""Of a mutant's run: some loops of theirs never end."""
+
+EQUIVALENT: dict[tuple[str, str, str], str] = {}
+"""(kernel, rule, mutated line) -> why no input can tell it from the original."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Characters [start, end) of the file become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`file` is its name in the folder; lines count from 1. `equivalent` and `broken` say why, or nothing."""
+
+    file: str
+    example: str
+    kernel: str
+    rule: str
+    line: int
+    original: str
+    mutated: str
+    equivalent: str = ""
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`code` is the text with comments, strings and preprocessor lines blanked, so that offsets stay.
+
+    `bodies` are the ranges that rules may change; `outputs` the names through which results are stored.
+    """
+
+    language: str
+    text: str
+    code: str
+    kernel: Kernel
+    bodies: tuple[tuple[int, int], ...]
+    outputs: frozenset[str]
+
+    def matches(self, pattern: str) -> Iterator[re.Match[str]]:
+        for start, end in self.bodies:
+            for match in re.compile(pattern).finditer(self.code, start, end):
+                if not self._kept(match.start()):
+                    yield match
+
+    def _kept(self, at: int) -> bool:
+        """Whether this is a part that every rule leaves alone."""
+        begin = max(self.code.rfind(mark, 0, at) for mark in ";{}") + 1
+        if self.language == "cuda" and _DECLARES.match(self.code, begin):
+            return "=" not in self.code[begin:at]
+        line = self.code.rfind("\n", 0, at) + 1
+        for step in _STEP.finditer(self.code, line, self.code.find("\n", at)):
+            if step.start(1) <= at < step.end(1):
+                return True
+        return False
+
+
+_DECLARES = re.compile(r"\s*(?:extern\s+)?(?:__shared__\b|(?:float|int|half|unsigned int)\s+\w+\[)")
+_STEP = re.compile(r"\bfor \([^;]*;[^;]*;([^{;]*?)\)(?: |$)")
+_BLANKED = {
+    "cuda": re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:[^\"\\\n]|\\.)*\"|^[ \t]*#[^\n]*|\b0x[0-9a-fA-F]+\b", re.DOTALL | re.MULTILINE),
+    "triton": re.compile(r"#[^\n]*|\"\"\".*?\"\"\"|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL),
+}  # fmt: skip
+
+
+def source(example: str, name: str) -> Source:
+    text = (EXAMPLES / example).read_text(encoding="utf-8")
+    language = "cuda" if example.endswith(".cu") else "triton"
+    kernel = kernel_of(text, EXAMPLES / example, name)
+    code = _BLANKED[language].sub(lambda match: re.sub(r"[^\n]", "·", match[0]), text)
+    lines = [0, *(match.end() for match in re.finditer("\n", text))]
+    begin = lines[kernel.name_span.line] + kernel.name_span.end_column
+    end = lines[kernel.whole.end_line] + kernel.whole.end_column
+    opening = code.index("{", begin) if language == "cuda" else code.index(":\n", begin)
+    bodies = [(opening, end)]
+    if language == "cuda":
+        helpers = re.finditer(r"__device__ [^;{]*?\b(\w+)\([^;{]*\{", code[: lines[kernel.whole.line]])
+        called = [one.end() - 1 for one in helpers if re.search(rf"\b{one[1]}\(", code[opening:end])]
+        bodies += [(start, _closing(code, start)) for start in called]
+    header = code[begin:opening]
+    pointers = [one.split() for one in header.split(",") if "*" in one and "const " not in one]
+    outputs = {words[-1].strip("*)") for words in pointers}
+    aliases = re.findall(r"\b\w+\* (\w+) = (\w+) \+", code[opening:end])
+    outputs |= {alias for alias, of in aliases if of in outputs}
+    return Source(language, text, code, kernel, tuple(bodies), frozenset(outputs))
+
+
+def _closing(code: str, opening: int) -> int:
+    """Just after the bracket that closes the one at `opening`."""
+    depth = 0
+    for at in range(opening, len(code)):
+        depth += (code[at] in "([{") - (code[at] in ")]}")
+        if depth == 0:
+            return at + 1
+    raise ValueError(code[opening : opening + 40])
+
+
+def _opening(code: str, at: int) -> int:
+    """Where the expression that ends at `at` begins: after an open bracket, a comma, `=` or `return`."""
+    depth = 0
+    while at > 0:
+        before = code[at - 1]
+        depth += (before in ")]") - (before in "([")
+        assigns = before == "=" and code[at - 2] not in "=<>!" and code[at] != "="
+        if depth < 0 or (depth == 0 and (before in ",;{" or assigns or code[:at].endswith("return"))):
+            return at
+        at -= 1
+    return at
+
+
+# -- rules --------------------------------------------------------------------------------------------
+
+Rule = Callable[[Source], Iterator[Change]]
+
+
+def _swapped(pattern: str, others: dict[str, str]) -> Rule:
+    """The first group of each match becomes its counterpart."""
+
+    def rule(of: Source) -> Iterator[Change]:
+        for match in of.matches(pattern):
+            yield Change(match.start(1), match.end(1), others[match[1]])
+
+    return rule
+
+
+def _index(of: Source) -> Iterator[Change]:
+    if of.language == "triton":
+        for match in of.matches(r"tl\.(?:load|store)\("):
+            end = match.end()
+            while of.code[end] not in ",)":
+                end = _closing(of.code, end) if of.code[end] in "([" else end + 1
+            yield Change(end, end, " + 1")
+        return
+    for match in of.matches(r"(?<=[\w\]])\["):
+        yield Change(*(2 * (_closing(of.code, match.start()) - 1,)), " + 1")
+
+
+def _unbounded(of: Source) -> Iterator[Change]:
+    if of.language == "triton":
+        for match in of.matches(r"\bmask=([^,)]+)"):
+            yield Change(match.start(1), match.end(1), f"({match[1]}) == ({match[1]})")
+        return
+    for match in of.matches(r"\bif (?=\()"):
+        end = _closing(of.code, match.end())
+        if re.search(r" [<>]=? ", of.code[match.end() : end]):
+            yield Change(match.end() + 1, end - 1, "true")
+    for match in of.matches(r" \? "):
+        start = _opening(of.code, match.start())
+        if re.search(r" [<>]=? ", of.code[start : match.start()]):
+            lead = " " if of.code[start] == " " else ""
+            yield Change(start, match.start(), f"{lead}true")
+
+
+def _unwritten(of: Source) -> Iterator[Change]:
+    if of.language == "triton":
+        for match in of.matches(r"\btl\.store\("):
+            yield Change(match.start(), match.start(), "if tl.program_id(0) > 0: ")
+        return
+    names = "|".join(sorted(of.outputs))
+    for match in of.matches(rf"\b(?:{names})(?=\[)|\batomicAdd\(&(?:{names})\["):
+        after = _closing(of.code, match.end()) if not match[0].endswith("[") else match.start()
+        if match[0].endswith("[") or re.match(r" [+*/-]?= ", of.code[after:]):
+            yield Change(match.start(), match.start(), "if (blockIdx.x + threadIdx.x > 0) ")
+
+
+def _constant(of: Source) -> Iterator[Change]:
+    """An integer one larger, a floating number 1 % larger, zero becomes 1."""
+    for match in of.matches(r"(?<![\w.])(?:(\d+\.\d*(?:e-?\d+)?)(f?)|(\d+))(?![\w.])"):
+        if match[3]:
+            yield Change(match.start(), match.end(), str(int(match[3]) + 1))
+        else:
+            number = float(match[1])
+            yield Change(match.start(), match.end(), f"{number * 1.01 if number else 1.0:.9g}".removesuffix(".0") + (".0" if not number or (number * 1.01).is_integer() else "") + match[2])  # fmt: skip
+
+
+def _short(of: Source) -> Iterator[Change]:
+    for match in of.matches(r" < "):
+        yield Change(match.start(), match.start(), " + 1")
+
+
+def _accumulated(of: Source) -> Iterator[Change]:
+    for match in of.matches(r" ([+*]=) "):
+        yield Change(match.start(1), match.end(1), "=")
+
+
+def _subscripts(of: Source) -> Iterator[Change]:
+    for match in of.matches(r"(?<=\w)\["):
+        middle = _closing(of.code, match.start())
+        if of.code[middle] == "[":
+            end = _closing(of.code, middle)
+            yield Change(match.start(), end, of.text[middle:end] + of.text[match.start() : middle])
+
+
+def _factor(of: Source) -> Iterator[Change]:
+    for match in of.matches(r" \* \w+(?:\.[xyz]\b)?(?![\w(.])"):
+        end = match.end()
+        while of.code[end] == "[":
+            end = _closing(of.code, end)
+        yield Change(match.start(), end, "")
+
+
+_ONCE = """
+  __shared__ unsigned int orbit_turn;
+  if (threadIdx.x + threadIdx.y + threadIdx.z == 0) orbit_turn = atomicAdd(&orbit_blocks, 1u);
+  __syncthreads();
+  if (orbit_turn >= gridDim.x * gridDim.y * gridDim.z) return;
+"""
+
+
+def _once(of: Source) -> Iterator[Change]:
+    """Blocks beyond those of the first launch do nothing. Triton has no memory of its own to do so."""
+    if of.language == "cuda":
+        yield Change(of.bodies[0][0] + 1, of.bodies[0][0] + 1, _ONCE)
+
+
+_COMPARED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
+_OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&&": "||"}
+_AXES = {f"{what}.{one}": f"{what}.{other}" for what in ("threadIdx", "blockIdx", "blockDim", "gridDim") for one, other in ("xy", "yx")}  # fmt: skip
+_EXTREMES = {"fmaxf": "fminf", "tl.maximum": "tl.minimum", "tl.max": "tl.min"}
+RULES: dict[str, tuple[Rule, ...]] = {
+    "bound off by one": (_swapped(r" ([<>]=?) ", _COMPARED),),
+    "one short": (_short,),
+    "no bound": (_unbounded,),
+    "index off by one": (_index,),
+    "unwritten": (_unwritten,),
+    "wrong constant": (_constant,),
+    "wrong operator": (
+        _swapped(r" ([-+*/%]|&&) ", _OPERATORS),
+        _swapped(r"\b(fmaxf|tl\.maximum|tl\.max)\(", _EXTREMES),
+    ),
+    "not accumulated": (_accumulated,),
+    "indices swapped": (
+        _swapped(r"\b((?:threadIdx|blockIdx|blockDim|gridDim)\.[xy])\b", _AXES),
+        _subscripts,
+    ),
+    "factor missing": (_factor,),
+    "computes once": (_once,),
+}
+
+
+# -- making them ----------------------------------------------------------------------------------------
+
+
+def make(folder: Path) -> list[Mutant]:
+    """Writes every mutant below `folder` and says which of them compile to something else."""
+    found: list[Mutant] = []
+    for example, name in KERNELS:
+        of = source(example, name)
+        seen = {of.text}
+        for rule, parts in RULES.items():
+            changes = [change for part in parts for change in part(of)]
+            for change in sorted(changes, key=lambda one: one.start):
+                text = of.text[: change.start] + change.text + of.text[change.end :]
+                if rule == "computes once":
+                    text = _before_kernel(of, text)
+                if text in seen:
+                    continue
+                seen.add(text)
+                found.append(_written(folder, of, example, rule, change, text, len(found)))
+    originals = {example: _assembled(EXAMPLES / example, name) for example, name in KERNELS}
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(partial(_judged, folder, originals), found))
+
+
+def _before_kernel(of: Source, text: str) -> str:
+    """The counter of blocks, above the kernel's spec; comments may not be torn from it."""
+    lines = text.splitlines(keepends=True)
+    at = of.kernel.whole.line
+    while at and lines[at - 1].startswith("//"):
+        at -= 1
+    return "".join([*lines[:at], "__device__ unsigned int orbit_blocks;\n\n", *lines[at:]])
+
+
+def _written(
+    folder: Path, of: Source, example: str, rule: str, change: Change, text: str, number: int
+) -> Mutant:
+    stem, _, suffix = example.rpartition(".")
+    file = f"{stem}_{number:03}.{suffix}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(text, encoding="utf-8")
+    line = of.text.count("\n", 0, change.start)
+    original = of.text.splitlines()[line].strip()
+    first = of.text.rfind("\n", 0, change.start) + 1
+    mutated = text[first:].partition("\n")[0].strip() if rule != "computes once" else "(counts its blocks)"
+    why = EQUIVALENT.get((of.kernel.name, rule, mutated), "")
+    return Mutant(file, example, of.kernel.name, rule, line + 1, original, mutated, why)
+
+
+def _judged(folder: Path, originals: dict[str, bytes | str], mutant: Mutant) -> Mutant:
+    made = _assembled(folder / mutant.file, mutant.kernel)
+    if isinstance(made, str):
+        return replace(mutant, broken=made)
+    if mutant.example.endswith(".cu") and made == originals[mutant.example]:
+        return replace(mutant, equivalent="the compiler makes the same machine code")
+    return mutant
+
+
+def _assembled(file: Path, kernel: str) -> bytes | str:
+    """The cubin of a CUDA file with its kernel instantiated as its spec does, or the compiler's first error.
+
+    A Python file is only read: what Triton makes of it depends on the launch.
+    """
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".py":
+        try:
+            compile(text, str(file), "exec")
+        except SyntaxError as error:
+            return f"{error.msg}, line {error.lineno}"
+        return text.encode()
+    arguments = re.search(rf"// orbit: launch {kernel}(<[^<>]+>)?<<<", text)
+    instance = f"\nauto* orbit_instance = &{kernel}{arguments[1]};\n" if arguments and arguments[1] else ""
+    with tempfile.TemporaryDirectory() as scratch:
+        at = Path(scratch) / "kernel.cu"
+        at.write_text(text + instance, encoding="utf-8")
+        done = subprocess.run(
+            ["nvcc", "-O3", "-arch=sm_90a", "-cubin", "-o", "kernel.cubin", "kernel.cu"],
+            cwd=scratch, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            return next((one for one in done.stderr.splitlines() if "error" in one), "nvcc failed")[-120:]
+        return (Path(scratch) / "kernel.cubin").read_bytes()
+
+
+# -- running them ---------------------------------------------------------------------------------------
+
+
+async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, c.Finished]:
+    """How each ended, by file; the originals by their own names. Builds go side by side, runs one by one."""
+    from orbit_lsp.runners.local import LocalRunner, Options
+
+    jobs = {example: job(EXAMPLES / example, kernel, LIMIT_S) for example, kernel in KERNELS}
+    jobs |= {one.file: job(folder / one.file, one.kernel, LIMIT_S) for one in mutants if not one.broken}
+    runner = LocalRunner(Options(python=sys.executable))
+    places = asyncio.Semaphore(at_once)
+    ended: dict[str, c.Finished] = {}
+
+    async def one(file: str, request: c.Job) -> None:
+        async with places:
+            ended[file] = await run(runner, request)
+        print(f"{len(ended)}/{len(jobs)} {file}: {ended[file].outcome}", file=sys.stderr, flush=True)
+
+    try:
+        await asyncio.gather(*(one(file, request) for file, request in jobs.items()))
+    finally:
+        await runner.close()
+    return ended
+
+
+def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
+    """The table in Markdown, and whether every mutant that is none in name only was found without a false alarm."""
+    judged = [one for one in mutants if not one.broken]
+    real = [one for one in judged if not one.equivalent]
+    found = [one for one in real if ended[one.file].outcome in FOUND]
+    missed = [one for one in real if one not in found]
+    alarms = [example for example, _ in KERNELS if ended[example].outcome != "ok"]
+    counts = Counter((one.kernel, one.rule) for one in real)
+    caught = Counter((one.kernel, one.rule) for one in found)
+    names = [kernel for _, kernel in KERNELS]
+    lines = [f"| rule: found of made | {' | '.join(names)} | all |", "|---" * (len(names) + 2) + "|"]
+    for rule in RULES:
+        cells = [f"{caught[n, rule]}/{counts[n, rule]}" if counts[n, rule] else "" for n in names]
+        total = sum(counts[n, rule] for n in names)
+        lines.append(f"| {rule} | {' | '.join(cells)} | {sum(caught[n, rule] for n in names)}/{total} |")
+    outcomes = Counter(ended[one.file].outcome for one in found)
+    lines.append(
+        f"\n{len(found)} of {len(real)} mutants found, {len(missed)} missed; {len(alarms)} false alarms on the "
+        f"{len(KERNELS)} originals. Besides: {len(judged) - len(real)} equivalent, "
+        f"{len(mutants) - len(judged)} that do not compile.\n\n"
+        f"Found as: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}.\n"
+    )
+    lines += [
+        f"- false alarm: {example}: {ended[example].outcome}: {_why(ended[example])}" for example in alarms
+    ]
+    lines += [f"- missed ({ended[one.file].outcome}): {_shown(one)}" for one in missed]
+    same = [one for one in judged if one.equivalent]
+    lines += [f"- {'equivalent, and yet found' if ended[one.file].outcome in FOUND else 'equivalent'}: {_shown(one)}: {one.equivalent}" for one in same]  # fmt: skip
+    lines += [f"- does not compile: {_shown(one)}: {one.broken}" for one in mutants if one.broken]
+    return "\n".join(lines), not (missed or alarms)
+
+
+def _shown(one: Mutant) -> str:
+    return f"{one.file}, {one.kernel}, {one.rule}, line {one.line}: `{one.original}` -> `{one.mutated}`"
+
+
+def _why(finished: c.Finished) -> str:
+    return finished.failure.message if finished.failure else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--run", action="store_true", help="run them on this machine's GPU")
+    parser.add_argument("--at-once", type=int, default=8, help="jobs under way; their runs take turns")
+    options = parser.parse_args()
+    mutants = make(options.folder)
+    listing = [asdict(one) for one in mutants]
+    (options.folder / "mutants.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
+    broken = [one for one in mutants if one.broken]
+    same = [one for one in mutants if one.equivalent]
+    print(f"{len(mutants)} made, {len(broken)} do not compile, {len(same)} equivalent", file=sys.stderr)
+    for one in broken:
+        print(f"does not compile: {one.file}: {one.mutated}: {one.broken}", file=sys.stderr)
+    if not options.run:
+        return 0
+    table, passed = report(mutants, asyncio.run(judge(options.folder, mutants, options.at_once)))
+    (options.folder / "mutants.md").write_text(table + "\n", encoding="utf-8")
+    print(table)
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
