@@ -127,7 +127,7 @@ def source(example: str, name: str) -> Source:
     text = (EXAMPLES / example).read_text(encoding="utf-8")
     language = "cuda" if example.endswith(".cu") else "triton"
     kernel = kernel_of(text, EXAMPLES / example, name)
-    code = _BLANKED[language].sub(lambda match: re.sub(r"[^\n]", "·", match[0]), text)
+    code = _BLANKED[language].sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
     lines = [0, *(match.end() for match in re.finditer("\n", text))]
     begin = lines[kernel.name_span.line] + kernel.name_span.end_column
     end = lines[kernel.whole.end_line] + kernel.whole.end_column
