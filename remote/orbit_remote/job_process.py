@@ -53,6 +53,13 @@ def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Re
             torch.cuda.set_device(device)
             torch.empty(1, device="cuda")
             torch.cuda.synchronize()
+            if isinstance(recording, recorder.Native) and recording.record("nothing"):
+                from orbit_remote import spec_job
+
+                try:
+                    spec_job.rehearse(torch)
+                finally:
+                    recording.record("concurrent")
     return recording
 
 

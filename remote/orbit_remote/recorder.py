@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from orbit_remote import injection
 from orbit_remote.injection import Recorded
@@ -63,11 +63,11 @@ class Native:
     def timestamp(self) -> int:
         return self._library.orbit_timestamp()
 
-    def serial(self, wanted: bool) -> bool:
-        """Record kernels one at a time from here on, or overlapping as they come; False where CUPTI
-        does not let itself be switched. No kernel may be under way.
+    def record(self, how: Literal["nothing", "concurrent", "serial"]) -> bool:
+        """What is recorded from here on; False where CUPTI does not let itself be switched. No kernel may
+        be under way.
         """
-        return self._library.orbit_serial(int(wanted)) == 1
+        return self._library.orbit_record(("nothing", "concurrent", "serial").index(how)) == 1
 
     def fresh(self) -> list[LaunchRecord]:
         """The launches that have ended since the last call, of all that were begun before this one."""

@@ -35,7 +35,7 @@ def clock(torch: Any, recorder: Recorder, cache: Path | None) -> tuple[Clock, st
     """The clock of this process, and a remark where it is not the best one. Switches to serial records."""
     if not isinstance(recorder, Native):
         return Clock(None), "launches cannot be recorded here, so times are those of CUDA events"
-    if not recorder.serial(True):
+    if not recorder.record("serial"):
         return Clock(None), "CUPTI has no serial records here, so times are those of CUDA events"
     try:
         share = _share(torch, recorder, cache)

@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from orbit_remote import contracts as c
-from orbit_remote import spec, spec_build, spec_clock, spec_compare, spec_cuda, spec_memory, triton_errors
+from orbit_remote import (
+    spec,
+    spec_build,
+    spec_clock,
+    spec_compare,
+    spec_cuda,
+    spec_memory,
+    symbols,
+    triton_errors,
+)
 from orbit_remote.recorder import Recorder
 from orbit_remote.spec import Point
 from orbit_remote.spec_build import Image
@@ -273,7 +282,8 @@ class _Run:
             kind = self._torch.int64 if whole else self._torch.float64
             data = self._torch.tensor(expected.value, dtype=kind, device="cuda")
         allowed = self._tolerance(one, actual, terms, trial)
-        return self._compared(self._text(one.span), one.span, actual.data, data, allowed, point, when)
+        name = self._text(one.actual.span)
+        return self._compared(name, self._text(one.span), one.span, actual.data, data, allowed, point, when)
 
     def _tolerance(self, one: Expect | Reference, actual: Tensor, terms: int, trial: _Trial) -> Tolerance:
         if one.within is None:
@@ -315,7 +325,7 @@ class _Run:
                 data = data.to(self._torch.float64)
             allowed = self._tolerance(one, actual, terms, trial)
             what = self._text(one.span) + (f": {name}" if len(names) > 1 else "")
-            checks.append(self._compared(what, one.span, actual.data, data, allowed, point, when))
+            checks.append(self._compared(name, what, one.span, actual.data, data, allowed, point, when))
         return checks
 
     def _of_kernel(self, one: Reference, launch: Launch, trial: _Trial) -> tuple[list[str], dict[str, Any]]:
@@ -336,7 +346,15 @@ class _Run:
         return names, found
 
     def _compared(
-        self, what: str, span: Span, actual: Any, expected: Any, allowed: Tolerance, point: Point, when: str
+        self,
+        name: str,
+        what: str,
+        span: Span,
+        actual: Any,
+        expected: Any,
+        allowed: Tolerance,
+        point: Point,
+        when: str,
     ) -> c.Check:
         found = spec_compare.compare(self._torch, actual, expected, allowed)
         place = self._place(span)
@@ -345,13 +363,13 @@ class _Run:
             found.expected, found.error, allowed.rtol, allowed.atol, "again" if when == "again" else "first",
         )  # fmt: skip
         if not check.passed:
-            self._wrong(check, point)
+            self._wrong(check, name, point)
         return check
 
     # -- what is wrong ------------------------------------------------------------------------------
 
-    def _wrong(self, check: c.Check, point: Point) -> None:
-        text = f"wrong answer{_where(point)}: {difference(check)}"
+    def _wrong(self, check: c.Check, name: str, point: Point) -> None:
+        text = f"wrong answer{_where(point)}: {difference(check, name)}"
         self._say(c.Problem("error", text, "orbit", check.place), "wrong answer")
 
     def _outside(self, found: Trespass, point: Point) -> None:
@@ -385,10 +403,10 @@ class _Run:
         return line[span.column : span.end_column if span.end_line == span.line else None].strip()
 
 
-def difference(check: c.Check) -> str:
-    """What a failed comparison says, in a few words."""
+def difference(check: c.Check, name: str) -> str:
+    """What a failed comparison says, in a few words. `name` is the output as the author writes it."""
     index = ", ".join(map(str, check.index))
-    at = f"[{index}]" if index else "the value"
+    at = f"{name}[{index}]" if index else name
     many = f"{check.differing} of {check.elements} elements differ" if check.elements > 1 else "it differs"
     largest = "" if check.error is None else f", the largest error is {check.error:.3g}"
     later = "; only when launched again with other inputs" if check.when == "again" else ""
@@ -484,17 +502,48 @@ def _refused(job: c.Job, error: SpecError) -> c.Finished:
 
 
 def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
-    """A CUDA error, or whatever torch and the driver raise."""
+    """A CUDA error, or whatever torch, the driver and the user's file raise."""
     recorder.end()
     recorded = recorder.recorded()
-    fatal = next((one for one in recorded.errors if one.fatal), None)
     where = definition(job)
-    if fatal is not None:
-        failure = replace(triton_errors.cuda_failure(fatal).failure, place=where)
-    else:
-        failure = replace(triton_errors.explain(error, job.path).failure, place=where)
-    problem = c.Problem("error", failure.message, "cuda", where)
-    return c.Finished(job.run, failure.category, failure, problems=(problem,))
+    if fatal := next((one for one in recorded.errors if one.fatal), None):
+        kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else job.definition.name  # type: ignore[union-attr]
+        known = triton_errors.cuda_failure(fatal).failure
+        failure = c.Failure("runtime error", f"{kernel} ended with {fatal.name}", known.remedy, place=where)
+        return c.Finished(job.run, "runtime error", failure, problems=(_problem(failure, where),))
+    explained = triton_errors.explain(error, job.path)
+    failure = explained.failure
+    if failure.place is None:
+        failure = replace(failure, place=where)
+    problems = explained.problems or (_problem(failure, where),)
+    return c.Finished(job.run, failure.category, failure, problems=problems)
+
+
+def _problem(failure: c.Failure, place: c.Place) -> c.Problem:
+    text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
+    return c.Problem("error", text, "cuda", place)
+
+
+def rehearse(torch: Any) -> None:
+    """Do once, on next to nothing, what every spec does: CUDA loads each kernel of torch's when it is
+    first launched, which is 0.2 s of the first comparison (H100).
+    """
+    made = torch.Generator(device="cuda")
+    for kind in (torch.float32, torch.float16, torch.bfloat16):
+        one = torch.randn(64, generator=made, device="cuda", dtype=kind)
+        tensor = Tensor((64,), DTYPES[str(kind).removeprefix("torch.")], (1,), one, storage="x")
+        memory = Memory(torch, ((tensor, True),), POISONS[0])
+        memory.look()
+        memory.restore()
+        memory.trespasses()
+        spec_compare.compare(
+            torch, memory.of(tensor), one.double() * 2 + one.double(), Tolerance(0.0, 0.0, 1.0)
+        )
+    whole = torch.randint(0, 9, (64,), generator=made, device="cuda", dtype=torch.int32)
+    spec_compare.compare(torch, whole, whole.to(torch.int64), Tolerance(0.0, 0.0))
+    torch.sum(torch.zeros(1 << 20, device="cuda"), dim=0, out=torch.zeros((), device="cuda"))
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
 
 
 def _toolchain() -> dict[str, str]:

@@ -89,18 +89,18 @@ class Bench:
                 samples[at] += fresh
             count = len(samples[0])
             at_cap = count >= self._cap or time.perf_counter() - began >= cap_s
-            stops = [measure.stop(one, at_cap=at_cap) for one in samples]
-            if all(stops):
+            # of a spec with several launches what they take together is to be known
+            stop = measure.stop([sum(one) for one in zip(*samples, strict=True)], at_cap=at_cap)
+            if stop is not None:
                 break
             size = min(count, self._cap - count)  # as many again, so that asking does not find a streak
         return [
             replace(
                 measure.timing(one, f"{label}, n={len(one)}", clock=self._clock.name),
-                error=stop.relative_error,
+                error=measure.relative_error(one),
                 stopped=stop.reason,
             )
-            for one, stop in zip(samples, stops, strict=True)
-            if stop is not None
+            for one in samples
         ]
 
     def _batch(

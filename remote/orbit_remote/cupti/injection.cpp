@@ -83,6 +83,7 @@ struct State {
   Cupti cupti;
   CUpti_SubscriberHandle subscriber = nullptr;
   CUpti_ActivityKind kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  bool recording = true;  // whether records of that kind are enabled
   std::mutex writing;   // the file, names, counts
   std::mutex flushing;  // one flush at a time; a second thread does not wait for it
   int file = -1;
@@ -427,19 +428,21 @@ EXPORT unsigned long long orbit_timestamp() {
   return time;
 }
 
-// Serial records instead of concurrent ones from here on, or back: no kernel may be under way.
-EXPORT int orbit_serial(int serial) {
+// What is recorded from here on: 0 nothing, 1 concurrent records, 2 serial ones. No kernel may be under way.
+EXPORT int orbit_record(int wanted) {
   if (!active.load(std::memory_order_acquire)) return 0;
   State& s = state();
-  const CUpti_ActivityKind wanted = serial != 0 ? CUPTI_ACTIVITY_KIND_KERNEL : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  if (wanted == s.kind) return 1;
-  flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-  if (s.cupti.cuptiActivityDisable(s.kind) != CUPTI_SUCCESS) return 0;
-  if (s.cupti.cuptiActivityEnable(wanted) != CUPTI_SUCCESS) {
-    s.cupti.cuptiActivityEnable(s.kind);
-    return 0;
+  const CUpti_ActivityKind kind = wanted == 2 ? CUPTI_ACTIVITY_KIND_KERNEL : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  if (s.recording) {
+    if (wanted != 0 && kind == s.kind) return 1;
+    flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+    if (s.cupti.cuptiActivityDisable(s.kind) != CUPTI_SUCCESS) return 0;
+    s.recording = false;
   }
-  s.kind = wanted;
+  if (wanted == 0) return 1;
+  if (s.cupti.cuptiActivityEnable(kind) != CUPTI_SUCCESS) return 0;
+  s.kind = kind;
+  s.recording = true;
   return 1;
 }
 
@@ -451,7 +454,7 @@ EXPORT void orbit_flush() {
 EXPORT void orbit_end(const char* why) {
   if (!active.load(std::memory_order_acquire)) return;
   State& s = state();
-  s.cupti.cuptiActivityDisable(s.kind);
+  if (s.recording) s.cupti.cuptiActivityDisable(s.kind);
   at_exit();
   active.store(false, std::memory_order_release);
   s.cupti.cuptiUnsubscribe(s.subscriber);
