@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import summary
+from orbit_lsp import renting, summary
 from orbit_lsp.runs import Run
 from orbit_lsp.session import Session
 from orbit_lsp.views import diagnostics
@@ -18,6 +18,7 @@ from orbit_remote import contracts as c
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
+    from orbit_lsp.comparisons import Comparisons
     from orbit_lsp.runs import Runs
 
 log = logging.getLogger("orbit.editor")
@@ -35,6 +36,7 @@ class EditorWatcher:
         self._published: dict[str, list[lsp.Diagnostic]] = {}
         self._said: set[str] = set()
         self.runs: Runs | None = None
+        self.comparisons: Comparisons | None = None
 
     # -- a run's life -------------------------------------------------------------------------
 
@@ -77,8 +79,8 @@ class EditorWatcher:
             self.message(text, lsp.MessageType.Error)
 
     def _cancel(self, run: Run) -> None:
-        if self.runs:
-            self.runs.cancel_run(run.id)
+        if not (self.runs and self.runs.cancel_run(run.id)) and self.comparisons:
+            self.comparisons.cancel_run(run.id)
 
     # -- views --------------------------------------------------------------------------------
 
@@ -120,6 +122,19 @@ class EditorWatcher:
 
     def message(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
         self._server.window_show_message(lsp.ShowMessageParams(kind, text))
+
+    async def ask(self, text: str, answers: Sequence[str]) -> str | None:
+        """A question with answers to choose from; None where it is closed. Raises renting.CannotAsk."""
+        if not self._session.can_ask:
+            raise renting.CannotAsk
+        items = [lsp.MessageActionItem(answer) for answer in answers]
+        params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, text, items)
+        try:
+            answer = await self._server.window_show_message_request_async(params)
+        except Exception as error:  # noqa: BLE001 - the client said that it could
+            log.warning("the client did not put a question: %s", error)
+            raise renting.CannotAsk from None
+        return answer.title if answer else None
 
     def log(self, text: str, kind: lsp.MessageType) -> None:
         self._server.window_log_message(lsp.LogMessageParams(kind, text))

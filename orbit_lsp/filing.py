@@ -84,6 +84,13 @@ def finished(
     return changed
 
 
+def launched(
+    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
+    """(digest, launches) of the kernels that a run is a result of."""
+    return _launched(session, _Kernels(session, frozen), job, targets, event)
+
+
 def _launched(
     session: Session, known: _Kernels, job: c.Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:

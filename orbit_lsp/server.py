@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import logging
 import sys
+import time
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -18,15 +19,18 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__, startup
+from orbit_lsp.comparisons import Comparisons
 from orbit_lsp.documents import Change
 from orbit_lsp.editor import EditorWatcher
 from orbit_lsp.launch_specs import Watch
 from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
+from orbit_lsp.renting import CannotAsk
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import KernelId, Session, path_of
-from orbit_lsp.views import hints, lenses, spec_completion, spec_hover
+from orbit_lsp.views import hints, lenses, side_by_side, spec_completion, spec_hover
 from orbit_lsp.views.hover import hover as hover_view
+from orbit_lsp.views.hover import render
 
 log = logging.getLogger("orbit.server")
 
@@ -40,6 +44,9 @@ class OrbitServer(LanguageServer):
         self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
         self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
         self.watcher.runs = self.runs
+        self.environment.budget.ask = self.watcher.ask
+        self.comparisons = Comparisons(self.session, self.environment, self.watcher)
+        self.watcher.comparisons = self.comparisons
         self.recheck = Recheck(self.session, self.watcher.changed)
         self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -64,6 +71,8 @@ def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
     workspace = params.capabilities.workspace
     hint = workspace.inlay_hint if workspace else None
     ls.session.mirror_hints = not (hint and hint.refresh_support)
+    window = params.capabilities.window
+    ls.session.can_ask = bool(window and window.show_message)
     ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
     if not ls.session.folders and params.root_uri:
         ls.session.folders = [path_of(params.root_uri)]
@@ -86,7 +95,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     ls.recheck.close()
     ls.specs.close()
-    await ls.runs.close()
+    await asyncio.gather(ls.runs.close(), ls.comparisons.close())
     for task in list(ls.tasks):
         task.cancel()
     await ls.environment.close()
@@ -287,9 +296,10 @@ def run_restricted(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
 def cancel(ls: OrbitServer, *arguments: Any) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
     if not arguments:
-        return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0
+        compared = ls.comparisons.cancel_all()
+        return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0 or compared
     target = targeted(ls, arguments)
-    return bool(target) and ls.runs.cancel(target)
+    return bool(target) and (ls.comparisons.cancel(target) | ls.runs.cancel(target))
 
 
 @server.command("orbit.compile")
@@ -301,6 +311,67 @@ def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
         return None
     started = ls.runs.start("compile", uri)
     return {"run": started.id} if started else None
+
+
+@server.command("orbit.runOnAll")
+def run_on_all(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    first: Any = arguments[0] if arguments else None
+    asked: Any = cast("dict[str, Any]", first).get("gpus") if isinstance(first, dict) else None
+    gpus = [str(one) for one in cast("list[Any]", asked)] if isinstance(asked, list) else None
+    if mistake := ls.environment.gpus_mistake(gpus):
+        ls.watcher.message(mistake, lsp.MessageType.Warning)
+        return None
+    started = ls.comparisons.start(target.uri, target, gpus or ls.environment.settings.gpus)
+    if started:
+        ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
+    return {"run": started.id} if started else None
+
+
+async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, target: KernelId) -> None:
+    """The table in the log; the hover has it too."""
+    if task:
+        await asyncio.wait([task])
+    if comparison := ls.session.comparisons.get(target):
+        found = side_by_side.table(comparison, target.key, time.time(), stale=False)
+        ls.watcher.log(render([found], markdown=False), lsp.MessageType.Info)
+
+
+@server.command("orbit.chooseGpu")
+def choose_gpu(ls: OrbitServer, *arguments: Any) -> None:
+    """Rent this GPU, {gpu}, for runs from now on; the author is asked where none is named."""
+    ls.spawn(choose(ls, named(arguments, "gpu")), "choose GPU")
+
+
+async def choose(ls: OrbitServer, gpu: str | None) -> None:
+    if gpu is None:
+        choices = ls.environment.gpu_choices()
+        question = (
+            f"orbit: which GPU on Modal? Now {ls.environment.settings.gpu}{ls.environment.rates_text()}"
+        )
+        try:
+            answer = await ls.watcher.ask(question, tuple(choices))
+        except CannotAsk:
+            ls.watcher.message(NO_CHOICE, lsp.MessageType.Warning)
+            return
+        if answer not in choices:
+            return
+        gpu = choices[answer]
+    if mistake := ls.environment.choose_gpu(gpu):
+        ls.watcher.message(mistake, lsp.MessageType.Warning)
+        return
+    for uri in list(ls.session.files):
+        compile_quietly(ls, uri)
+    ls.watcher.changed(set(ls.session.files))
+
+
+NO_CHOICE = (
+    "orbit: this editor cannot show a choice: take one of the code actions `Modal GPU: use …` on a kernel, or "
+    "set `orbit.gpu`"
+)
 
 
 @server.command("orbit.sessions")

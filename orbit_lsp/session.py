@@ -96,6 +96,29 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
+class OnGpu:
+    """A kernel's part of a run on one of several GPUs, `gpu` as it was asked for. `usd_per_s` is of its
+    whole container by the prices that `rates` names; None where it is not known.
+    """
+
+    gpu: str
+    finished: Finished
+    launches: tuple[Launches, ...]
+    usd_per_s: float | None = None
+    rates: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The last time a kernel was run on several GPUs side by side; `elements` as in `Result`."""
+
+    digest: str
+    at: float
+    rows: tuple[OnGpu, ...]
+    elements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Warm:
     """A rented GPU that waits for a run: until when on the wall clock, None where it is at work or `kept`.
 
@@ -125,6 +148,7 @@ class Session:
     files: dict[str, OpenFile] = field(default_factory=dict[str, OpenFile])
     figures: dict[KernelId, Figures] = field(default_factory=dict["KernelId", Figures])
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
+    comparisons: dict[KernelId, Comparison] = field(default_factory=dict["KernelId", Comparison])
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
     reads: dict[str, dict[str, str]] = field(default_factory=dict[str, "dict[str, str]"])

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -101,6 +101,41 @@ class Environment:
         spec = self._spec()
         idle_s = 0 if self.settings.modal.restricted or gpu in self._session.warm else spec.idle_s
         return Wanted(run, gpu, spec.timeout_s + idle_s)
+
+    async def rent(self, wanted: Sequence[Wanted]) -> c.Failure | None:
+        """Why these may not begin together; None where they may, and then the budget counts them."""
+        if self._looking:
+            await asyncio.wait([self._looking])
+        limit = self.settings.modal.budget_usd
+        if limit is None or (question := await self.budget.question(wanted, limit)) is None:
+            return None
+        return await self.budget.asked(question, wanted)
+
+    def gpus_mistake(self, gpus: list[str] | None) -> str | None:
+        """What is wrong with GPUs that somebody names, in a sentence."""
+        from orbit_lsp import config
+
+        if gpus is None:
+            return None
+        if not gpus:
+            return "orbit: no GPU is named"
+        _, mistakes = config.parse({"gpus": gpus})
+        return (
+            f"orbit: {mistakes[0].partition(': ')[2].removesuffix('; its default is used')}"
+            if mistakes
+            else None
+        )
+
+    def rates_text(self) -> str:
+        """Whose prices a choice shows."""
+        price = self.costs.price(self.settings.gpu)
+        return f" ({price.rates})" if price else ""
+
+    def gpu_choices(self) -> dict[str, str]:
+        """What a picker shows -> the GPU that it stands for."""
+        from orbit_lsp import config
+
+        return renting.gpu_choices(self.costs, config.GPUS)
 
     def choose_gpu(self, gpu: str) -> str | None:
         """Runs on Modal and static figures are for `gpu` until the server ends, or the setting changes.

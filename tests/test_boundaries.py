@@ -33,11 +33,11 @@ MAY: dict[str, set[str]] = {
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
     "server": {
         "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.launch_specs", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
-        "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
+        "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
     },
     "recheck": {"orbit_lsp", "orbit_lsp.session"} | KERNELS,
     "protocol": {"pygls", "lsprotocol"},
-    "editor": {"orbit_lsp", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
+    "editor": {"orbit_lsp", "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {
         "orbit_lsp", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.views",
@@ -49,6 +49,7 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.renting", "orbit_lsp.session", "orbit_lsp.config",
         "orbit_lsp.runners", "orbit_remote.modal_spec",
     } | SHARED,
+    "comparisons": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup"} | SHARED,
     "renting": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.units"} | SHARED,
     "runs": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.recipes", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "filing": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | KERNELS | SHARED,

@@ -26,6 +26,7 @@ class Facts:
     stale: bool
     running: Running | None
     recipe: Recipe = recipes.PROGRAM
+    digest: str = ""
 
 
 def of(session: Session, uri: str) -> list[Facts]:
@@ -53,7 +54,7 @@ def of(session: Session, uri: str) -> list[Facts]:
         )
         running = session.running.get(target)
         recipe = inputs.recipes[target]
-        found.append(Facts(target, kernel, figures, figures_stale, result, stale, running, recipe))
+        found.append(Facts(target, kernel, figures, figures_stale, result, stale, running, recipe, digest))
     return found
 
 
@@ -84,11 +85,11 @@ def gpu_name(session: Session) -> str:
     return jobs.settings_of(session).gpu
 
 
-def warmth(session: Session) -> str:
+def warmth(session: Session, gpu: str) -> str:
     """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
     if jobs.place(session) != "modal":
         return ""
-    warm = session.warm.get(jobs.settings_of(session).gpu)
+    warm = session.warm.get(gpu)
     if warm is None or (warm.until is not None and time.time() >= warm.until and not warm.kept):
         return ""
     if warm.kept:

@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import facts, hints, points, positions, rates
+from orbit_lsp.views import facts, hints, points, positions, rates, side_by_side
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Table
 from orbit_remote import measure, occupancy
@@ -62,6 +62,9 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         found.append((title, rows + _run_rows(known)))
         if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
             found.append(table)
+    if comparison := session.comparisons.get(known.target):
+        stale = comparison.digest != known.digest
+        found.append(side_by_side.table(comparison, name, now, stale=stale))
     if known.figures:
         mark = " (before your edits)" if known.figures_stale else ""
         for resources in known.figures.resources:

@@ -30,23 +30,59 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
             lsp.CodeLens(where, command)
             for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
         ]
+    if found and (command := gpu_command(session)):
+        found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found
+
+
+def gpu_command(session: Session) -> lsp.Command | None:
+    """Which GPU runs are rented on, where they are."""
+    if jobs.place(session) != "modal":
+        return None
+    title = f"Modal GPU: {jobs.settings_of(session).gpu} (change)"
+    return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
     found: list[lsp.CodeAction] = []
     gpu = facts.gpu_name(session)
+    together: list[lsp.Command] = []
     for known in facts.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line:
+            if one := all_command(session, uri, known):
+                together.append(one)
             for command in commands(session, uri, known, gpu, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
                 found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=command))
                 if restricted := _restricted(session, command, known):
                     title = f"{restricted.title} ({known.kernel.name})"
                     found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
-    return found
+    if found and (command := gpu_command(session)):
+        together += [command] if session.can_ask else _each_gpu(session)
+    return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
+
+
+def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
+    """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
+    kernel = known.kernel
+    gpus = jobs.settings_of(session).gpus
+    started = known.recipe.through == "spec" or session.files[uri].scan.entries
+    if not (session.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE):
+        return None
+    if known.running:
+        return None
+    return _command(f"▶ Run on all: {', '.join(gpus)} ({kernel.name})", "orbit.runOnAll", known.target)
+
+
+def _each_gpu(session: Session) -> list[lsp.Command]:
+    """A client that cannot be asked chooses in its list of code actions."""
+    settings = jobs.settings_of(session)
+    others = [gpu for gpu in settings.gpus if gpu != settings.gpu]
+    return [
+        lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}]) for gpu in others
+    ]
 
 
 def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> list[lsp.Command]:
@@ -68,7 +104,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         return [_command(f"▶ Run: {missing_entry(kernel)}", "orbit.run", target)]
     if known.recipe.gpu and jobs.place(session) == "modal":
         gpu = jobs.gpu_of(session, known.recipe)
-    warmth = facts.warmth(session)
+    warmth = facts.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
         title += f" · last {last(known.result)}" + (", edited since" if known.stale else "")
