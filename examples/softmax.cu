@@ -12,12 +12,14 @@ __device__ float warp_sum(float value) {
   return value;
 }
 
-// orbit: rows = 8192; columns = 4096
-// orbit: x = randn(rows, columns); y = empty(rows, columns)
+// orbit: rows = 8192; columns = 4096; step = 0.0f
+// orbit: x = randn(rows, columns) + step * (eye(rows, columns) + arange(rows).unsqueeze(1)); y = empty(rows, columns)
 // orbit: launch softmax<<<rows, 256>>>(columns, x, y)
 // orbit: expect y == softmax(x, 1) within 1e-5, 1e-9
 // orbit: case ragged: rows = 37, columns = 1003
 // orbit: case narrow: rows = 5, columns = 7
+// A largest element in every column, and rows apart: whoever takes another row's or misses it gets inf or 0 / 0.
+// orbit: case steep: rows = 1003, columns = 1003, step = 200.0f
 // orbit: bytes 2 * sizeof(float) * rows * columns
 __global__ void softmax(int columns, const float* x, float* y) {
   __shared__ float warps[2][32];
