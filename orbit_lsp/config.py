@@ -78,6 +78,26 @@ class Modal(BaseModel):
     )
 
 
+class Live(BaseModel):
+    """Kernels that are run again while they are edited."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    on: Literal["save", "pause"] = Field(
+        default="save",
+        description="When *Live* runs a kernel again: when its file is saved, or when typing has paused.",
+    )
+    pause_ms: int = Field(
+        default=400, ge=50, le=60_000, description="How long a pause in typing is, in milliseconds."
+    )
+    idle_s: int = Field(
+        default=900,
+        ge=1,
+        le=86_400,
+        description="Live ends by itself when nothing has been run for this long, in seconds.",
+    )
+
+
 class Settings(BaseModel):
     """The section `orbit`."""
 
@@ -142,6 +162,7 @@ class Settings(BaseModel):
         "its virtual environment is used.",
     )
     hints: Hints = Field(default_factory=Hints, description="Which inlay hints are shown.")
+    live: Live = Field(default_factory=Live, description="Kernels that are run again while they are edited.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the server's log (stderr) says."
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
     from orbit_lsp.comparisons import Comparisons
+    from orbit_lsp.live import Live
     from orbit_lsp.runs import Runs
 
 log = logging.getLogger("orbit.editor")
@@ -36,6 +37,7 @@ class EditorWatcher:
         self._published: dict[str, list[lsp.Diagnostic]] = {}
         self._said: set[str] = set()
         self.runs: Runs | None = None
+        self.live: Live | None = None
         self.comparisons: Comparisons | None = None
 
     # -- a run's life -------------------------------------------------------------------------
@@ -64,6 +66,8 @@ class EditorWatcher:
             self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
         if failure := finished.failure:
             self._say(run, finished, failure)
+        if self.live:
+            self.live.ended(run, finished)
 
     def _say(self, run: Run, finished: c.Finished, failure: c.Failure) -> None:
         """In a message what has no line to stand on; what a compile says again and again, once."""

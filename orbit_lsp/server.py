@@ -23,12 +23,14 @@ from orbit_lsp.comparisons import Comparisons
 from orbit_lsp.documents import Change
 from orbit_lsp.editor import EditorWatcher
 from orbit_lsp.launch_specs import Watch
+from orbit_lsp.live import Live
 from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.renting import CannotAsk
+from orbit_lsp.report import opening
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import KernelId, Session, path_of
-from orbit_lsp.views import hints, lenses, side_by_side, spec_completion, spec_hover
+from orbit_lsp.views import facts, hints, kernel_actions, lenses, side_by_side, spec_completion, spec_hover
 from orbit_lsp.views.hover import hover as hover_view
 from orbit_lsp.views.hover import render
 
@@ -47,6 +49,14 @@ class OrbitServer(LanguageServer):
         self.environment.budget.ask = self.watcher.ask
         self.comparisons = Comparisons(self.session, self.environment, self.watcher)
         self.watcher.comparisons = self.comparisons
+        self.live = Live(
+            self.session,
+            self.runs,
+            self.watcher.message,
+            self.watcher.changed,
+            lambda uri: compile_quietly(self, uri),
+        )
+        self.watcher.live = self.live
         self.recheck = Recheck(self.session, self.watcher.changed)
         self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
@@ -94,6 +104,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     ls.recheck.close()
+    ls.live.close()
     ls.specs.close()
     await asyncio.gather(ls.runs.close(), ls.comparisons.close())
     for task in list(ls.tasks):
@@ -160,6 +171,8 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     compile_quietly(ls, uri)
     if warm:
         await ls.environment.warm(warm)
+    if warm == "cuda" and any(one.recipe.through == "spec" for one in facts.of(ls.session, uri)):
+        await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
 
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
@@ -168,6 +181,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     uri = params.text_document.uri
     ls.session.change(uri, params.text_document.version, changes)
     ls.recheck.edited(uri)
+    ls.live.edited(uri)
     ls.specs.edited(uri)
 
 
@@ -182,13 +196,15 @@ def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
 def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     changed_on_disk(ls, uri)
-    compile_quietly(ls, uri)
+    if not ls.live.saved(uri):
+        compile_quietly(ls, uri)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.runs.cancel_file(uri, "compile")
+    ls.live.closed(uri)
     ls.session.close(uri)
     ls.recheck.forget(uri)
     ls.specs.forget(uri)
@@ -258,7 +274,11 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
-    return lenses.actions(ls.session, uri, params.range.start.line, params.range.end.line)
+    first, last = params.range.start.line, params.range.end.line
+    return [
+        *lenses.actions(ls.session, uri, first, last),
+        *kernel_actions.actions(ls.session, uri, first, last),
+    ]
 
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
@@ -275,8 +295,37 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     target = targeted(ls, arguments)
     if target is None:
         return None
-    started = ls.runs.start("run", target.uri, target)
+    program = named(arguments, "through") == "program"
+    started = ls.runs.start("run", target.uri, target, program=program)
     return {"run": started.id} if started else None
+
+
+@server.command("orbit.live")
+def live(ls: OrbitServer, *arguments: Any) -> bool | None:
+    """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
+    target = targeted(ls, arguments)
+    return ls.live.toggle(target) if target else None
+
+
+@server.command("orbit.openReport")
+def open_report(ls: OrbitServer, *arguments: Any) -> None:
+    """Show what the launch spec of a kernel, {uri, kernel}, was last run with, in a browser."""
+    if target := targeted(ls, arguments):
+        ls.spawn(show_report(ls, target), "report")
+
+
+async def show_report(ls: OrbitServer, target: KernelId) -> None:
+    try:
+        path = opening.write(ls.session, target, ls.environment.report_folder())
+    except opening.NoReport as none:
+        ls.watcher.message(str(none), lsp.MessageType.Warning)
+        return
+    window = ls.client_capabilities.window
+    if window and window.show_document and window.show_document.support:
+        shown = await ls.window_show_document_async(lsp.ShowDocumentParams(path.as_uri(), external=True))
+        if shown.success:
+            return
+    ls.watcher.message(f"orbit: the report is {path}")
 
 
 @server.command("orbit.runRestricted")

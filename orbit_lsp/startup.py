@@ -293,6 +293,11 @@ class Environment:
         self._session.machine = machine
         self._changed(set(self._session.files))
 
+    def report_folder(self) -> Path:
+        from orbit_lsp.runners.local import cache_folder
+
+        return cache_folder() / "reports"
+
     async def warm(self, language: str) -> None:
         await self.runner().warm(language)
 

@@ -32,12 +32,12 @@ MAY: dict[str, set[str]] = {
     "__main__": {"orbit_lsp.cli"},
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
     "server": {
-        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.launch_specs", "orbit_lsp.recheck", "orbit_lsp.editor", "orbit_lsp.protocol",
+        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.launch_specs", "orbit_lsp.recheck", "orbit_lsp.live", "orbit_lsp.report", "orbit_lsp.editor", "orbit_lsp.protocol",
         "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
     },
     "recheck": {"orbit_lsp", "orbit_lsp.session"} | KERNELS,
     "protocol": {"pygls", "lsprotocol"},
-    "editor": {"orbit_lsp", "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
+    "editor": {"orbit_lsp", "orbit_lsp.live", "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {
         "orbit_lsp", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.views",
@@ -58,6 +58,8 @@ MAY: dict[str, set[str]] = {
     "bundle": {"orbit_lsp.session"} | SHARED,
     "closure": {"orbit_lsp", "orbit_lsp.closure", "orbit_lsp.units", "orbit_remote.files", "pathspec", "tree_sitter", "tree_sitter_python"} | KERNELS | SHARED,
     "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config", "orbit_lsp.launch_specs", "orbit_remote.measure"} | KERNELS | SHARED,
+    "live": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.units", "orbit_lsp.runs", "orbit_lsp.session"} | SHARED,
+    "report": {"orbit_lsp", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
     "launch_specs": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_remote"} | KERNELS | SHARED | SPEC,
     "documents": KERNELS,
     "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
@@ -106,7 +108,7 @@ def test_the_authors_side_imports_only_what_it_may(path: Path) -> None:
     for name in imported(path):
         allowed = name in may or any(
             name.startswith(f"orbit_lsp.{inner}.") and f"orbit_lsp.{inner}" in may
-            for inner in ("views", "kernels", "runners", "closure")
+            for inner in ("views", "kernels", "runners", "closure", "report")
         )
         assert allowed, f"{path.name} imports {name}"
 

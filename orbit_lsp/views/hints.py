@@ -49,6 +49,8 @@ def measured(session: Session, known: Facts) -> str:
     if main is None:
         return f"⏱ the program did not launch it{mark}"
     parts = [f"⏱ {time_text(main.timing)}", f"({main.timing.label})"]
+    if known.result.difference:
+        parts.append(f"· {change(known.result.difference)}")
     x, y, z = main.block
     arch = architecture_of(known) or jobs.architecture(session)
     if occupancy := facts.launch_occupancy(main, arch, known.result.finished.resources):

@@ -14,7 +14,7 @@ from orbit_lsp.views import facts, hints, points, positions, rates, side_by_side
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Table
 from orbit_remote import measure, occupancy
-from orbit_remote.contracts import Cost, Device, Launches, Resources, Telemetry, Timing
+from orbit_remote.contracts import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
@@ -59,7 +59,7 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
             rows += _spec_rows(known.result)
         elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
-        found.append((title, rows + _run_rows(known)))
+        found.append((title, rows + run_rows(known.result.finished)))
         if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
             found.append(table)
     if comparison := session.comparisons.get(known.target):
@@ -139,9 +139,8 @@ def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
     return facts.launch_occupancy(launches, capability, compiled) if capability else None
 
 
-def _run_rows(known: Facts) -> list[Row]:
-    assert known.result
-    finished = known.result.finished
+def run_rows(finished: Finished) -> list[Row]:
+    """Which GPU, under which conditions, made by which tools."""
     rows: list[Row] = []
     if finished.device:
         rows += _device_rows(finished.device)

@@ -30,6 +30,8 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
             lsp.CodeLens(where, command)
             for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
         ]
+        if known.target in session.live:
+            found.append(lsp.CodeLens(where, _command("◉ Live", "orbit.live", known.target)))
     if found and (command := gpu_command(session)):
         found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found

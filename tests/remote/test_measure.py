@@ -355,3 +355,31 @@ def test_exchanging_the_versions_exchanges_the_verdict(pairs) -> None:
 def test_what_cannot_be_paired_is_refused(before, after) -> None:
     with pytest.raises(ValueError, match=r"pairs|positive"):
         measure.compare(before, after)
+
+
+# -- two versions, each in a run of its own ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        ([93_000 + 50 * i for i in range(50)], "faster"),
+        ([107_000 + 50 * i for i in range(50)], "slower"),
+        ([99_300 + i for i in range(50)], "inconclusive"),  # two runs of the same code may differ as much
+        ([90_000 + 500 * i for i in range(50)], "inconclusive"),  # overlaps
+        ([80_000] * 5, "inconclusive"),  # too few to bound a median
+    ],
+)
+def test_the_difference_of_two_runs(after: list[int], verdict: str) -> None:
+    before = measure.timing([100_000 + 10 * i for i in range(50)], "")
+    found = measure.difference([before], [measure.timing(after, "")])
+    assert found
+    assert found.verdict == verdict
+    assert found.change == pytest.approx(statistics.median(after) / before.median - 1)
+
+
+def test_the_difference_of_several_launches_is_that_of_their_sums() -> None:
+    one, two = (measure.timing([n + i for i in range(50)], "") for n in (100_000, 300_000))
+    found = measure.difference([one, two], [one, one])
+    assert found == measure.Difference("faster", pytest.approx(-0.4999, abs=1e-3))
+    assert measure.difference([], [one]) is None

@@ -1,0 +1,24 @@
+"""Where reports lie: the user's cache folder, the newest of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+MOST_REPORTS = 50
+
+
+def save(folder: Path, name: str, html: str) -> Path:
+    """Write a report under a name of its own and forget the oldest beyond `MOST_REPORTS`. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80] or "report"
+    path = folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.html"
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(html, encoding="utf-8", errors="backslashreplace")
+    part.replace(path)
+    reports = sorted(folder.glob("*.html"), key=lambda one: (one.stat().st_mtime, one.name))
+    for old in reports[:-MOST_REPORTS]:
+        old.unlink(missing_ok=True)
+    return path

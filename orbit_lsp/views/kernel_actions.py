@@ -1,0 +1,43 @@
+"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, reports."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.session import KernelId, Session
+from orbit_lsp.views import facts
+from orbit_lsp.views.facts import Facts
+
+
+def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
+    """For the kernels whose definition meets the lines `first` to `last`."""
+    found: list[lsp.CodeAction] = []
+    for known in facts.of(session, uri):
+        whole = known.kernel.whole
+        if whole.line <= last and first <= whole.end_line and known.kernel.dsl in RUNNABLE:
+            found += [
+                lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
+                for one in commands(session, uri, known)
+            ]
+    return found
+
+
+def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
+    name, target = known.kernel.name, known.target
+    by_spec = known.recipe.through == "spec"
+    entries = session.files[uri].scan.entries
+    found: list[lsp.Command] = []
+    if by_spec and entries and not known.running:
+        found.append(_command(f"▶ Run {entries[0]} ({name})", "orbit.run", target, through="program"))
+    if target in session.live:
+        found.append(_command(f"◉ Live: stop ({name})", "orbit.live", target))
+    elif known.kernel.launchable and (by_spec or entries):
+        found.append(_command(f"○ Live: run at every save ({name})", "orbit.live", target))
+    if known.result and known.result.through == "spec":
+        found.append(_command(f"Open the report ({name})", "orbit.openReport", target))
+    return found
+
+
+def _command(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
+    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])

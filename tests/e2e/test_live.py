@@ -1,0 +1,139 @@
+"""Live and reports, in a whole server. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.e2e.conftest import Editor
+from tests.e2e.test_launch_specs import KERNEL, MEASURED, RUN, SPEC, SWEPT
+from tests.e2e.test_run import named_gpu
+
+SAXPY = SPEC + KERNEL
+LIVE = {"uri": "", "kernel": "saxpy"}
+
+
+async def turned_on(start, python: str, editor_name: str = "vscode", **live: object) -> Editor:
+    """An editor with saxpy open, Live on, and its first numbers there."""
+    editor: Editor = await start(editor_name, python=python, live=live)
+    editor.open("saxpy.cu", SAXPY)
+    await named_gpu(editor)
+    assert "○ Live: run at every save (saxpy)" in [one.title for one in await editor.actions(5)]
+    assert await editor.command("orbit.live", LIVE | {"uri": editor.uri}) is True
+    await editor.until(editor.ended)
+    assert await editor.hints() == [(5, MEASURED)]
+    return editor
+
+
+def typed(editor: Editor, word: str, old: str = "") -> str:
+    """Write a word behind the kernel's brace in place of an old one; the text as it is then."""
+    editor.edit(5, 65, 65 + len(old), word)
+    return SAXPY.replace("{", "{" + word)
+
+
+async def test_every_save_runs_it_and_the_line_says_how_it_differs(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python)
+    assert await editor.titles() == [(5, RUN + " · last 288 µs ±0.2% ✓"), (5, "◉ Live")]
+    editor.save(typed(editor, "/*FAST*/ int fast;"))
+    await editor.until(lambda: len(editor.ended()) == 2)
+    faster = "⏱ 268 µs ±0.2% · -7.0% · 3.01 TB/s (90% of peak) · occ ≤100% (256 thr) · ✓"
+    assert await editor.hints() == [(5, faster)]
+    assert "against the version before" in await editor.hover(5, 18)
+    editor.save(SAXPY)
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert await editor.hints() == [(5, faster)]  # the same text again is no new version
+    editor.save(typed(editor, "", "/*FAST*/ int fast;"))
+    await editor.until(lambda: len(editor.ended()) >= 3)
+    assert "· +7.5% ·" in (await editor.hints())[0][1]
+
+
+async def test_a_difference_within_the_noise_is_not_claimed(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python)
+    editor.save(typed(editor, "/*NOISE*/ int noise;"))
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert "⏱ 287 µs ±0.2% · ± · 2.81 TB/s" in (await editor.hints())[0][1]
+
+
+async def test_a_broken_text_keeps_the_last_numbers(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python)
+    editor.save(typed(editor, "BUG"))
+    assert await editor.until(editor.diagnostics) == [("nvcc", 5, 65, 68, 'identifier "BUG" is undefined')]
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert await editor.hints() == [(5, MEASURED + " · edited since")]
+    assert editor.messages() == []
+    editor.save(typed(editor, "", "BUG"))
+    await editor.until(lambda: len(editor.ended()) == 3 and not editor.diagnostics())
+    assert await editor.hints() == [(5, MEASURED)]
+
+
+async def test_a_pause_in_typing_is_enough_where_the_settings_say_so(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python, on="pause", pause_ms=50)
+    typed(editor, "/*FAST*/ int fast;")
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert "· -7.0% ·" in (await editor.hints())[0][1]
+
+
+async def test_one_in_flight_and_the_newest_text_waits(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python)
+    editor.save(typed(editor, "int a;/*SLOW*/"))
+    await editor.until(lambda: len(editor.progress()) == 2)
+    editor.save(typed(editor, "int b;/*SLOW*/", "int a;/*SLOW*/"))
+    editor.save(typed(editor, "int c;/*FAST*/", "int b;/*SLOW*/"))
+    await editor.until(lambda: any("running" in str(step.message) for step in editor.progress()[1]))
+    token = list(editor.client.progress_reports)[1]
+    editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
+    await editor.until(lambda: any("268 µs" in one for one in editor.ended()))
+    assert len(editor.progress()) == 3  # the text in between was never run
+
+
+async def test_it_ends_by_its_lens_when_idle_and_with_its_file(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python, idle_s=1)
+    said = "orbit: Live of saxpy ended, nothing was run for 1.00 s"
+    await editor.until(lambda: said in editor.messages())
+    assert (5, "◉ Live") not in await editor.titles()
+    assert await editor.command("orbit.live", LIVE | {"uri": editor.uri}) is True
+    lens = next(one.command for one in await editor.lenses() if one.command.title == "◉ Live")
+    assert await editor.command(lens.command, *lens.arguments) is False
+    editor.save(typed(editor, "int a;"))
+    assert (5, "◉ Live") not in await editor.titles()
+
+
+async def test_a_gpu_that_cannot_be_reached_ends_it(start, recorded_python) -> None:
+    editor = await turned_on(start, recorded_python)
+    editor.save(typed(editor, "/*CRASH*/ int crash;"))
+    await editor.until(lambda: "orbit: Live of saxpy has ended with that" in editor.messages())
+    assert (5, "◉ Live") not in await editor.titles()
+
+
+@pytest.mark.parametrize("opens", [True, False])
+async def test_a_report_is_opened_or_its_place_is_said(
+    start, recorded_python, tmp_path, monkeypatch, opens: bool
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor: Editor = await start("vscode", python=recorded_python)
+    if not opens:  # as where there is no browser
+        features = editor.client.protocol.fm.features
+        features[lsp.WINDOW_SHOW_DOCUMENT] = lambda params: lsp.ShowDocumentResult(False)
+    editor.open("saxpy.cu", SWEPT + KERNEL)
+    await named_gpu(editor)
+    target = {"uri": editor.uri, "kernel": "saxpy"}
+    await editor.command("orbit.openReport", target)
+    await editor.until(lambda: any("to report on; run it first" in text for text in editor.messages()))
+    await editor.click()
+    await editor.until(editor.ended)
+    action = next(one for one in await editor.actions(5) if one.title == "Open the report (saxpy)")
+    await editor.command(action.command, *action.arguments)
+    if opens:
+        shown = await editor.until(lambda: editor.client.shown_documents)
+        assert shown[0].external
+        path = Path(unquote(urlsplit(shown[0].uri).path))
+    else:
+        said = await editor.until(lambda: [one for one in editor.messages() if "the report is" in one])
+        path = Path(said[0].partition("the report is ")[2])
+    text = path.read_text(encoding="utf-8")
+    assert path.parent == tmp_path / "cache" / "orbit-lsp" / "reports"
+    assert "NVIDIA H100 80GB HBM3" in text
+    assert text.count("<svg") == 3
