@@ -94,17 +94,22 @@ class Call:
     async def _answer(self) -> c.Finished:
         options, author = self._pool.options, self._pool.author
         self._stage("queued", "collecting its files")
-        tree = await asyncio.to_thread(
+        account = self._pool.account
+        finding = asyncio.to_thread(
             closure.closure, self.job, options.folders, data=options.data, limit=options.closure_bytes,
             read=author.read(self.job), python_path=author.python_path(),
         )  # fmt: skip
+        tree, reached = await asyncio.gather(finding, account.client(), return_exceptions=True)
+        if isinstance(tree, BaseException):
+            raise tree
         if tree.refusal:
             failure = c.Failure("infrastructure", tree.refusal)
             return c.Finished(self.job.run, "infrastructure", failure)
-        account = self._pool.account
+        if isinstance(reached, BaseException):
+            raise reached
+        self._sessions.contact(reached)
         if account.deploying:
             self._stage("starting", _BUILDING)
-        self._sessions.contact(await account.client())
         request = modal_files.request(self.job, tree, self.key, built=self._built)
         wanted = self._unknown(tree.manifest.files.values())
         if not self.restricted and modal_files.size(tree, wanted) > _UNASKED:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 CONTACT_S = 5.0
 """How long a first answer may take; Modal's client alone would try for 56 s."""
+_FRESH_S = 2.0
+"""How long an answer counts as a sign that the next one will come."""
 _LOG_LINES = 12
 _OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
 
@@ -44,6 +47,7 @@ class Account:
         self.environment = environment or None
         self._name: str | None = None
         self._client: modal.Client | None = None
+        self._heard = 0.0
         self._deploying: asyncio.Task[None] | None = None
 
     async def name(self) -> str:
@@ -53,8 +57,14 @@ class Account:
         return self._name
 
     async def client(self) -> modal.Client:
-        """Raises ModalError, within about 5 s, where Modal cannot be used."""
+        """Raises ModalError, within about 5 s, where Modal cannot be used, as by a laptop that was closed
+        meanwhile: its connections look as they did, and Modal's client alone would try them for a minute.
+        """
         if self._client is not None and not self._client.is_closed():
+            if time.monotonic() - self._heard > _FRESH_S:
+                client: Any = self._client
+                await within(CONTACT_S, client.hello.aio())
+                self._heard = time.monotonic()
             return self._client
         if not modal_account.installed():
             raise ModalError(
@@ -67,7 +77,7 @@ class Account:
         modal = await asyncio.to_thread(_modal)
         client = await within(CONTACT_S, modal.Client.from_env.aio())
         await within(CONTACT_S, client.hello.aio())
-        self._client = client
+        self._client, self._heard = client, time.monotonic()
         return client
 
     @property

@@ -16,7 +16,7 @@ from orbit_lsp.runners.modal import ModalRunner
 from orbit_lsp.runners.modal_pool import Known, Options
 from orbit_remote import contracts as c
 from orbit_remote.modal_spec import Spec
-from tests.e2e.conftest import start
+from tests.e2e.conftest import Editor, start
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import Loopback
 
@@ -38,16 +38,16 @@ def container(tmp_path: Path, *, recorded: bool) -> dict[str, str]:
     home.mkdir(exist_ok=True)
     if not recorded:
         return {"ORBIT_HOME": str(home)}
-    script = _script(tmp_path / "recorded-python", f'exec "{sys.executable}" "{RECORDED}"')
-    return {"ORBIT_HOME": str(home), "ORBIT_PYTHON": str(script)}
+    python = script(tmp_path / "recorded-python", f'exec "{sys.executable}" "{RECORDED}"')
+    return {"ORBIT_HOME": str(home), "ORBIT_PYTHON": str(python)}
 
 
 def told_of_a_gpu(folder: Path, python: str = sys.executable, told: Path = TOLD) -> Path:
     """A Python for the worker in a container without a GPU: it builds and runs programs for real."""
-    return _script(folder / "told-python", f'exec "{python}" "{told}" "$@"')
+    return script(folder / "told-python", f'exec "{python}" "{told}" "$@"')
 
 
-def _script(path: Path, line: str) -> Path:
+def script(path: Path, line: str) -> Path:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
     return path
@@ -116,6 +116,12 @@ class Run:
 def gpus(loopback: Loopback) -> list[str]:
     """The GPUs of the containers that live; those that only compile have none."""
     return [one.function.gpu for one in loopback.containers() if one.function.gpu]
+
+
+async def click_run(editor: Editor) -> None:
+    """On the first lens that runs a kernel; another one says which GPU it is rented on."""
+    command = next(lens.command for lens in await editor.lenses() if lens.command.command == "orbit.run")
+    await editor.command(command.command, *command.arguments)
 
 
 def states(events: list[c.Event]) -> list[str]:

@@ -13,7 +13,7 @@ from orbit_lsp.session import Session
 from orbit_remote import contracts as c
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import SOURCE
-from tests.modal.conftest import SAXPY, SPEC, Author, gpus, states, told_of_a_gpu, whys
+from tests.modal.conftest import SAXPY, SPEC, Author, click_run, gpus, states, told_of_a_gpu, whys
 from tests.modal.test_runner import COMPILERS, programs, until_compiling
 from tests.modal_loopback.loopback import Loopback
 
@@ -125,7 +125,7 @@ async def test_what_nvcc_here_has_just_found_right_goes_straight_to_its_gpu(h100
     await editor.until(lambda: editor.refreshed)  # compiled here, when it was opened
     while not await editor.hints():
         await editor.until_told()
-    await editor.click()
+    await click_run(editor)
     await editor.until(lambda: any("288 µs" in one for one in editor.ended()))
     assert rented(h100s) == gpus(h100s) == ["H100!"]
 
