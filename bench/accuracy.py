@@ -193,39 +193,51 @@ def _python(value: Value) -> Any:
             return value
 
 
-def drive(path: Path, name: str) -> None:
-    driven = Driven(path, name)
-    for _ in range(WARM_UP):
-        driven.round()
-    driven.torch.cuda.synchronize()
-    driven.torch.cuda.profiler.start()
-    for _ in range(ROUNDS):
-        driven.round()
-    driven.torch.cuda.synchronize()
-    driven.torch.cuda.profiler.stop()
-    print(f"launches a round: {len(driven.launches)}")
+def drive(chosen: list[tuple[str, str]]) -> None:
+    for file, name in chosen:
+        driven = Driven(EXAMPLES / file, name)
+        for _ in range(WARM_UP):
+            driven.round()
+        driven.torch.cuda.synchronize()
+        driven.torch.cuda.profiler.start()
+        for _ in range(ROUNDS):
+            driven.round()
+        driven.torch.cuda.synchronize()
+        driven.torch.cuda.profiler.stop()
+        torch = driven.torch
+        del driven
+        torch.cuda.empty_cache()
 
 
-def ncu(path: Path, name: str, cache: str) -> float:
-    """The median in ns of the first launch of every round."""
+def ncu(chosen: list[tuple[str, str]], cache: str) -> dict[str, float]:
+    """By kernel the median in ns of the first launch of every round."""
+    names = "|".join(name for _, name in chosen)
     done = subprocess.run(
-        ["ncu", "--cache-control", cache, "--clock-control", "none", "--profile-from-start", "off", "-k", name,
-         "--metrics", "gpu__time_duration.sum", "--csv", "--page", "raw", "--print-units", "base",
-         sys.executable, "-P", __file__, "--drive", str(path), name],
+        ["ncu", "--cache-control", cache, "--clock-control", "none", "--profile-from-start", "off",
+         "-k", f"regex:^({names})$", "--metrics", "gpu__time_duration.sum", "--csv", "--page", "raw",
+         "--print-units", "base", sys.executable, "-P", __file__, "--drive", "--only", *(name for _, name in chosen)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if '"ID"' not in done.stdout:
-        raise SystemExit(
-            f"ncu gave no table for {name} (exit {done.returncode}): {(done.stdout + done.stderr)[-2000:]}"
-        )
+        raise SystemExit(f"ncu gave no table (exit {done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
     table = list(csv.DictReader(io.StringIO(done.stdout[done.stdout.index('"ID"') :])))
-    times = [
-        float(row["gpu__time_duration.sum"].replace(",", ""))
-        for row in table[1:]  # the first row is the units
-        if row.get("gpu__time_duration.sum")
-    ]
-    assert len(times) % ROUNDS == 0, f"{len(times)} launches of {name} in {ROUNDS} rounds"
-    return statistics.median(times[:: len(times) // ROUNDS])
+    found: dict[str, float] = {}
+    for _, name in chosen:
+        times = [
+            float(row["gpu__time_duration.sum"].replace(",", ""))
+            for row in table[1:]  # the first row is the units
+            if row.get("gpu__time_duration.sum") and _base(row["Kernel Name"]) == name
+        ]
+        assert times, f"ncu saw no launch of {name}: {sorted({row['Kernel Name'] for row in table[1:]})}"
+        assert len(times) % ROUNDS == 0, f"{len(times)} launches of {name} in {ROUNDS} rounds"
+        found[name] = statistics.median(times[:: len(times) // ROUNDS])
+    return found
+
+
+def _base(kernel: str) -> str:
+    """`void ns::tiled<(int)32>(float *)` as ncu writes it -> `tiled`."""
+    found = re.match(r"(?:void )?([\w:]+)", kernel)
+    return found[1].rpartition("::")[2] if found else kernel
 
 
 # -- ours, and the table ---------------------------------------------------------------------------------
@@ -254,17 +266,18 @@ async def clicks(chosen: list[tuple[str, str]], count: int) -> dict[str, list[c.
 
 def report(chosen: list[tuple[str, str]], count: int) -> str:
     ours = asyncio.run(clicks(chosen, count))
+    theirs_by_cache = {cache: ncu(chosen, cache) for cache in ("all", "none")}
     rows = [
         "| kernel | cold: ours | ncu | off | warm: ours | ncu | off | clicks apart |",
         "|---|---|---|---|---|---|---|---|",
     ]
     beyond: list[str] = []
-    for file, name in chosen:
+    for _, name in chosen:
         cold = [one.timing.median for one in ours[name]]
         warm = [one.warm.median for one in ours[name] if one.warm]
         cells = [name]
         for what, times, cache in (("cold", cold, "all"), ("warm", warm, "none")):
-            theirs = ncu(EXAMPLES / file, name, cache)
+            theirs = theirs_by_cache[cache][name]
             if not times:
                 cells += ["", f"{theirs / 1e3:.1f} µs", ""]
                 continue
@@ -296,15 +309,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--drive", nargs=2, metavar=("FILE", "KERNEL"), help="the process that ncu looks at")
+    parser.add_argument("--drive", action="store_true", help="be the process that ncu looks at")
     parser.add_argument("--only", nargs="+", default=[name for _, name in KERNELS], metavar="NAME")
     parser.add_argument("--clicks", type=int, default=10)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    chosen = [one for one in KERNELS if one[1] in options.only]
     if options.drive:
-        drive(Path(options.drive[0]), options.drive[1])
+        drive(chosen)
         return
-    text = report([one for one in KERNELS if one[1] in options.only], options.clicks)
+    text = report(chosen, options.clicks)
     print(text)
     if options.out:
         options.out.write_text(text + "\n", encoding="utf-8")
