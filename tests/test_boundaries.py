@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPEC = {f"orbit_remote.{path.stem}" for path in (ROOT / "remote/orbit_remote").glob("spec*.py")}
-SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures")}
+SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures", "contract_files", "popcorn_task")}
 HEAVY = {
     "pygls",
     "lsprotocol",

@@ -227,6 +227,10 @@ class Launches:
     """Every launch of one kernel instance with one launch configuration, in one run.
 
     Of launches of ours, `timing` is with a cold L2 and `warm` with one that holds what fits in it.
+
+    `kernels` is set where this is a whole call of the author's function (`ModelNew`, `custom_kernel`), from its
+    first kernel's start to its last one's end: how many kernels one call launches. Grid and block are then
+    of the one that takes longest, (0, 0, 0) where there is none or it could not be recorded.
     """
 
     symbol: str
@@ -244,6 +248,7 @@ class Launches:
     place: Place | None = None
     warm: Timing | None = None
     tuning: tuple[Tried, ...] = ()
+    kernels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +258,8 @@ class Check:
     `differing` of `elements` were outside `atol + rtol * |expected|` (+ `chain` for long sums, see
     `spec_dtypes.Tolerance`); `index`, `actual` and `expected` are of the first of them, numbers as
     Python writes them. `error` is the largest |actual - expected| of all finite elements. `when` says
-    which launch it was: before timing, or once more with other data after it.
+    which launch it was: before timing, or once more with other data after it. `message` is what a
+    contract's own check said; nothing is counted then, and `elements` is 0.
     """
 
     what: str
@@ -268,6 +274,22 @@ class Check:
     rtol: float | None = None
     atol: float | None = None
     when: Literal["first", "again"] = "first"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """One version against another, their calls timed in turn with a cold L2 (`measure.compare`).
+
+    `ratio` is this version's time over that of the one it is `against`; it lies from `low` to `high` at 99 %.
+    """
+
+    against: str
+    verdict: Literal["faster", "slower", "inconclusive"]
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +298,8 @@ class Point:
 
     `values` are those of the swept (or the case's) names, as a reader writes them. `bytes` and `flops`
     are what the author declares of all launches together; `footprint` is the memory, in bytes, that
-    their arguments name.
+    their arguments name. Of a contract there is a point for each version, which `values["version"]` names, and
+    a case for each of its tests.
     """
 
     values: dict[str, str] = field(default_factory=dict[str, str])
@@ -286,6 +309,7 @@ class Point:
     bytes: float | None = None
     flops: float | None = None
     footprint: int | None = None
+    versus: Versus | None = None
 
 
 @dataclass(frozen=True, slots=True)

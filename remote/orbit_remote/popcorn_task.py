@@ -1,0 +1,285 @@
+"""The `task.yml` of a GPU MODE (popcorn) problem: its tests, its benchmarks, and where its files lie.
+
+Read without PyYAML, which the Python that has the user's torch need not have, and by both sides alike: the
+author's to know which files a job needs, the GPU's to know what to run. All of the published problems
+(github.com/gpu-mode/reference-kernels) write their lists in one way, a mapping in braces after each dash,
+as JSON does or nearly; block mappings are read too. What else YAML has is refused where it stands, so
+that nothing is taken for something it is not; other keys of the file are skipped unread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+Value = int | float | bool | str | None | list["Value"]
+
+SUBMISSION: Final = "@SUBMISSION@"
+"""Stands in `files` for the file that is handed in."""
+
+_MOST: Final = 1 << 20
+_LISTS: Final = ("tests", "benchmarks", "files")
+
+
+class TaskError(Exception):
+    """What is wrong with a task.yml, and on which line (from 1)."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """`files` maps the name a file is imported by to where it lies, relative to the folder of task.yml."""
+
+    tests: tuple[dict[str, Value], ...] = ()
+    benchmarks: tuple[dict[str, Value], ...] = ()
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    language: str = "py"
+    several_gpus: bool = False
+
+
+def read(text: str) -> Task:
+    """Raises TaskError."""
+    if len(text) > _MOST:
+        raise TaskError(1, "task.yml is larger than 1 MiB")
+    lists: dict[str, tuple[dict[str, Value], ...]] = {}
+    words: dict[str, Value] = {}
+    for key, line, rest, block in _sections(text):
+        if key in lists or key in words:
+            raise TaskError(line, f"task.yml has the key '{key}' twice")
+        if key in _LISTS:
+            lists[key] = tuple(_items(key, line, rest, block))
+        elif key in ("lang", "multi_gpu"):
+            words[key] = _Flow(rest, line).alone()
+    files: dict[str, str] = {}
+    for one in lists.get("files", ()):
+        name, source = one.get("name"), one.get("source")
+        if isinstance(name, str) and isinstance(source, str):
+            files[name] = source
+    return Task(
+        lists.get("tests", ()),
+        lists.get("benchmarks", ()),
+        files,
+        str(words.get("lang", "py")),
+        words.get("multi_gpu") is True,
+    )
+
+
+_KEY = re.compile(r"""(?:"([^"]*)"|'([^']*)'|([A-Za-z_][\w.-]*))\s*:(?=\s|$)""")
+
+
+def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]]:
+    """The top-level keys: (key, line, what follows it on the line, the lines below that belong to it)."""
+    lines = text.splitlines()
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if not line.strip() or line.startswith("#") or line.strip() in ("---", "..."):
+            continue
+        found = _KEY.match(line)
+        if found is None:
+            raise TaskError(at, f"task.yml is read as keys at the start of a line; this is none: {line[:60]}")
+        number = at
+        block: list[tuple[int, str]] = []
+        # a list may begin in the first column, as the key that it belongs to
+        while at < len(lines) and (not lines[at].strip() or lines[at][0] in " \t#" or lines[at][:1] == "-"):
+            if lines[at].startswith("---"):
+                break
+            block.append((at + 1, lines[at]))
+            at += 1
+        yield next(filter(None, found.groups()), ""), number, line[found.end() :].strip(), block
+
+
+def _items(key: str, line: int, rest: str, block: list[tuple[int, str]]) -> Iterator[dict[str, Value]]:
+    """The mappings of a list, in braces or as a block after each dash."""
+    if rest and not rest.startswith("#"):
+        if _Flow(rest, line).alone() == []:
+            return
+        raise TaskError(line, f"'{key}' is read as a list with a dash before each entry")
+    kept = [(number, text) for number, text in block if text.strip() and not text.lstrip().startswith("#")]
+    at = 0
+    while at < len(kept):
+        number, text = kept[at]
+        if "\t" in text[: len(text) - len(text.lstrip())]:
+            raise TaskError(number, "task.yml is indented with a tab, which YAML does not allow")
+        indent = len(text) - len(text.lstrip())
+        if not re.match(r"-(\s|$)", text.lstrip()):
+            raise TaskError(
+                number, f"an entry of '{key}' begins with a dash; this does not: {text.strip()[:60]}"
+            )
+        body = [(number, " " * (indent + 1) + text.lstrip()[1:])]
+        at += 1
+        while at < len(kept) and len(kept[at][1]) - len(kept[at][1].lstrip()) > indent:
+            body.append(kept[at])
+            at += 1
+        yield _entry(key, body)
+
+
+def _entry(key: str, body: list[tuple[int, str]]) -> dict[str, Value]:
+    number, first = body[0]
+    if first.strip().startswith("{"):
+        return _Flow("\n".join(text for _, text in body), number).mapping()
+    found: dict[str, Value] = {}
+    rows = [(line, text) for line, text in body if text.strip()]
+    if not rows:
+        raise TaskError(number, f"an entry of '{key}' is empty")
+    indent = len(rows[0][1]) - len(rows[0][1].lstrip())
+    for line, text in rows:
+        name = _KEY.match(text.strip())
+        if name is None or len(text) - len(text.lstrip()) != indent:
+            raise TaskError(
+                line, f"an entry of '{key}' is read as `name: value` lines; this is none: {text.strip()[:60]}"
+            )
+        word = next(filter(None, name.groups()), "")
+        if word in found:
+            raise TaskError(line, f"this entry of '{key}' has '{word}' twice")
+        found[word] = _Flow(text.strip()[name.end() :], line).alone()
+    return found
+
+
+_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0o[0-7]+|\d[\d_]*)$")
+_FLOAT = re.compile(r"[-+]?(?:\d[\d_]*\.\d*|\.\d+|\d[\d_]*(?=[eE]))(?:[eE][-+]?\d+)?$")
+_PLAIN = re.compile(r"[^\s,\[\]{}#&*!|>'\"%@`:][^,\[\]{}#\n]*")
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
+
+
+class _Flow:
+    """A cursor over a value as YAML writes it on one line: scalars, lists, one level of mapping."""
+
+    def __init__(self, text: str, line: int) -> None:
+        self._text = text
+        self._at = 0
+        self._line = line
+
+    def mapping(self) -> dict[str, Value]:
+        self._skip()
+        self._at += 1  # the caller has seen the brace
+        found: dict[str, Value] = {}
+        while not self._taken("}"):
+            name = self._name()
+            if name in found:
+                raise self._wrong(f"this entry has '{name}' twice")
+            found[name] = self._value(0)
+            if not self._taken(","):
+                if not self._taken("}"):
+                    raise self._wrong("a comma or a closing brace is missing")
+                break
+        self._end()
+        return found
+
+    def alone(self) -> Value:
+        value = self._value(0)
+        self._end()
+        return value
+
+    def _name(self) -> str:
+        self._skip()
+        if self._peek() in ('"', "'"):
+            name = self._quoted()
+            if not self._taken(":"):
+                raise self._wrong("a name is followed by a colon")
+            return name
+        found = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?=\s)").match(self._text, self._at)
+        if found is None:
+            raise self._wrong("a name and a colon are missing")
+        self._at = found.end()
+        return found[1]
+
+    def _value(self, depth: int) -> Value:
+        self._skip()
+        head = self._peek()
+        if head == "[":
+            if depth > 8:
+                raise self._wrong("lists are nested too deep")
+            return self._list(depth)
+        if head in ('"', "'"):
+            return self._quoted()
+        found = _PLAIN.match(self._text, self._at)
+        if found is None:
+            if head in ("", ",", "}", "]"):
+                return None
+            raise self._wrong(
+                f"YAML's '{head}' is not read in a test: write a number, a word, a text or a list"
+            )
+        self._at = found.end()
+        return self._scalar(found[0].strip())
+
+    def _list(self, depth: int) -> list[Value]:
+        self._at += 1
+        found: list[Value] = []
+        while not self._taken("]"):
+            found.append(self._value(depth + 1))
+            if not self._taken(","):
+                if not self._taken("]"):
+                    raise self._wrong("a comma or a closing bracket is missing")
+                break
+        return found
+
+    def _quoted(self) -> str:
+        quote = self._text[self._at]
+        found: list[str] = []
+        self._at += 1
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == "\n":
+                break
+            self._at += 1
+            if char == quote:
+                if quote == "'" and self._peek() == "'":
+                    self._at += 1
+                    found.append("'")
+                    continue
+                return "".join(found)
+            if char == "\\" and quote == '"':
+                escape = self._peek()
+                if escape not in _ESCAPES:
+                    raise self._wrong(f"the escape \\{escape} is not read")
+                char = _ESCAPES[escape]
+                self._at += 1
+            found.append(char)
+        raise self._wrong("a text has no closing quote")
+
+    def _scalar(self, word: str) -> Value:
+        lower = word.lower()
+        if lower in ("true", "false") and word in (lower, lower.title(), lower.upper()):
+            return lower == "true"
+        if word in ("~", "null", "Null", "NULL"):
+            return None
+        if _NUMBER.match(word):
+            if re.match(r"[-+]?0\d", word):
+                raise self._wrong(f"{word} is octal to some readers of YAML: write it without leading zeros")
+            return int(word.replace("_", ""), 0)
+        if _FLOAT.match(word):
+            return float(word.replace("_", ""))
+        if lower in ("yes", "no", "on", "off", ".inf", "-.inf", ".nan") or ": " in word:
+            raise self._wrong(f"readers of YAML differ over {word}: put it in quotes")
+        return word
+
+    def _skip(self) -> None:
+        """White space and comments."""
+        found = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*").match(self._text, self._at)
+        self._at = found.end() if found else self._at
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _taken(self, char: str) -> bool:
+        self._skip()
+        if self._peek() != char:
+            return False
+        self._at += 1
+        return True
+
+    def _end(self) -> None:
+        self._skip()
+        if self._at < len(self._text):
+            raise self._wrong(f"this is left over: {self._text[self._at :].splitlines()[0][:60]}")
+
+    def _wrong(self, message: str) -> TaskError:
+        return TaskError(self._line + self._text.count("\n", 0, self._at), f"task.yml: {message}")
