@@ -37,12 +37,14 @@ def find(
     data: tuple[str, ...] = (),
     limit: int = LIMIT,
     read: tuple[str, ...] = (),
+    python_path: tuple[str, ...] = (),
 ) -> Closure:
     path = folder / main
     language = "triton" if main.endswith(".py") else "cuda"
     job = Job("1", "run", language, str(path), path.read_text() if text is None else text,
               directory=str(folder), flags=flags)  # fmt: skip
-    found = closure(job, [str(folder)] if folders is None else folders, data=data, limit=limit, read=read)
+    found = closure(job, [str(folder)] if folders is None else folders, data=data, limit=limit, read=read,
+                    python_path=python_path)  # fmt: skip
     check(found.manifest)
     assert set(found.manifest.files.values()) == set(found.contents)
     for digest, content in found.contents.items():
@@ -320,6 +322,27 @@ def test_a_file_in_a_package_brings_the_packages_around_it(project: Path) -> Non
         "p/q/a.py",
         "side.py",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import beside", []),  # where Python looks anyway
+        ("import packed", ["src"]),
+        ("from packed.inner import x", ["src"]),
+        ("import pathed", ["python"]),
+        ("import packed, pathed", ["src", "python"]),
+        ("from . import beside", []),
+        ("import numpy", []),
+    ],
+)
+def test_python_is_told_where_else_to_look(tmp_path: Path, text: str, expected: list[str]) -> None:
+    names = ["a/beside.py", "src/packed/__init__.py", "src/packed/inner.py", "python/pathed.py"]
+    write(tmp_path, dict.fromkeys(names, "") | {"a/k.py": text})
+    job = Job("1", "run", "triton", str(tmp_path / "a/k.py"), text, directory=str(tmp_path / "a"))
+    path = (str(tmp_path / "python"), "/usr/lib/python3")
+    found = closure(job, [str(tmp_path)], data=(), limit=LIMIT, python_path=path)
+    assert found.roots == tuple(str(tmp_path / place) for place in expected)
 
 
 def test_a_file_that_changes_the_path_may_import_from_any_folder_above_it(project: Path) -> None:

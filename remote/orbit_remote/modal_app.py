@@ -55,6 +55,8 @@ def make(spec: Spec) -> modal.App:
 def image(spec: Spec) -> modal.Image:
     base = _images.from_registry(f"nvidia/cuda:{spec.cuda}-devel-ubuntu24.04", add_python=spec.python)
     major, minor, *_ = spec.cuda.split(".")
+    # NVIDIA's repository, which the base image has, keeps each Nsight Compute as a package of its own
+    # (nsight-compute-2025.2.1), installed under its version and on no PATH
     base = base.apt_install(
         "build-essential",
         f"nsight-compute-{spec.nsight_compute}",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from orbit_remote import contracts as c
+from orbit_remote import machine
 from tests.modal.conftest import Author
 
 PASTED = """\
@@ -71,3 +74,18 @@ async def test_what_no_folder_of_the_authors_has_is_not_found_there_either(modal
     assert finished.failure is not None
     assert "No module named 'sizes'" in finished.failure.message
     assert finished.failure.place == c.Place(str(one.folder / "add.py"), 3, 1, 24)
+
+
+def test_the_authors_own_python_says_where_it_looks(tmp_path: Path) -> None:
+    """Of PYTHONPATH and of packages installed for editing, not what every Python has."""
+    (tmp_path / "python").mkdir()
+    remote = Path(machine.__file__).parents[1]
+    paths = f"{remote}:{tmp_path / 'python'}:{tmp_path / 'absent'}:{tmp_path / 'python'}"
+    code = "from orbit_remote import machine; print(*machine.python_path(), sep='\\n')"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {paths.split(':')}; {code}"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = done.stdout.splitlines()
+    assert found[0] == str(tmp_path / "python")
+    assert not [path for path in found if path.startswith(sys.prefix) or path == str(remote)]

@@ -87,6 +87,17 @@ async def test_a_warm_gpu_is_gone_to_at_once(h100s, author) -> None:
     assert sorted(rented(h100s)) == ["", "H100!"]
 
 
+async def test_a_container_that_was_warm_before_looks_at_the_volume_again(h100s, author) -> None:
+    """It belongs to another editor window: this one knows of none."""
+    other, one = author(), author(compiled=False)
+    await other.finished(other.job())
+    assert "VolumeReload" not in h100s.world.calls_of
+    await one.finished(one.job(text=SAXPY + "// more\n"))
+    assert sorted(rented(h100s)) == ["", "H100!"]
+    counted = h100s.world.calls_of  # a commit reloads by itself
+    assert (counted["VolumeCommit"], counted["VolumeReload"]) == (1, 2)
+
+
 async def test_a_build_for_another_gpu_is_for_its_architecture(modal, author) -> None:
     one: Author = author(compiled=False)
     mistaken = SAXPY.replace("x[n]", "z[n]").replace("saxpy(int", "saxpy_on(int")

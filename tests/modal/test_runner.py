@@ -387,9 +387,19 @@ async def test_the_image_is_pinned(h100s, author) -> None:
     recipe = images.recipe(h100s.world, image)
     for part in (
         "nvidia/cuda:13.0.1-devel-ubuntu24.04", "torch==2.11.0", "triton==3.6.0", "nvidia-ml-py==",
-        "nsight-compute-2025.2.1", "cuda-sanitizer-13-0", "NVIDIA_DRIVER_CAPABILITIES",
+        "nsight-compute-2025.2.1", "cuda-sanitizer-13-0", "cuda-cupti-dev-13-0", "NVIDIA_DRIVER_CAPABILITIES",
+        "ln -sf /opt/nvidia/nsight-compute/2025.2.1/ncu /usr/local/bin/ncu",
     ):  # fmt: skip
         assert part in recipe
+
+
+async def test_the_image_has_the_settings_packages_and_another_app_for_them(h100s, author) -> None:
+    plain, more = author(), author(replace(SPEC, pip=("einops==0.8.1",), apt=("libopenblas-dev",)))
+    await more.finished(more.job())
+    recipe = images.recipe(h100s.world, next(iter(h100s.world.containers.values())).definition.image_id)
+    assert "einops==0.8.1" in recipe
+    assert "libopenblas-dev" in recipe
+    assert await plain.runner.pool.account.name() != await more.runner.pool.account.name()
 
 
 @pytest.mark.parametrize(
