@@ -58,11 +58,14 @@ class Asked(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """A text cut into lines without their ends, and what stands above its kernels, as far as that was asked for."""
+    """A text cut into lines without their ends, and what stands above its kernels or could, as far as that was
+    asked for.
+    """
 
     version: int
     lines: list[str]
     blocks: dict[Target, Block | None]
+    drafts: dict[Target, list[tuple[str, list[str]]]]
 
 
 def definition(kernel: Kernel) -> c.Definition:
@@ -134,16 +137,17 @@ def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
 
 def lines_of(session: Session, uri: str) -> list[str]:
     """The lines of an open file without their ends."""
-    return _lines(session, uri).lines
+    return text_lines(session, uri).lines
 
 
-def _lines(session: Session, uri: str) -> Lines:
+def text_lines(session: Session, uri: str) -> Lines:
+    """What is remembered of the present text of an open file."""
     from orbit_remote import spec_text
 
     document = session.files[uri].document
     known = session.spec_lines.get(uri)
     if known is None or known.version != document.version:
-        known = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text), {})
+        known = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text), {}, {})
     return known
 
 
@@ -177,7 +181,7 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
     if kernel.dsl not in RUNNABLE:
         return None
     of = target(kernel)
-    text = _lines(session, uri)
+    text = text_lines(session, uri)
     if of not in text.blocks:
         text.blocks[of] = _block(text.lines, of, kernel.whole.end_line)
     block = text.blocks[of]

@@ -30,7 +30,16 @@ from orbit_lsp.renting import CannotAsk
 from orbit_lsp.report import opening
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import KernelId, Session, path_of
-from orbit_lsp.views import facts, hints, kernel_actions, lenses, side_by_side, spec_completion, spec_hover
+from orbit_lsp.views import (
+    facts,
+    hints,
+    kernel_actions,
+    lenses,
+    side_by_side,
+    spec_completion,
+    spec_drafts,
+    spec_hover,
+)
 from orbit_lsp.views.hover import hover as hover_view
 from orbit_lsp.views.hover import render
 
@@ -269,7 +278,8 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 
 
 @server.feature(
-    lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty])
+    lsp.TEXT_DOCUMENT_CODE_ACTION,
+    lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty, lsp.CodeActionKind.RefactorRewrite]),
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     uri = params.text_document.uri
@@ -278,7 +288,15 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     return [
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
+        *spec_drafts.actions(ls.session, uri, first, last, versioned=takes_versions(ls)),
     ]
+
+
+def takes_versions(ls: OrbitServer) -> bool:
+    """Whether the client refuses an edit of a text that it has changed since."""
+    workspace = ls.client_capabilities.workspace
+    edits = workspace.workspace_edit if workspace else None
+    return bool(edits and edits.document_changes)
 
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:

@@ -61,13 +61,14 @@ MAY: dict[str, set[str]] = {
     "live": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.units", "orbit_lsp.runs", "orbit_lsp.session"} | SHARED,
     "report": {"orbit_lsp", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
     "launch_specs": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_remote"} | KERNELS | SHARED | SPEC,
+    "drafts": {"orbit_lsp.drafts"} | KERNELS | SHARED | SPEC,
     "documents": KERNELS,
     "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
     "schema": {"pydantic"} | SHARED,
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
-    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
+    "views": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.drafts", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
     "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },
@@ -108,7 +109,7 @@ def test_the_authors_side_imports_only_what_it_may(path: Path) -> None:
     for name in imported(path):
         allowed = name in may or any(
             name.startswith(f"orbit_lsp.{inner}.") and f"orbit_lsp.{inner}" in may
-            for inner in ("views", "kernels", "runners", "closure", "report")
+            for inner in ("views", "kernels", "runners", "closure", "drafts", "report")
         )
         assert allowed, f"{path.name} imports {name}"
 

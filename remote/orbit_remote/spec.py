@@ -46,10 +46,11 @@ class Checked:
     """Whether the rest of the file had a say: other functions, variables, aliases of types."""
 
 
-def target_of(definition: Definition, language: Language) -> Target:
-    """The kernel of a job, or of discovery, as the spec modules are asked about it."""
+def target_of(definition: Definition, language: Language, moved: int = 0) -> Target:
+    """The kernel of a job, or of discovery, as the spec modules are asked about it, `moved` lines further down."""
+    one = definition
     return Target(
-        definition.name, language, definition.start_line, definition.line, definition.name_line, definition.name_end
+        one.name, language, one.start_line + moved, one.line + moved, one.name_line + moved, one.name_end
     )  # fmt: skip
 
 

@@ -111,9 +111,17 @@ class Editor:
         here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
         params = lsp.CodeActionParams(self._document(), here, lsp.CodeActionContext([]))
         found = await self.client.text_document_code_action_async(params)
-        # lsprotocol 2025.0.0 takes a code action that carries its command for a bare command
-        assert all(isinstance(action, lsp.Command) for action in found or [])
-        return [lsp.Command(**ast.literal_eval(str(action.command))) for action in found or []]
+        # lsprotocol 2025.0.0 takes a code action that carries its command for a bare command; those with an
+        # edit it takes for what they are
+        commands = [action for action in found or [] if isinstance(action, lsp.Command)]
+        return [lsp.Command(**ast.literal_eval(str(action.command))) for action in commands]
+
+    async def drafts(self, line: int) -> list[lsp.CodeAction]:
+        """The code actions that edit the file."""
+        here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
+        params = lsp.CodeActionParams(self._document(), here, lsp.CodeActionContext([]))
+        found = await self.client.text_document_code_action_async(params)
+        return [action for action in found or [] if isinstance(action, lsp.CodeAction) and action.edit]
 
     async def command(self, name: str, *arguments: Any) -> Any:
         params = lsp.ExecuteCommandParams(name, list(arguments))

@@ -1,0 +1,257 @@
+"""A draft for a CUDA kernel from its signature, its body telling what is written and how threads are laid out."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from orbit_lsp.drafts import Subject, names
+from orbit_lsp.drafts.names import Sizes
+from orbit_remote import spec_dtypes
+from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of
+
+_BLOCK = re.compile(r"block|thread|bdim|nthreads", re.IGNORECASE)
+_TILE = re.compile(r"tile|^b[mnk]$|^t[mnk]$|dim|radius|size", re.IGNORECASE)
+_FEW = re.compile(r"vec|unroll|per_?thread|items|stages|pack|ilp", re.IGNORECASE)
+_FUNCTOR = re.compile(
+    r"func|op(?:erator|_t)?$|calc|array|loader|storer|policy|traits|layout|iter|accessor", re.IGNORECASE
+)
+_ATOMIC = r"\batomic\w+\s*\(\s*(?:&\s*)?\(?\s*{name}\b"
+_PLAIN_WRITE = r"\b{name}\s*\[[^;=]*\]\s*=(?!=)"
+_SHARED = re.compile(r"\bextern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\w+\s*\[\s*\]")
+_TILE_OF = re.compile(r"__shared__\s+[\w:\s]+?\w+\s*\[\s*(\w+)[^\]]*\]\s*\[\s*(\w+)[^\]]*\]")
+
+
+def draft(subject: Subject) -> list[str] | None:
+    """The statements of a spec; None where an argument or template argument cannot be made up."""
+    header = subject.header
+    chosen = template_arguments(subject)
+    if chosen is None or any(one.refused for one in header.parameters):
+        return None
+    if any(one.kind == "pointer" and not one.element and _unknown(one, chosen) for one in header.parameters):
+        return None
+    parameters = named(header.parameters)
+    found = sizes_of(parameters, subject)
+    types = dict(zip((one.name for one in header.templates), chosen, strict=False))
+    assigned = [f"{name} = {value}" for name, value in found.named.items()]
+    values = {
+        one.name: value_of(one, found, types, subject) for one in parameters if one.name not in found.named
+    }
+    assigned += [f"{name} = {value}" for name, value in values.items()]
+    used = f"<{', '.join(chosen)}>" if chosen else ""
+    configuration = ", ".join(configured(subject, found))
+    arguments = ", ".join(one.name for one in parameters)
+    return [*assigned, f"launch {subject.name}{used}<<<{configuration}>>>({arguments})"]
+
+
+def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
+    """Every parameter with a name that can be assigned, made up where it has none."""
+    taken: set[str] = set()
+    found: list[Parameter] = []
+    for at, one in enumerate(parameters):
+        name = one.name
+        if not name or not name.isascii() or name in taken:
+            name = f"argument_{at + 1}"
+        taken.add(name)
+        found.append(replace(one, name=name))
+    return found
+
+
+def _unknown(one: Parameter, chosen: list[str]) -> bool:
+    """A pointer to a type of the author's own: how large its elements are is not known here."""
+    return not chosen and "void" not in one.type
+
+
+def sizes_of(parameters: list[Parameter], subject: Subject) -> Sizes:
+    integers = [one.name for one in parameters if one.kind == "scalar" and _integral(one)]
+    found = names.sizes(integers, [one.name for one in parameters])
+    return names.squared(found) if re.search(r"\b(?:threadIdx|blockIdx)\.y\b", subject.body) else found
+
+
+def _integral(one: Parameter) -> bool:
+    """Of at least 4 bytes: what is smaller counts nothing."""
+    dtype = spec_dtypes.DTYPES.get(one.element)
+    return dtype is not None and dtype.kind == "integer" and dtype.size >= 4
+
+
+def template_arguments(subject: Subject) -> list[str] | None:
+    """Explicit ones up to the last that is needed; None where a type cannot be guessed."""
+    wanted = [one for one in subject.header.templates if not one.pack]
+    while wanted and wanted[-1].optional:
+        wanted.pop()
+    found: list[str] = []
+    for one in wanted:
+        value = _template_argument(one, subject)
+        if value is None:
+            return None
+        found.append(value)
+    return found
+
+
+def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
+    if one.kind == "type":
+        exactly = rf"(?:const\s+)?{re.escape(one.name)}(?:\s+const)?\s*\**"
+        passed = [
+            each
+            for each in subject.header.parameters
+            if one.name and re.search(rf"\b{re.escape(one.name)}\b", each.type)
+        ]
+        if not passed or not all(re.fullmatch(exactly, _bare(each.type)) for each in passed):
+            return None
+        by_value = [each.name for each in passed if "*" not in each.type]
+        if _FUNCTOR.search(one.name) or any(
+            re.search(rf"\b{re.escape(name)}\s*[(.\[]", subject.body) for name in by_value if name
+        ):
+            return None
+        return "int" if re.match(r"(?:index|idx|int|offset)", one.name, re.IGNORECASE) else "float"
+    if one.type == "bool":
+        return "true"
+    if spec_dtypes.named(one.type.removeprefix("const ").strip(), "cuda") is None:
+        return None
+    if _BLOCK.search(one.name):
+        return "256"
+    return "4" if _FEW.search(one.name) else "16" if _TILE.search(one.name) or not one.name else "32"
+
+
+def _bare(text: str) -> str:
+    return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
+
+
+# -- arguments ---------------------------------------------------------------------------------------
+
+
+def value_of(one: Parameter, found: Sizes, types: dict[str, str], subject: Subject) -> str:
+    """An expression for a parameter that is no size."""
+    if one.kind == "pointer":
+        return tensor(one, shape_of(one, found, subject), types, subject)
+    if one.kind == "tensor map":
+        return "tensor_map(randn(1024, 1024, dtype=half), (64, 64))"
+    element = element_of(one, types)
+    dtype = element[0] if element else spec_dtypes.DTYPES["float32"]
+    if dtype.kind == "bool":
+        return "true"
+    if dtype.kind == "integer":
+        return names.integer(one.name, found)
+    return names.real(one.name, double=dtype.name == "float64")
+
+
+def shape_of(one: Parameter, found: Sizes, subject: Subject) -> tuple[str, ...]:
+    """A product of matrices takes (m, k) and (k, n), in the order of its inputs."""
+    if not found.matrices:
+        return found.shape
+    m, n, k = found.matrices
+    inputs = [each.name for each in subject.header.parameters if each.kind == "pointer" and (each.const or not written(each.name, subject.body))]  # fmt: skip
+    place = inputs.index(one.name) if one.name in inputs else -1
+    return (m, k) if place == 0 else (k, n) if place == 1 else (m, n)
+
+
+def tensor(one: Parameter, shape: tuple[str, ...], types: dict[str, str], subject: Subject) -> str:
+    """What is only written is empty, what atomics add to is zeros, everything else has random contents."""
+    element = element_of(one, types)
+    dtype, lanes = element or (None, 1)
+    extents = [*shape[:-1], f"{lanes} * {shape[-1]}" if lanes > 1 else shape[-1]]
+    size = ", ".join(extents)
+    if not one.const and re.search(_ATOMIC.format(name=re.escape(one.name)), subject.body):
+        return f"zeros({size})"
+    if not one.const and written(one.name, subject.body) and not read(one.name, subject.body):
+        return f"empty({size})"
+    if dtype is None or dtype.kind == "floating":
+        return f"randn({size})"
+    if dtype.kind == "bool":
+        return f"zeros({size})"
+    high: int | str = 2 if re.search("mask|flag", one.name, re.IGNORECASE) else 100
+    inside = f"({size})" if len(extents) > 1 else size
+    if re.search(
+        r"(?:^|_)(?:idx|index|indices|cols?|rows?|ptrs?|offsets?|perm\w*)(?:_|$|\d)", one.name, re.IGNORECASE
+    ):
+        high = shape[-1] if dtype.size >= 4 else 100
+    return f"randint(0, {high}, {inside})"
+
+
+def written(name: str, body: str) -> bool:
+    escaped = re.escape(name)
+    return bool(
+        re.search(_PLAIN_WRITE.format(name=escaped), body) or re.search(rf"\*\s*{escaped}\s*=(?!=)", body)
+    )
+
+
+def read(name: str, body: str) -> bool:
+    """Whether a pointer is used in any way but to write single elements through it."""
+    escaped = re.escape(name)
+    rest = re.sub(_PLAIN_WRITE.format(name=escaped), lambda found: re.sub(rf"^{escaped}", "", found[0]), body)
+    rest = re.sub(rf"\*\s*{escaped}\s*=(?!=)", "", rest)
+    return bool(re.search(rf"\b{escaped}\b", rest))
+
+
+# -- the launch --------------------------------------------------------------------------------------
+
+
+def configured(subject: Subject, found: Sizes) -> list[str]:
+    """Grid, block and, where the kernel has it, dynamic shared memory."""
+    body = subject.body
+    shape = found.shape
+    across, down = shape[-1], shape[-2] if len(shape) > 1 else ""
+    side = _tile(subject)
+    shared = _SHARED.search(body)
+    if "threadIdx.y" in body:
+        block, threads = f"dim3({side}, {side})", f"{side} * {side}"
+        grid = (
+            f"dim3({_over(across, side)}, {_over(down, side)}" if down else f"dim3({_over(across, side)}, 1"
+        )
+        grid += f", {shape[0]})" if "blockIdx.z" in body and len(shape) > 2 else ")"
+    else:
+        threads = block = str(_threads(subject))
+        if "blockIdx.y" in body and down:
+            grid = f"dim3({_over(across, threads)}, {down}"
+            grid += f", {shape[0]})" if "blockIdx.z" in body and len(shape) > 2 else ")"
+        elif down and not re.search(r"blockIdx\.x\s*\*\s*blockDim|blockDim\.x\s*\*\s*blockIdx", body) and "blockIdx" in body:  # fmt: skip
+            grid = " * ".join(shape[:-1])  # a block for every row
+        elif (
+            "blockIdx" not in body
+            and "blockDim" not in body
+            and "gridDim" not in body
+            and "threadIdx" in body
+        ):
+            grid = "1"
+        else:
+            grid = _over(found.total, threads)
+    parts = [grid, block]
+    if shared:
+        text = shared[1].strip()
+        parts.append(f"{threads} * sizeof({text if spec_dtypes.cpp(text) else 'float'})")
+    return parts
+
+
+def _threads(subject: Subject) -> int:
+    bound = subject.bounds[0] if subject.bounds else ""
+    if bound.isdigit() and 1 <= int(bound) <= 1024:
+        return int(bound)
+    if (value := constant(bound, subject)) and 1 <= value <= 1024:
+        return value
+    return 256
+
+
+def _tile(subject: Subject) -> int:
+    """The side of a square tile in shared memory, where the body has one."""
+    if found := _TILE_OF.search(subject.body):
+        value = constant(found[1], subject)
+        if value in (8, 16, 32):
+            return value
+    return 16
+
+
+def constant(text: str, subject: Subject) -> int | None:
+    """The value of a number, or of a constant or macro that the file defines as one, or as we choose it."""
+    if text.isdigit():
+        return int(text)
+    if not text.isidentifier():
+        return None
+    for one, value in zip(subject.header.templates, template_arguments(subject) or [], strict=False):
+        if one.name == text and value.isdigit():
+            return int(value)
+    found = re.search(rf"\b{re.escape(text)}\s*(?:=\s*|\s)\(?(\d+)\)?\s*(?:;|$)", subject.text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _over(count: str, block: str | int) -> str:
+    return f"({count} + {int(block) - 1}) / {block}"

@@ -1,0 +1,454 @@
+"""Drafts of launch specs: a kernel in, the lines that the code action writes above it out."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from lsprotocol import types as lsp
+
+from orbit_lsp.config import Settings
+from orbit_lsp.documents import Change
+from orbit_lsp.kernels import cuda, triton
+from orbit_lsp.session import Session
+from orbit_lsp.views import diagnostics, spec_drafts
+from orbit_remote.spec_text import lines_of
+from tests.kernels import test_cuda
+from tests.spec.spec_check import faults
+
+ROOT = Path(__file__).parent.parent
+FROM_SIGNATURE = "Write a launch spec from the signature"
+FROM_LAUNCH = "Write a launch spec from the launch in this file"
+
+
+def opened(text: str, language: str) -> tuple[Session, str]:
+    uri = "file:///src/k.cu" if language == "cuda" else "file:///src/k.py"
+    session = Session(settings=Settings())
+    assert session.open(uri, 3, text)
+    return session, uri
+
+
+def written(text: str, title: str, language: str, number: int = 0) -> str:
+    """What the draft of this title inserts above a kernel."""
+    session, uri = opened(dedent(text).lstrip("\n"), language)
+    kernel = session.files[uri].scan.kernels[number]
+    for draft in spec_drafts.drafts(session, uri, kernel):
+        if draft.title == title:
+            assert draft.edit.changes
+            (edit,) = draft.edit.changes[uri]
+            assert edit.range.start == edit.range.end == lsp.Position(kernel.whole.line, 0)
+            return edit.new_text
+    return ""
+
+
+def check(
+    text: str, expected: str, title: str = FROM_SIGNATURE, language: str = "cuda", number: int = 0
+) -> None:
+    assert written(text, title, language, number) == dedent(expected).lstrip("\n")
+
+
+# -- from the signature -----------------------------------------------------------------------------
+
+
+def test_one_count_and_what_is_read_and_written() -> None:
+    check(
+        "__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] = a * x[0] + y[0]; }",
+        """
+        // orbit: n = 1 << 20; a = 2.0f; x = randn(n); y = randn(n)
+        // orbit: launch saxpy<<<(n + 255) / 256, 256>>>(n, a, x, y)
+        """,
+    )
+    check(
+        "__global__ void copy(const float4* x, float4* out, size_t n) { out[threadIdx.x] = x[blockIdx.x]; }",
+        """
+        // orbit: n = 1 << 20; x = randn(4 * n); out = empty(4 * n)
+        // orbit: launch copy<<<(n + 255) / 256, 256>>>(x, out, n)
+        """,
+    )
+    check(
+        "__global__ void histogram(int n, const unsigned char* data, unsigned* bins) { atomicAdd(&bins[data[blockIdx.x]], 1); }",
+        """
+        // orbit: n = 1 << 20; data = randint(0, 100, n); bins = zeros(n)
+        // orbit: launch histogram<<<(n + 255) / 256, 256>>>(n, data, bins)
+        """,
+    )
+
+
+def test_matrices() -> None:
+    check(
+        """
+        template <int TILE>
+        __global__ void matmul(const half* A, const half* B, float* C, int M, int N, int K, float eps) {
+          __shared__ half a[TILE][TILE];
+          C[threadIdx.y] = A[0] * B[0] + eps;
+        }
+        """,
+        """
+        // orbit: M = 1024; N = 1024; K = 1024; A = randn(M, K); B = randn(K, N); C = empty(M, N); eps = 1e-5f
+        // orbit: launch matmul<16><<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(A, B, C, M, N, K, eps)
+        """,
+    )
+
+
+def test_a_block_for_every_row() -> None:
+    found = written(
+        """
+        namespace norms {
+          template <typename T>
+          __global__ void __launch_bounds__(128) softmax(const T* x, T* y, int rows, int cols, int stride) {
+            extern __shared__ float sums[];
+            y[blockIdx.x * stride] = x[blockIdx.x];
+          }
+        }
+        """,
+        FROM_SIGNATURE,
+        "cuda",
+    )
+    assert found.splitlines() == [
+        "  // orbit: rows = 1024; cols = 1024; x = randn(rows, cols); y = empty(rows, cols); stride = cols",
+        "  // orbit: launch softmax<float><<<rows, 128, 128 * sizeof(float)>>>(x, y, rows, cols, stride)",
+    ]
+
+
+def test_a_draft_is_indented_as_its_kernel_and_stands_above_decorators() -> None:
+    found = written(
+        """
+        import triton
+        import triton.language as tl
+        class Kernels:
+            @triton.jit
+            def fill(x_ptr, n_elements, BLOCK: tl.constexpr):
+                tl.store(x_ptr + tl.arange(0, BLOCK), 0)
+        """,
+        FROM_SIGNATURE,
+        "triton",
+    )
+    assert found.splitlines() == [
+        "    # orbit: n_elements = 1 << 20; x_ptr = empty(n_elements)",
+        "    # orbit: launch fill[(triton.cdiv(n_elements, 1024),)](x_ptr, n_elements, BLOCK=1024, num_warps=4)",
+    ]
+
+
+MATMUL = """
+import triton
+import triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32})], key=["M", "N", "K"])
+@triton.jit
+def matmul(a_ptr, b_ptr, c_ptr, M, N, K, stride_am, stride_ak, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+           BLOCK_K: tl.constexpr, EVEN: tl.constexpr):
+    pid_m, pid_n = tl.program_id(0), tl.program_id(1)
+    a_ptrs = a_ptr + tl.arange(0, BLOCK_M)[:, None] * stride_am
+    tl.store(c_ptr + pid_m, tl.load(a_ptrs) + tl.load(b_ptr + pid_n))
+"""
+
+
+def test_what_is_tuned_is_left_to_the_tuner() -> None:
+    check(
+        MATMUL,
+        """
+        # orbit: M = 1024; N = 1024; K = 1024; a_ptr = randn(M, K); b_ptr = randn(K, N); c_ptr = empty(M, N)
+        # orbit: stride_am = K; stride_ak = 1
+        # orbit: launch matmul[lambda META: (triton.cdiv(M, META['BLOCK_M']), triton.cdiv(N, META['BLOCK_N']))](a_ptr,
+        # orbit:   b_ptr, c_ptr, M, N, K, stride_am, stride_ak, EVEN=True)
+        """,
+        language="triton",
+    )
+
+
+def test_rows_of_triton() -> None:
+    check(
+        """
+        import triton
+        import triton.language as tl
+
+        @triton.jit
+        def norm(X, Y, W, stride, n_cols, eps, BLOCK_SIZE: tl.constexpr):
+            row = tl.program_id(0)
+            X += row * stride
+            x = tl.load(X + tl.arange(0, BLOCK_SIZE)) * tl.load(W + tl.arange(0, BLOCK_SIZE))
+            tl.store(Y + row * stride + tl.arange(0, BLOCK_SIZE), x / eps)
+        """,
+        """
+        # orbit: rows = 1024; n_cols = 1024; X = randn(rows, n_cols); Y = empty(rows, n_cols); W = randn(rows, n_cols)
+        # orbit: stride = n_cols; eps = 1e-5
+        # orbit: launch norm[(rows,)](X, Y, W, stride, n_cols, eps, BLOCK_SIZE=triton.next_power_of_2(n_cols),
+        # orbit:   num_warps=4)
+        """,
+        language="triton",
+    )
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "struct P { int n; };\n__global__ void k(P p) {}",
+        "__global__ void k(float** x) {}",
+        "__global__ void k(int& n) {}",
+        "template <typename F> __global__ void k(F f, int n) { f(n); }",
+        "template <typename T> __global__ void k(int n) {}",
+        "#define K(name) __global__ void name(int n)\nK(k) {}",
+    ],
+)
+def test_where_an_argument_cannot_be_made_up_there_is_no_draft(kernel: str) -> None:
+    assert written(kernel + "\n", FROM_SIGNATURE, "cuda") == ""
+
+
+# -- from host code ---------------------------------------------------------------------------------
+
+HOST = """
+#define TILE 16
+constexpr int kBlock = 128;
+__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] = a * x[0] + y[0]; }
+template <int T> __global__ void mm(const float* A, const float* B, float* C, int M, int N, int K) { C[0] = A[0] * B[0]; }
+__global__ void scale(const double* x, double* out, size_t n) { out[0] = x[0]; }
+
+int main(int argc, char** argv) {
+  int n = 1 << 24, rounds = 10;  // n = 3
+  size_t bytes = n * sizeof(float);
+  float *x, *d_y;
+  cudaMalloc(&x, bytes);
+  cudaMalloc((void**)&d_y, n * sizeof(float));
+  float alpha = 2.5f;
+  int blocks = (n + kBlock - 1) / kBlock;
+  saxpy<<<blocks, kBlock>>>(n, alpha, x, d_y);
+  const int M = 512, N = 256, K = atoi(argv[1]);
+  float *A, *B, *C;
+  cudaMallocManaged(&A, sizeof(float) * M * K);
+  cudaMalloc(&B, K * N * sizeof(float));
+  cudaMalloc(&C, M * N * sizeof(float));
+  dim3 block(TILE, TILE), grid((N + TILE - 1) / TILE, (M + TILE - 1) / TILE);
+  mm<TILE><<<grid, block, 2 * TILE * TILE * sizeof(float), stream>>>(A, B, C, M, N, K);
+  thrust::device_vector<double> v(1000);
+  scale<<<dim3(4), 256>>>(thrust::raw_pointer_cast(v.data()), w.data().get(), v.size());
+}
+"""
+
+
+def test_a_launch_of_host_code_in_its_own_words() -> None:
+    check(
+        HOST,
+        """
+        // orbit: n = 1 << 24; alpha = 2.5f; x = randn(n); d_y = randn(n); kBlock = 128
+        // orbit: blocks = (n + kBlock - 1) / kBlock
+        // orbit: launch saxpy<<<blocks, kBlock>>>(n, alpha, x, d_y)
+        """,
+        FROM_LAUNCH,
+    )
+
+
+def test_templates_dim3_macros_and_what_is_read_from_the_command_line() -> None:
+    check(
+        HOST,
+        """
+        // orbit: TILE = 16; M = 512; N = 256; K = 1024; A = randn(M * K); B = randn(K * N); C = empty(M * N)
+        // orbit: grid = dim3((N + TILE - 1) / TILE, (M + TILE - 1) / TILE); block = dim3(TILE, TILE)
+        // orbit: launch mm<TILE><<<grid, block, 2 * TILE * TILE * sizeof(float)>>>(A, B, C, M, N, K)
+        """,
+        FROM_LAUNCH,
+        number=1,
+    )
+    check(
+        HOST,
+        """
+        // orbit: n = 1 << 20; v = randn(1000); out = empty(n)
+        // orbit: launch scale<<<dim3(4), 256>>>(v, out, n)
+        """,
+        FROM_LAUNCH,
+        number=2,
+    )
+
+
+WRAPPERS = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, output_ptr, n_elements, BLOCK_SIZE: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
+    tl.store(output_ptr + offsets, tl.load(x_ptr + offsets) + tl.load(y_ptr + offsets))
+
+def add(x: torch.Tensor, y: torch.Tensor):
+    output = torch.empty_like(x)
+    n_elements = output.numel()
+    grid = lambda meta: (triton.cdiv(n_elements, meta["BLOCK_SIZE"]),)
+    add_kernel[grid](x, y, output, n_elements, BLOCK_SIZE=1024)
+
+@triton.jit
+def norm(out_ptr, x_ptr, stride, n_cols, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    tl.store(out_ptr + row, tl.load(x_ptr + row))
+
+def normalise(x, activation=""):
+    n_rows, n_cols = x.shape
+    BLOCK = triton.next_power_of_2(n_cols)
+    num_warps = 8
+    y = torch.empty((n_rows, n_cols), device=x.device, dtype=torch.float16)
+    norm[(n_rows, 1, 1)](y, x, x.stride(0), n_cols, BLOCK, num_warps=num_warps)
+
+@triton.jit
+def fill(x, n, B: tl.constexpr):
+    tl.store(x + tl.arange(0, B), 0)
+
+if __name__ == "__main__":
+    n = 98432
+    x = torch.rand(n, device="cuda").to("cuda")
+    fill[(triton.cdiv(n, 256),)](x, n, B=256)
+"""
+
+
+def test_wrappers_of_triton_kernels() -> None:
+    check(
+        WRAPPERS,
+        """
+        # orbit: x = torch.randn(1 << 20); y = torch.randn(1 << 20); output = torch.empty_like(x)
+        # orbit: n_elements = output.numel()
+        # orbit: launch add_kernel[lambda meta: (triton.cdiv(n_elements, meta['BLOCK_SIZE']),)](x, y, output,
+        # orbit:   n_elements, BLOCK_SIZE=1024)
+        """,
+        FROM_LAUNCH,
+        "triton",
+    )
+    check(
+        WRAPPERS,
+        """
+        # orbit: x = torch.randn(1024, 1024); n_rows = x.shape[0]; n_cols = x.shape[1]
+        # orbit: y = torch.empty((n_rows, n_cols), dtype=torch.float16); BLOCK = triton.next_power_of_2(n_cols)
+        # orbit: num_warps = 8
+        # orbit: launch norm[(n_rows, 1, 1)](y, x, x.stride(0), n_cols, BLOCK, num_warps=num_warps)
+        """,
+        FROM_LAUNCH,
+        "triton",
+        1,
+    )
+    check(
+        WRAPPERS,
+        """
+        # orbit: n = 98432; x = torch.rand(n)
+        # orbit: launch fill[(triton.cdiv(n, 256),)](x, n, B=256)
+        """,
+        FROM_LAUNCH,
+        "triton",
+        2,
+    )
+
+
+# -- the code action --------------------------------------------------------------------------------
+
+
+def test_applied_the_file_has_no_fault_and_the_draft_is_not_offered_again() -> None:
+    session, uri = opened(HOST.lstrip(), "cuda")
+    kernel = session.files[uri].scan.kernels[0]
+    (draft, _) = spec_drafts.drafts(session, uri, kernel, versioned=True)
+    assert draft.edit.changes is None
+    (change,) = draft.edit.document_changes or ()
+    assert isinstance(change, lsp.TextDocumentEdit)
+    assert change.text_document == lsp.OptionalVersionedTextDocumentIdentifier(uri, version=3)
+    (edit,) = change.edits
+    assert isinstance(edit, lsp.TextEdit)
+    line = edit.range.start.line
+    session.change(uri, 4, [Change((line, 0), (line, 0), edit.new_text)])
+    assert [one.message for one in diagnostics.diagnostics(session, uri)] == []
+    kernel = session.files[uri].scan.kernels[0]
+    assert spec_drafts.drafts(session, uri, kernel) == []
+
+
+def test_they_are_offered_on_the_kernels_lines_only() -> None:
+    session, uri = opened(HOST.lstrip(), "cuda")
+    titles = [one.title for one in spec_drafts.actions(session, uri, 2, 2)]
+    assert titles == [f"{FROM_LAUNCH} (saxpy)", f"{FROM_SIGNATURE} (saxpy)"]
+    assert spec_drafts.actions(session, uri, 7, 7) == []
+    assert spec_drafts.actions(session, "file:///nowhere.cu", 0, 9) == []
+
+
+def test_helpers_and_other_languages_get_none() -> None:
+    session, uri = opened("import triton\n@triton.jit\ndef helper(x):\n    return x\n", "triton")
+    assert spec_drafts.actions(session, uri, 0, 9) == []
+    session, uri = opened("from numba import cuda\n@cuda.jit\ndef k(x):\n    pass\n", "triton")
+    assert spec_drafts.actions(session, uri, 0, 9) == []
+
+
+# -- whatever the kernel ----------------------------------------------------------------------------
+
+
+def drafted(text: str, language: str) -> tuple[int, int]:
+    """How many kernels a text has, and for how many there is a draft, each of which is checked to be faultless."""
+    text = text.replace("orbit:", "before:")  # as if none had a spec
+    scan = cuda.scan(text) if language == "cuda" else triton.scan(text)
+    lines = lines_of(text)
+    found = 0
+    kernels = [one for one in scan.kernels if one.launchable and one.dsl in ("cuda", "triton", "gluon")]
+    for kernel in kernels:
+        drafts = spec_drafts.written(lines, kernel)
+        found += bool(drafts)
+        for _, statements in drafts:
+            assert spec_drafts.faultless(lines, kernel, statements)
+    return len(kernels), found
+
+
+_TORCH = Path(sysconfig.get_path("purelib")) / "torch"
+FILES = [
+    *sorted((ROOT / "examples").glob("*.cu")), *sorted((ROOT / "examples").glob("*.py")),
+    *sorted((ROOT / "tests/gpu/programs").glob("*.cu")),
+    *sorted((_TORCH / "include/ATen/native/cuda").glob("*.cuh")),
+    _TORCH / "testing/_internal/triton_utils.py", _TORCH / "sparse/_triton_ops.py",
+]  # fmt: skip
+
+
+def test_real_kernels_get_drafts_without_fault() -> None:
+    kernels = found = 0
+    for path in FILES:
+        of, had = drafted(path.read_text(), "triton" if path.suffix == ".py" else "cuda")
+        kernels += of
+        found += had
+    assert kernels > 80
+    assert found > 0.6 * kernels  # the others take structures and functions
+
+
+def test_every_form_of_kernel_is_survived() -> None:
+    for text in (*test_cuda.SPELLINGS, *test_cuda.NO_KERNELS):
+        drafted(text, "cuda")
+
+
+_TYPES = ["int", "float*", "const half*", "T", "T*", "size_t", "bool", "double2*", "void*", "P", "float&", "int**", "unsigned char", "CUtensorMap", "long long*", "const T* __restrict__"]  # fmt: skip
+_NAMES = ["n", "N", "M", "K", "rows", "cols", "stride", "lda", "x", "out", "eps", "seed", "", "batch", "flag", "idx", "launch", "float", "é"]  # fmt: skip
+_BODIES = ["", "x[i] = 1;", "threadIdx.y; blockIdx.z;", "extern __shared__ T s[];", "atomicAdd(&out[0], x[0]);", "k<<<n, 1>>>(n, x);", "{{{", '"', "/*"]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    header=st.sampled_from(["", "template <typename T> ", "template <typename T, int TILE, bool B = true> ", "template <int... I> "]),
+    parameters=st.lists(st.tuples(st.sampled_from(_TYPES), st.sampled_from(_NAMES)), max_size=6),
+    body=st.lists(st.sampled_from(_BODIES), max_size=3),
+    host=st.lists(st.sampled_from(["int n = 3;", "k<<<n, n>>>(", "n, x);", "cudaMalloc(&x, ", "n = n + n;", ");", "dim3 n(", "dim3 x(n, x), ", "#define n n\n", "k<", ">>>(", "4"]), max_size=8),
+)  # fmt: skip
+def test_any_signature(
+    header: str, parameters: list[tuple[str, str]], body: list[str], host: list[str]
+) -> None:
+    inner = ", ".join(f"{kind} {name}" for kind, name in parameters)
+    drafted(
+        f"void f() {{ {' '.join(host)} }}\n{header}__global__ void k({inner}) {{ {' '.join(body)} }}\n",
+        "cuda",
+    )
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(
+    parameters=st.lists(st.sampled_from(["x_ptr", "x", "n", "M", "N", "K", "stride_am", "eps", "BLOCK: tl.constexpr", "B: tl.constexpr = 3", "D: tl.constexpr", "*args", "lambda", "_"]), max_size=6, unique=True),
+    body=st.lists(st.sampled_from(["tl.store(x_ptr + tl.arange(0, BLOCK), x)", "p = x_ptr + n * M", "tl.load(p)", "tl.program_id(2)", "x.load([0])", "((("]), max_size=3),
+    host=st.lists(st.sampled_from(["k[grid](x, n, BLOCK=3)", "grid = lambda m: (n, m['BLOCK'])", "n = n", "x = torch.randn(n).cuda()", "n, x = x.shape", "k[(n,)](*x)", "k[1](n=n, q=2, num_warps=n)", "x = [i for i in n]", "n = (" * 90]), max_size=6),
+)  # fmt: skip
+def test_any_signature_of_triton(parameters: list[str], body: list[str], host: list[str]) -> None:
+    lines = "".join(f"    {line}\n" for line in [*body, "pass"])
+    around = "".join(f"    {line}\n" for line in [*host, "pass"])
+    drafted(f"import torch, triton\nimport triton.language as tl\n@triton.jit\ndef k({', '.join(parameters)}):\n{lines}\ndef f(x):\n{around}", "triton")  # fmt: skip
+
+
+def test_what_is_drafted_for_the_page_is_what_the_page_shows() -> None:
+    """The drafts of the page's two kernels are examples themselves: they have no fault."""
+    saxpy = "__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] += a * x[0]; }\n"
+    assert faults(written(saxpy, FROM_SIGNATURE, "cuda") + saxpy, "cuda") == ""
