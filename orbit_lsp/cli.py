@@ -42,6 +42,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the kernel to run by its launch spec, or to report on where the file's program runs; default: all",
     )  # fmt: skip
     run.add_argument("--sweep", action="store_true", help="print the table of a launch spec's sweep alone")
+    run.add_argument(
+        "--on", metavar="G,G", help="run it on several GPUs on Modal side by side, as in --on H100,L4,B200"
+    )
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
     compiled = commands.add_parser("compile", help="diagnostics and resources; needs no GPU")
     _common(compiled)
@@ -54,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     modal = commands.add_parser("modal", help="our apps on Modal: which are there, put, stop and prune them")
     modal.add_argument(
         "what", choices=("status", "deploy", "stop", "prune"),
-        help="status: token and apps; deploy: this version's; stop: this version's; prune: older versions'",
+        help="status: token, apps and the month's costs; deploy: this version's; stop: this version's; prune: older versions'",
     )  # fmt: skip
     modal.add_argument("--python", metavar="PATH", help="Python whose torch and triton the image is to have")
     modal.add_argument("--json", action="store_true", help="status as one JSON object")
@@ -81,6 +84,11 @@ def _common(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
         help="a flag for nvcc, as in --flag=-DN=4; may be given several times",
     )  # fmt: skip
     parser.add_argument("--timeout", type=float, metavar="S", dest="run_timeout_s", help="limit of a run")
+    parser.add_argument(
+        "--budget", type=float, metavar="USD",
+        help="what GPUs on Modal may cost in this calendar month; default: the variable ORBIT_BUDGET_USD",
+    )  # fmt: skip
+    parser.add_argument("--over-budget", action="store_true", help="run although that may be passed")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 

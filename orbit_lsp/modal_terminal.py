@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import sys
 
-from orbit_lsp import startup
+from orbit_lsp import renting, startup
 from orbit_lsp.runners import modal_account, modal_errors
 from orbit_lsp.runners.modal_deploy import Account
 from orbit_lsp.session import Session
@@ -24,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
 
 async def _main(options: argparse.Namespace) -> int:
     session = Session()
-    environment = startup.Environment(session, print, lambda _: None)
+    environment = startup.Environment(session, _complain, lambda _: None)
     names = ("gpu", "python")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     environment.options = given | {"trusted": True, "runner": "modal"}
@@ -34,7 +35,7 @@ async def _main(options: argparse.Namespace) -> int:
     await environment.look_around()  # the image has the author's own versions
     account = environment.modal().pool.account
     try:
-        return await _obey(options, account)
+        return await _obey(options, account, environment)
     except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
         found = modal_errors.trouble(error)
         print(f"✗ {found.message}\n  mend it: {found.remedy}", file=sys.stderr)
@@ -43,7 +44,11 @@ async def _main(options: argparse.Namespace) -> int:
         await environment.close()
 
 
-async def _obey(options: argparse.Namespace, account: Account) -> int:
+def _complain(text: str) -> None:
+    print(f"orbit-lsp: {text}", file=sys.stderr)
+
+
+async def _obey(options: argparse.Namespace, account: Account, environment: startup.Environment) -> int:
     name = await account.name()
     if options.what == "deploy":
         print(f"building the image of {name}, which takes minutes the first time …", file=sys.stderr)
@@ -53,9 +58,12 @@ async def _obey(options: argparse.Namespace, account: Account) -> int:
     apps = await account.apps()
     present = [app for app in apps if app.present]
     if options.what == "status":
+        month = await environment.costs.month()
         if options.json:
             listed = [{"name": app.name, "id": app.id, "present": app.present} for app in apps]
-            print(json.dumps({"token": modal_account.token_place(), "app": name, "apps": listed}, indent=2))
+            spent = dataclasses.asdict(month) if month else None
+            status = {"token": modal_account.token_place(), "app": name, "apps": listed, "month": spent}
+            print(json.dumps(status, indent=2))
             return 0
         print(f"✓ token     {modal_account.token_place()}, accepted by Modal")
         if not present:
@@ -68,11 +76,15 @@ async def _obey(options: argparse.Namespace, account: Account) -> int:
                 if app.present
                 else f"· older     {app.name}: `orbit-lsp modal prune`"
             )
+        if month:
+            print(f"· month     {renting.month_text(month, None)}")
         return 0
     ending = present if options.what == "stop" else [app for app in apps if not app.present]
     for app in ending:
         await account.stop(app)
         print(f"✓ {app.name} is stopped")
+    if options.what == "stop":
+        environment.costs.end_all()
     if not ending:
         print("nothing to stop" if options.what == "stop" else "no older app of ours is there")
     return 0

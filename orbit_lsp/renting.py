@@ -18,7 +18,7 @@ Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
 
 ONCE = "Run once"
 ALWAYS = "Run, and ask no more"
-_RAISE = "raise the setting `orbit.modal.budget_usd`, or wait for the next month"
+_RAISE = "raise the setting `orbit.modal.budget_usd`"
 
 
 class CannotAsk(Exception):  # noqa: N818 - it is no error of anybody's
@@ -35,6 +35,7 @@ class Budget:
 
     def __init__(self, costs: Costs, ask: Ask = nobody) -> None:
         self.ask = ask
+        self.remedy = _RAISE
         self.lifted = False
         """The author has said that it may be passed, until this process ends."""
         self._costs = costs
@@ -71,7 +72,7 @@ class Budget:
         try:
             answer = await self.ask(f"orbit: {question}", (ONCE, ALWAYS))
         except CannotAsk:
-            return c.Failure("infrastructure", question, _RAISE)
+            return c.Failure("infrastructure", question, self.remedy)
         if answer not in (ONCE, ALWAYS):
             return c.Failure("cancelled", f"not run: {question}")
         self.lifted = answer == ALWAYS
@@ -97,7 +98,7 @@ class Budgeted:
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         try:
             if question := await self._budget.question(self._wanted, self._limit):
-                yield c.Stage(job.run, "queued", time.time(), "the month's budget: waiting for your answer")
+                yield c.Stage(job.run, "queued", time.time(), "the month's budget may be passed")
                 if failure := await self._budget.asked(question, self._wanted):
                     yield c.Finished(job.run, failure.category, failure)
                     return

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp import doctor, listing, startup, summary
+from orbit_lsp import comparison_terminal, doctor, listing, startup, summary
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, uri_of
@@ -88,11 +88,15 @@ def main(options: argparse.Namespace) -> int:
 async def _main(options: argparse.Namespace) -> int:
     session = Session(folders=_folders())
     watcher = TerminalWatcher(quiet=options.json)
-    environment = startup.Environment(session, print, watcher.changed)
+    environment = startup.Environment(session, _complain, watcher.changed)
+    environment.budget.lifted = options.over_budget
+    environment.budget.remedy = "add --over-budget, or raise --budget"
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
     for name in ("python", "nvcc"):
         if name in values:
             values[name] = _program(values[name])
+    if (limit := _limit(options)) is not None:
+        values["modal"] = {"budget_usd": limit}
     if options.nvcc_flags:
         values["nvcc_flags"] = options.nvcc_flags
     # who types the command has said what may run
@@ -107,6 +111,21 @@ async def _main(options: argparse.Namespace) -> int:
     finally:
         await runs.close()
         await environment.close()
+
+
+def _complain(text: str) -> None:
+    print(f"orbit-lsp: {text}", file=sys.stderr)
+
+
+def _limit(options: argparse.Namespace) -> float | None:
+    """Dollars of the month. A variable that is no number is a mistake: it was meant to hold something back."""
+    if options.budget is not None:
+        return options.budget
+    said = os.environ.get("ORBIT_BUDGET_USD", "").strip()
+    try:
+        return float(said) if said else None
+    except ValueError:
+        raise UsageError(f"ORBIT_BUDGET_USD is {said!r:.40}, which is no number of dollars") from None
 
 
 def _folders() -> list[str]:
@@ -133,15 +152,23 @@ async def _file(
     targets = _targets(session, uri, target, action)
     if getattr(options, "sweep", False):
         targets = _swept(session, uri, targets)
-    if options.json and len(targets) > 1:
+    if options.json and len(targets) > 1 and not getattr(options, "on", None):
         names = ", ".join(one.key for one in targets if one)
         raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
     if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
         return _shown(
             options, session, uri
         )  # compiling Triton imports the module: only `compile` and `run` do
+    gpus = [one.strip() for one in on.split(",")] if (on := getattr(options, "on", None)) else None
+    if mistake := environment.gpus_mistake(gpus):
+        raise UsageError(mistake.removeprefix("orbit: "))
     if options.gpu is None or action == "run":
         await environment.look_around()
+    if gpus:
+        watcher = TerminalWatcher(quiet=options.json)
+        return await comparison_terminal.run(
+            session, environment, watcher, uri, targets, gpus, as_json=options.json
+        )
     code = 0
     for one in targets:
         finished = await _carry_out(runs, action, uri, one)

@@ -72,8 +72,8 @@ def money(dollars: float | None) -> str:
     if dollars is None:
         return UNAVAILABLE
     if dollars and abs(dollars) < 0.0995:
-        digits = 1 - math.floor(math.log10(abs(dollars)))
-        return f"${dollars:.{digits}f}"
+        text = f"{dollars:.{1 - math.floor(math.log10(abs(dollars)))}f}"
+        return f"${text.removesuffix('0') if len(text) > len('0.00') else text}"
     return f"${dollars:,.0f}" if round(abs(dollars), 2) >= 1000 else f"${dollars:.2f}"
 
 

@@ -39,11 +39,15 @@ MAY: dict[str, set[str]] = {
     "protocol": {"pygls", "lsprotocol"},
     "editor": {"orbit_lsp", "orbit_lsp.live", "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {
-        "orbit_lsp", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
+        "orbit_lsp", "orbit_lsp.comparison_terminal", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.views",
     } | KERNELS | SHARED,
     "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,
-    "modal_terminal": {"orbit_lsp", "orbit_lsp.startup", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
+    "comparison_terminal": {
+        "orbit_lsp", "orbit_lsp.comparisons", "orbit_lsp.listing", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup",
+        "orbit_lsp.summary", "orbit_lsp.views",
+    } | SHARED,
+    "modal_terminal": {"orbit_lsp", "orbit_lsp.renting", "orbit_lsp.startup", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "listing": {"orbit_lsp", "orbit_lsp.launch_specs", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"},
     "startup": {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.renting", "orbit_lsp.session", "orbit_lsp.config",

@@ -122,3 +122,14 @@ def test_counts_and_clocks() -> None:
 @given(st.floats(1e-6, 1e6))
 def test_a_share_that_is_not_zero_is_never_written_as_zero(fraction) -> None:
     assert units.percent(fraction) not in ("0%", "0.0%")
+
+
+@pytest.mark.parametrize(
+    ("dollars", "text"),
+    [
+        (None, "unavailable"), (0, "$0.00"), (4.0816, "$4.08"), (0.5, "$0.50"), (0.01, "$0.01"),
+        (0.0966, "$0.097"), (0.00307, "$0.0031"), (0.0000364, "$0.000036"), (1234.4, "$1,234"), (999.996, "$1,000"),
+    ],
+)  # fmt: skip
+def test_dollars(dollars, text) -> None:
+    assert units.money(dollars) == text

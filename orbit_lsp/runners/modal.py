@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -47,8 +46,6 @@ class ModalRunner:
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""
         self._active: dict[Call, asyncio.Task[None]] = {}
-        self._compiler_until = 0.0
-        """Until when a container without a GPU is warm, on the wall clock."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -104,8 +101,6 @@ class ModalRunner:
         finally:
             if not task.done():
                 await asyncio.shield(_end(call, task))
-            if call.gpu is None and not call.restricted:
-                self._compiler_until = time.time() + self.options.spec.idle_s
             del self._active[call]
             if not self._active:
                 self._idle.set()
@@ -180,13 +175,12 @@ class ModalRunner:
         return True
 
     async def _release_compiler(self) -> None:
-        if time.time() >= self._compiler_until:
-            return  # asking it to leave would start it
-        self._compiler_until = 0.0
-        with suppress(Exception):  # it ends with its idle time all the same
-            handle = await self.pool.handle(None)
-            await within(_LEAVE_S, handle.leave.spawn.aio())
-            self._sessions.ended(self._sessions.forget(""))
+        sessions = self._sessions.forget("")  # one that is not warm would be started by asking it to leave
+        with suppress(Exception):  # they end with their idle time all the same
+            for _ in sessions:
+                handle = await self.pool.handle(None)
+                await within(_LEAVE_S, handle.leave.spawn.aio())
+            self._sessions.ended(sessions)
 
 
 def _on_a_cpu(event: c.Event) -> c.Event:

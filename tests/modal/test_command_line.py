@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,66 @@ def test_status_deploy_stop(h100s: Loopback, tmp_path: Path) -> None:
     assert orbit("modal", "prune", cwd=tmp_path).stdout == "no older app of ours is there\n"
     assert orbit("modal", "stop", cwd=tmp_path).stdout == f"✓ {status['app']} is stopped\n"
     assert "is not there yet" in orbit("modal", "status", cwd=tmp_path).stdout
+
+
+def test_run_on_several_gpus_is_a_table_and_one_failing_loses_no_other(
+    h100s: Loopback, tmp_path: Path
+) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", "--on", "H100,L4", cwd=tmp_path)
+    assert done.returncode == 5  # of the L4
+    table = done.stdout[done.stdout.index("saxpy on") :].splitlines()
+    assert table[0] == "saxpy on 2 GPUs, just now; dollars at rates of 2026-09-20"
+    assert re.split("  +", table[2].strip()) == [
+        "NVIDIA H100 80GB HBM3",
+        "288 µs ±0.2%",
+        "≤100%",
+        "$4.08/h",
+        "$0.33",
+    ]
+    assert "L4 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3" in table[3]
+    h100s.until(lambda world: not world.alive())
+
+
+def test_run_on_several_gpus_as_json(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", "--on", "H100,H100:2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (kernel,) = json.loads(done.stdout)
+    assert kernel["kernel"] == "saxpy"
+    assert [(one["gpu"], one["time_ns"]) for one in kernel["gpus"]] == [
+        ("H100", 288_032),
+        ("H100:2", 288_032),
+    ]
+
+
+def test_a_gpu_that_modal_has_not_is_a_usage_error(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", "--on", "H100,H99", cwd=tmp_path)
+    assert done.returncode == 64
+    assert done.stderr.startswith("orbit-lsp: 'H99' is none of T4, L4")
+
+
+def test_the_budget_refuses_and_a_flag_lifts_it(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    run = ("run", "saxpy.cu", "--runner", "modal", "--budget", "0.01")
+    done = orbit(*run, cwd=tmp_path)
+    assert done.returncode == 5
+    assert "past the budget of $0.01 ($0.00 spent" in done.stderr
+    assert "add --over-budget, or raise --budget" in done.stderr
+    assert h100s.world.containers == {}
+    assert orbit(*run, "--over-budget", cwd=tmp_path).returncode == 0
+
+
+def test_the_month_outlives_a_command_and_a_run_says_what_it_cost(h100s: Loopback, tmp_path: Path) -> None:
+    (tmp_path / "saxpy.cu").write_text(SOURCE)
+    done = orbit("run", "saxpy.cu", "--runner", "modal", cwd=tmp_path)
+    assert re.search(r"· [\d.]+ s of H100, \$[\d.]+ at rates of 2026-09-20", done.stderr)
+    status = orbit("modal", "status", cwd=tmp_path).stdout
+    assert re.search(r"· month     \w+ \d{4}: \$0\.\d+ for \d+ s of rented GPUs", status), status
+    month = json.loads(orbit("modal", "status", "--json", cwd=tmp_path).stdout)["month"]
+    assert month["spent_usd"] > 0
+    assert month["due_usd"] == 0  # it was released when the command ended
 
 
 @pytest.mark.parametrize(
