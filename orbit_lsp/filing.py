@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_lsp import bundle, kernels
+from orbit_lsp import bundle, contract, kernels
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.session import (
@@ -101,8 +101,9 @@ def _launched(
     """
     digests = {found: digest for found, _, digest in known.of_main}
     if job.through != "program":
-        told = event.outcome == "ok" or event.points
-        return {one: (digests.get(one, ""), event.launches) for one in targets} if told else {}
+        told = event.outcome in ("ok", "wrong answer") or event.launches
+        whole = contract.digest(known.text)
+        return {one: (digests.get(one, whole), event.launches) for one in targets} if told else {}
     launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
     for launches in event.launches:
         if place := known.find(launches.place, launches.name):
@@ -151,6 +152,7 @@ class _Kernels:
     def __init__(self, session: Session, frozen: Frozen) -> None:
         self._session = session
         self._frozen = frozen
+        self.text = frozen.text
         self.of_main = identify(frozen.uri, frozen.scan)
         self._others: dict[str, list[_Place]] = {}
 

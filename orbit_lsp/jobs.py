@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp import recipes
+from orbit_lsp import contract, recipes
 from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.session import Frozen, KernelId, Session, path_of
 from orbit_remote import architectures
@@ -47,7 +47,7 @@ def make(session: Session, frozen: Frozen, action: Action, run: str, recipe: Rec
     """`recipe` is how the kernel that was asked for is run; a compile needs none."""
     settings = settings_of(session)
     path = path_of(frozen.uri)
-    by_spec = recipe.through == "spec"
+    by_spec = recipe.through != "program"
     arguments = recipe.arguments if recipe.arguments is not None else tuple(settings.arguments)
     gpu = gpu_of(session, recipe) if place(session) == "modal" else None
     return c.Job(
@@ -81,6 +81,8 @@ def restricted(session: Session, job: c.Job, recipe: Recipe) -> c.Job:
 
 def recipe_of(session: Session, target: KernelId | None) -> Recipe:
     """How a kernel is run; the file's program where none is named."""
+    if target and contract.named(target):
+        return recipes.CONTRACT
     kernel = session.find(target) if target else None
     return recipes.of(session, target.uri, kernel) if target and kernel else PROGRAM
 

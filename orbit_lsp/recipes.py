@@ -24,7 +24,7 @@ class Recipe:
     several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
     """
 
-    through: Literal["program", "spec"] = "program"
+    through: Literal["program", "spec", "contract"] = "program"
     definition: c.Definition | None = None
     gpu: str = ""
     flags: tuple[str, ...] = ()
@@ -39,6 +39,8 @@ class Recipe:
 
 PROGRAM = Recipe()
 """A kernel without a launch spec: its file is run as it is."""
+CONTRACT = Recipe("contract")
+"""A file that keeps KernelBench's or popcorn's contract."""
 
 
 def of(session: Session, uri: str, kernel: Kernel) -> Recipe:

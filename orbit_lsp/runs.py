@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from orbit_lsp import filing, jobs
+from orbit_lsp import contract, filing, jobs
 from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.runners import Runner
 from orbit_lsp.session import Frozen, KernelId, Running, Session
@@ -49,8 +49,10 @@ class Run:
 
     @property
     def title(self) -> str:
-        names = ", ".join(sorted(target.key for target in self.targets))
+        names = ", ".join(sorted(contract.named(target) or target.key for target in self.targets))
         name = names or self.frozen.uri.rpartition("/")[2]
+        if self.job.through == "contract":
+            return f"Check {name}"
         return f"{'Compile' if self.action == 'compile' else 'Run'} {name}"
 
 

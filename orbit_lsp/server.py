@@ -18,7 +18,7 @@ from typing import Any, cast
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
-from orbit_lsp import __version__, startup
+from orbit_lsp import __version__, contract, startup
 from orbit_lsp.comparisons import Comparisons
 from orbit_lsp.documents import Change
 from orbit_lsp.editor import EditorWatcher
@@ -301,7 +301,9 @@ def takes_versions(ls: OrbitServer) -> bool:
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     """Remember the kernel, for commands that an editor sends without arguments."""
-    ls.session.looked_at = ls.session.at(uri, line) or ls.session.looked_at
+    ls.session.looked_at = (
+        ls.session.at(uri, line) or contract.at(ls.session, uri, line) or ls.session.looked_at
+    )
 
 
 # -- commands ---------------------------------------------------------------------------------------
@@ -315,6 +317,18 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
         return None
     program = named(arguments, "through") == "program"
     started = ls.runs.start("run", target.uri, target, program=program)
+    return {"run": started.id} if started else None
+
+
+@server.command("orbit.check")
+def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
+    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else "")
+    entry = contract.of(ls.session, uri)
+    if entry is None:
+        ls.watcher.message(contract.NONE, lsp.MessageType.Warning)
+        return None
+    started = ls.runs.start("run", uri, entry.target)
     return {"run": started.id} if started else None
 
 
@@ -490,7 +504,7 @@ def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
     target = KernelId(uri, kernel) if uri and kernel else ls.session.looked_at
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
-    elif ls.session.find(target) is None:
+    elif ls.session.find(target) is None and not contract.holds(ls.session, target):
         text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None

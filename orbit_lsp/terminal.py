@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp import comparison_terminal, doctor, listing, startup, summary
+from orbit_lsp import comparison_terminal, contract, doctor, listing, startup, summary
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, uri_of
-from orbit_lsp.views import facts, hover
+from orbit_lsp.views import contract_views, facts, hover
 from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
 
@@ -193,7 +193,8 @@ def _targets(session: Session, uri: str, target: KernelId | None, action: Action
     """What is run: the kernel that is named, else the program, else every kernel that has a launch spec."""
     if target or action == "compile" or session.files[uri].scan.entries:
         return [target]
-    return [*_by_spec(session, uri)] or [None]
+    checked = contract.of(session, uri)
+    return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
 
 
 def _by_spec(session: Session, uri: str) -> list[KernelId]:
@@ -234,6 +235,8 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
     if name is None:
         return None
     known = [found for found, _, _ in session.kernels(uri)]
+    if (checked := contract.of(session, uri)) and checked.name == name:
+        return checked.target
     for found in known:
         if found.key == name or found.key.rpartition("::")[2] == name:
             return found
@@ -279,6 +282,10 @@ def _report(
             sections = [one for one in sections if isinstance(one, Table)]
         if sections:
             print(listing.visible(hover.render(sections, markdown=False)), end="\n\n")
+    if (checked := contract_views.known(session, uri)) and checked.result and not sweep:
+        title = f"{checked.entry.name}: {contract_views.text(checked.result)}"
+        rows = contract_views.rows(checked.result) + hover.run_rows(checked.result.finished)
+        print(listing.visible(hover.render([(title, rows)], markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
         print(f"note: {remark}", file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:

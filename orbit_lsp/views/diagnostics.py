@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
 from orbit_lsp.documents import Document
+from orbit_lsp.kernels import Span
 from orbit_lsp.session import Problems, Session
-from orbit_lsp.views import facts, hints, positions, spec_diagnostics
+from orbit_lsp.views import contract_views, facts, hints, positions, spec_diagnostics
 from orbit_remote.contracts import Place, Problem
 
 _SEVERITY = {
@@ -92,11 +94,19 @@ def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagno
     """
     return [
         lsp.Diagnostic(
-            positions.of_span(session, document, known.kernel.name_span),
+            positions.of_span(session, document, span),
             "   ".join(labels),
             severity=lsp.DiagnosticSeverity.Hint,
             source="orbit",
         )
-        for known in facts.of(session, uri)
-        if (labels := hints.labels(session, uri, known))
+        for span, labels in _labelled(session, uri)
     ]
+
+
+def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
+    for known in facts.of(session, uri):
+        if labels := hints.labels(session, uri, known):
+            yield known.kernel.name_span, labels
+    checked = contract_views.known(session, uri)
+    if checked and (found := contract_views.label(session, uri)):
+        yield checked.entry.span, [found[1]]

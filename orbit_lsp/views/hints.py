@@ -6,7 +6,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import jobs, units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import facts, points, positions, rates
+from orbit_lsp.views import contract_views, facts, points, positions, rates
 from orbit_lsp.views.facts import Facts
 from orbit_remote.contracts import Launches, Resources, Timing
 from orbit_remote.measure import Difference
@@ -25,6 +25,10 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
         for label in labels(session, uri, known):
             place = positions.line_end(session, file.document, line)
             found.append(lsp.InlayHint(place, label, padding_left=True))
+    checked = contract_views.label(session, uri)
+    if checked and first <= checked[0] <= last:
+        place = positions.line_end(session, file.document, checked[0])
+        found.append(lsp.InlayHint(place, checked[1], padding_left=True))
     return found
 
 

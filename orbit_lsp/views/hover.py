@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import facts, hints, points, positions, rates, side_by_side
+from orbit_lsp.views import contract_views, facts, hints, points, positions, rates, side_by_side
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Table
 from orbit_remote import measure, occupancy
@@ -44,7 +44,18 @@ def hover(
             kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
             where = positions.of_span(session, file.document, span)
             return lsp.Hover(lsp.MarkupContent(kind, text), where)
-    return None
+    return _of_contract(session, uri, line, markdown=markdown, now=time.time() if now is None else now)
+
+
+def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
+    found = contract_views.known(session, uri)
+    if found is None or found.result is None or line != found.entry.span.line:
+        return None
+    mark = ", edited since" if found.stale else ""
+    title = f"{found.entry.name}: checked {facts.ago(now - found.result.at)}{mark}"
+    rows = contract_views.rows(found.result) + run_rows(found.result.finished)
+    kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
+    return lsp.Hover(lsp.MarkupContent(kind, render([(title, rows)], markdown=markdown)))
 
 
 def content(session: Session, uri: str, known: Facts, now: float) -> list[Section]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.session import KernelId, Session
-from orbit_lsp.views import facts
+from orbit_lsp.views import contract_views, facts
 from orbit_lsp.views.facts import Facts
 
 
@@ -20,6 +22,10 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
                 lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
                 for one in commands(session, uri, known)
             ]
+    checked = contract_views.known(session, uri)
+    if checked and first <= checked.entry.span.line <= last:
+        command = contract_views.command(session, checked, time.monotonic())
+        found.append(lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command))
     return found
 
 

@@ -13,7 +13,7 @@ from lsprotocol import types as lsp
 from orbit_lsp import jobs
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.session import KernelId, Result, Session
-from orbit_lsp.views import facts, hints, points, positions
+from orbit_lsp.views import contract_views, facts, hints, points, positions
 from orbit_lsp.views.facts import Facts
 
 
@@ -32,6 +32,7 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
         ]
         if known.target in session.live:
             found.append(lsp.CodeLens(where, _command("◉ Live", "orbit.live", known.target)))
+    found += contract_views.lenses(session, uri, time.monotonic() if now is None else now)
     if found and (command := gpu_command(session)):
         found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found

@@ -56,6 +56,8 @@ def verdict(points: Sequence[Point]) -> str:
 
 def differing(check: Check) -> str:
     """`12 of 67,108,864 differ`, or what is compared where it is not said how many."""
+    if check.message:
+        return check.message
     if not check.differing:
         return f"{check.what} does not hold"
     return f"{units.count(check.differing)} of {units.count(check.elements)} differ"

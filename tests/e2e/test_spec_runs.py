@@ -1,0 +1,143 @@
+"""From a click on a kernel without host code to its numbers, sweeps on the command line.
+
+The GPU side is recorded (recorded_worker.py): these machines have none.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.test_run import named_gpu
+
+SPEC = """\
+// orbit: n = 1 << 26
+// orbit: x = randn(n); y = randn(n)
+// orbit: launch saxpy<<<(n + 255) / 256, 256>>>(n, 2.0f, x, y)
+// orbit: expect y == 2 * x + y
+// orbit: bytes 3 * 4 * n; flops 2 * n
+"""
+KERNEL = "__global__ void saxpy(int n, float a, const float* x, float* y) {\n}\n"
+SWEPT = SPEC.replace("n = 1 << 26", "n = sweep(1 << 20, 1 << 24, 1 << 26)  // SWEEP")
+RUN = "▶ Run on H100 80GB HBM3"
+MEASURED = "⏱ 288 µs ±0.2% · 2.80 TB/s (83% of peak) · occ ≤100% (256 thr) · ✓"
+
+
+@pytest.mark.parametrize("name", EDITORS)
+async def test_a_click_puts_time_rate_and_verdict_on_the_line(start, recorded_python, name: str) -> None:
+    editor: Editor = await start(name, python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL)
+    assert await named_gpu(editor) == [(5, RUN)]
+    await editor.click()
+    said = "saxpy(int, float, const float *, float *) 288 µs, 1 check passed"
+    assert await editor.until(editor.ended) == [said]
+    assert await editor.hints() == [(5, MEASURED)]
+    assert await editor.titles() == [(5, RUN + " · last 288 µs ±0.2% ✓")]
+    editor.edit(0, 19, 21, "20")
+    assert await editor.hints() == [(5, MEASURED + " · edited since")]
+    editor.edit(0, 19, 21, "26")
+    assert await editor.hints() == [(5, MEASURED)]
+
+
+async def test_a_wrong_answer_stands_on_the_expect_line(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL.replace("{", "{  // WRONG"))
+    await named_gpu(editor)
+    await editor.click()
+    told = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
+    assert await editor.until(editor.ended) == [f"wrong answer: {told}"]
+    assert [(line, text) for _, line, *_, text in await editor.until(editor.diagnostics)] == [(3, told)]
+    assert await editor.hints() == [(5, "✗ 12 of 67,108,864 differ")]
+    assert await editor.titles() == [(5, RUN + " · last ✗ wrong answer")]
+    assert told not in editor.messages()
+
+
+async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC.replace("(n, 2.0f, x, y)", "(n, 2.0f, z, y)") + KERNEL)
+    await named_gpu(editor)
+    await editor.click()
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith("line 3 of the launch spec: ")
+    assert message.endswith(". nothing was run")
+    assert not editor.ended()
+
+
+async def test_two_kernels_of_one_file_wait_for_each_other(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    names = ("one", "two", "three")
+    editor.open("k.cu", "".join((SPEC + KERNEL).replace("saxpy", name) for name in names) + "// SLOW\n")
+    await named_gpu(editor)
+    runs = [await editor.command("orbit.run", {"uri": editor.uri, "kernel": name}) for name in names]
+    assert [run["run"] for run in runs] == ["r1", "r2", "r3"]
+    for count, name in enumerate(names, 1):
+        await editor.until(
+            lambda count=count: len(editor.progress()) == count and states(editor)[-1] == "running"
+        )
+        await editor.command("orbit.cancel", {"uri": editor.uri, "kernel": name})
+        await editor.until(lambda count=count: len(editor.ended()) == count)
+    assert editor.ended() == ["cancelled"] * 3
+
+
+def states(editor: Editor) -> list[str]:
+    """The last state of every progress bar."""
+    return [str(steps[-1].message).partition(":")[0] if steps else "" for steps in editor.progress()]
+
+
+def orbit(tmp_path: Path, python: str, *words: str) -> tuple[int, str, str]:
+    """`orbit-lsp WORDS` in a folder: (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "orbit_lsp", *words, "--python", python],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / ".cache"), "XDG_STATE_HOME": str(tmp_path / ".state")},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_sweep_on_the_command_line(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SWEPT + KERNEL)
+    code, out, _ = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--sweep")
+    assert code == 0
+    assert (
+        out
+        == """\
+saxpy: every run
+  n         time     spread  samples  memory     of peak  arithmetic   of peak  occupancy  check
+  1048576   8.44 µs  ±0.2%   50       1.49 TB/s  44%      249 GFLOP/s  <0.1%    ≤100%      ✓
+  16777216  75.0 µs  ±0.2%   50       2.68 TB/s  80%      447 GFLOP/s  0.1%     ≤100%      ✓
+  67108864  288 µs   ±0.2%   50       2.80 TB/s  83%      466 GFLOP/s  0.1%     ≤100%      ✓
+
+"""
+    )
+
+
+def test_a_wrong_answer_on_the_command_line_is_exit_code_3(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL + "// WRONG\n")
+    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--kernel", "saxpy")
+    assert code == 3
+    assert "saxpy.cu:4: error orbit: y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ" in out
+    assert "first at [7]: 0.5 instead of 2.5" in out
+    assert "orbit-lsp: wrong answer: y[7] is 0.5 and not 2.5" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code", "said"),
+    [
+        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: compile error: line 3 of the launch spec: "),
+        (SPEC, ("--sweep",), 64, "orbit-lsp: no launch spec of this file has a sweep, as in `n = sweep("),
+        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: --json is of one run"),
+    ],
+)  # fmt: skip
+def test_what_is_not_run(
+    tmp_path: Path, recorded_python: str, text: str, words: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "saxpy.cu").write_text(text + KERNEL)
+    found, out, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu", *words)
+    assert found == code
+    assert said in err
+    assert ("saxpy.cu:3:" in out) is (code == 1)

@@ -1,0 +1,136 @@
+"""Files that keep KernelBench's or popcorn's contract: the lens, and what is on the line after a check.
+
+The GPU side's answers are made here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orbit_lsp import contract, filing, jobs, recipes
+from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
+from orbit_remote import contracts as c
+from tests.test_spec_views import H100, timing
+from tests.test_views import Bench
+
+URI = "file:///src/model.py"
+KERNELBENCH = """\
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x): return torch.relu(x)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x): return x.clamp(min=0)
+
+def get_inputs(): return [torch.randn(4096, 4096)]
+def get_init_inputs(): return []
+"""
+POPCORN = (
+    "from task import input_t, output_t\n\ndef custom_kernel(data: input_t) -> output_t:\n    return data\n"
+)
+
+
+def call(name: str, microseconds: float, kernels: int) -> c.Launches:
+    shape = ((0, 0, 0), (0, 0, 0))
+    return c.Launches(name, name, *shape, timing(microseconds), 52, kernels=kernels)
+
+
+FASTER = c.Versus("Model", "faster", 0.704, 0.70, 0.71, 40)
+PASSED = c.Check("ModelNew(*inputs)", True, elements=4096 * 4096, error=0.0, rtol=1e-2, atol=1e-2)
+
+
+def answer(versus: c.Versus | None = FASTER, *checks: c.Check, **more: str) -> tuple[c.Point, c.Point]:
+    new = c.Point(
+        {"version": "ModelNew", **more}, "", (call("ModelNew", 3100, 1),), checks or (PASSED,), versus=versus
+    )
+    return new, c.Point({"version": "Model", **more}, "", (call("Model", 4410, 2),))
+
+
+class Checked(Bench):
+    def __init__(self, text: str = KERNELBENCH) -> None:
+        super().__init__(text, URI)
+
+    def answered(self, *points: c.Point, outcome: c.Outcome = "ok", **fields: object) -> Checked:
+        frozen, entry = self.session.freeze(URI), contract.of(self.session, URI)
+        assert frozen
+        assert entry
+        job = jobs.make(self.session, frozen, "run", "r1", jobs.recipe_of(self.session, entry.target))
+        assert job.through == "contract"
+        finished = c.Finished(
+            "r1", outcome, launches=points[0].launches, points=points, device=H100, **fields
+        )  # type: ignore[arg-type]
+        filing.finished(self.session, frozen, job, {entry.target}, None, finished, recipes.CONTRACT)
+        return self
+
+    @property
+    def lens(self) -> list[tuple[int, str]]:
+        return [
+            (one.range.start.line, one.command.title)
+            for one in lenses.lenses(self.session, URI)
+            if one.command
+        ]
+
+    @property
+    def hint(self) -> str:
+        return " | ".join(str(one.label) for one in hints.hints(self.session, URI, 0, 99))
+
+
+@pytest.mark.parametrize(("text", "line"), [(KERNELBENCH, 5), (POPCORN, 2), (KERNELBENCH + "x = (", 5), (POPCORN[:-8] + "(", 2)])  # fmt: skip
+def test_where_the_lens_stands_also_while_the_text_is_broken(text: str, line: int) -> None:
+    assert Checked(text).lens == [(line, "✓ Check on H100")]
+
+
+@pytest.mark.parametrize("text", ["'''\nclass ModelNew: pass\n'''\n", "# custom_kernel\n", "ModelNews = 1\n"])
+def test_what_only_speaks_of_a_contract_keeps_none(text: str) -> None:
+    assert Checked(text).lens == []
+
+
+def test_the_line_of_a_version_that_is_faster() -> None:
+    checked = Checked().answered(*answer())
+    assert checked.hint == "✓ 1.42x · 3.10 ms vs 4.41 ms"
+    assert checked.lens == [(5, "✓ Check on H100 · last ✓ 1.42x · 3.10 ms vs 4.41 ms")]
+    checked.typed(6, 0, 4, "    #")
+    assert checked.hint == "✓ 1.42x · 3.10 ms vs 4.41 ms · edited since"
+
+
+@pytest.mark.parametrize(
+    ("points", "outcome", "hint"),
+    [
+        (answer(replace(FASTER, verdict="inconclusive", ratio=0.999)), "ok", "✓ ± · 3.10 ms vs 4.41 ms"),
+        (answer(replace(FASTER, verdict="slower", ratio=1.25)), "ok", "✓ 0.80x · 3.10 ms vs 4.41 ms"),
+        (answer(None, replace(PASSED, passed=False, differing=7)), "wrong answer",
+         "✗ 7 of 16,777,216 differ at version = ModelNew"),
+        (answer(None, replace(PASSED, passed=False, elements=0, message="mismatch found! shape differs")), "wrong answer",
+         "✗ mismatch found! shape differs at version = ModelNew"),
+        ((*answer(n="1024"), *answer(replace(FASTER, ratio=0.5), n="4096")), "ok", "✓ 1.69x · 2 benchmarks"),
+    ],
+)  # fmt: skip
+def test_the_line_of_other_answers(points: tuple[c.Point, ...], outcome: c.Outcome, hint: str) -> None:
+    assert Checked().answered(*points, outcome=outcome).hint == hint
+
+
+def test_the_hover_says_how_sure_it_is() -> None:
+    checked = Checked().answered(*answer())
+    found = hover.hover(checked.session, URI, 5, markdown=False)
+    assert found
+    text = found.contents.value  # type: ignore[union-attr]
+    for said in (
+        "against Model            1.42x, 1.41x to 1.43x at 99 %  [40 pairs of calls in turn]",
+        "version = Model          4.41 ms ±0.2%, 2 kernels a call  [cold L2, n=52]",
+        "16,777,216 elements, largest error 0",
+    ):
+        assert " ".join(said.split()) in " ".join(text.split())
+
+
+def test_editors_without_lenses_or_fresh_hints_have_it_too() -> None:
+    checked = Checked().answered(*answer())
+    checked.session.mirror_hints = True
+    assert [one.message for one in diagnostics.diagnostics(checked.session, URI)] == [
+        "✓ 1.42x · 3.10 ms vs 4.41 ms"
+    ]
+    (action,) = kernel_actions.actions(checked.session, URI, 5, 5)
+    assert action.command
+    assert action.command.command == "orbit.check"
