@@ -239,11 +239,11 @@ class Container:
         if self._user is None:
             return
         for folder, _, _ in os.walk(tree):
-            os.chown(folder, self._user, self._user)
+            os.chown(folder, self._user, self._user, follow_symlinks=False)
 
     def _give(self, folder: Path) -> None:
         if self._user is not None:
-            os.chown(folder, self._user, self._user)
+            os.chown(folder, self._user, self._user, follow_symlinks=False)
 
 
 class _Worker:
