@@ -142,6 +142,8 @@ class Call:
         except exception.NotFoundError:
             self._stage("starting", _BUILDING)
             self._pool.forget()
+            for one in self._sessions.all():  # its containers ended with the app
+                self._sessions.lose(one.container)
             await self._pool.account.deploy()
             await self._submit(request, blobs)
         return await self._follow()
@@ -190,6 +192,7 @@ class Call:
         """The answer; {} where the events have told the end and the return value is late."""
         returned = asyncio.ensure_future(self._returned())
         helpers: list[asyncio.Future[None]] = []
+        lost = False
         try:
             if not self.restricted:
                 queue = await self._pool.queue()
@@ -206,12 +209,17 @@ class Call:
             if helpers and "finished" in answer:
                 await asyncio.wait(helpers[:1], timeout=_DRAIN_S)
             return answer
+        except Exception as error:
+            lost = not modal_errors.unreachable(error)  # our code there returns what it has to say
+            raise
         finally:
             # a cancelled get may have taken what nobody reads: this partition is done with
             for task in (returned, *helpers):
                 task.cancel()
             await asyncio.gather(returned, *helpers, return_exceptions=True)
             self.cost = self._sessions.end(self.key) or self.cost
+            if lost and self._container:
+                self._sessions.lose(self._container)
 
     async def _returned(self) -> dict[str, Any]:
         """Asks again where the connection was lost: the call goes on meanwhile."""
@@ -246,8 +254,9 @@ class Call:
             record = json.loads(line.decode("utf-8", "replace"))
             match record.get("kind"):
                 case "container":
+                    why = _AGAIN if self._container else "the container is there"
                     self._container = self._sessions.begin(self.gpu, self.key, record)
-                    self._stage("starting", "the container is there")
+                    self._stage("starting", why)
                 case "done":
                     self._over = True
                 case "finished":
@@ -323,3 +332,4 @@ async def _sign(queue: Any, partition: str) -> None:
 
 
 _BUILDING = "building the image on Modal, once: CUDA, torch and Triton are several GB, so some minutes"
+_AGAIN = "its container was lost; the run starts again in another one"

@@ -43,9 +43,9 @@ Alive = Callable[[], bool]
 _BATCH_S = 0.02
 _PIECE = 512 << 10
 """Bytes of one item of the queue; Modal takes up to 1 MiB."""
-_ASK_S = 5.0
 _GONE_S = float(os.environ.get("ORBIT_GONE_S", "20"))
 """The author's side gives a sign every 5 s: four missed in a row, and nobody waits for the answer."""
+_ASK_S = _GONE_S / 4
 _END_S = 5.0
 _RETURN = 1 << 20
 """Bytes of an answer's JSON beyond which it is cut; the events have carried it whole."""
@@ -242,6 +242,7 @@ class Container:
             os.chown(folder, self._user, self._user, follow_symlinks=False)
 
     def _give(self, folder: Path) -> None:
+        """Not what a link leads to: a job may have put one in the place of a folder that is its own."""
         if self._user is not None:
             os.chown(folder, self._user, self._user, follow_symlinks=False)
 
@@ -408,7 +409,9 @@ def _died(run: str) -> c.Finished:
 
 def _nobody(run: str) -> c.Finished:
     text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
-    return c.Finished(run, "cancelled", c.Failure("cancelled", text))
+    # read after all by one whose network was away: nobody has cancelled it
+    failure = c.Failure("infrastructure", text, "run it again", retryable=True)
+    return c.Finished(run, "infrastructure", failure)
 
 
 def _package(home: Path) -> Path:

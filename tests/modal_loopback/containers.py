@@ -182,7 +182,7 @@ class Container:
         found |= images.environment(world, made.image_id)
         for secret in made.secret_ids:
             found |= world.secrets.get(secret, {})
-        found |= world.container_env
+        found |= {name: value.replace("{container}", self.id) for name, value in world.container_env.items()}
         for mount in made.volume_mounts:
             folder = str(world.folder / "volumes" / mount.volume_id)
             found[images.volume_variable(mount.mount_path)] = folder

@@ -34,7 +34,8 @@ LIMIT_S = 60
 class Loopback:
     """Start it as a context manager; at its end no process of a container is left.
 
-    `container_env` are variables that every container gets besides Modal's own.
+    `container_env` are variables that every container gets besides Modal's own; `{container}` in one is the
+    container's id, for what containers of Modal's do not share.
     """
 
     def __init__(self, *, container_env: Mapping[str, str] | None = None) -> None:

@@ -1,0 +1,191 @@
+"""An author's side without an editor: settings, session and runs as the server has them, and what was shown."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+import pytest
+
+from orbit_lsp import startup, summary
+from orbit_lsp.runs import Run, Runs
+from orbit_lsp.session import Session, uri_of
+from orbit_remote import contracts as c
+from tests.modal_loopback.loopback import Loopback
+
+T = TypeVar("T")
+LIMIT_S = 40
+SAXPY = """\
+__global__ void saxpy(int n, float a, const float* x, float* y) { y[n] = a * x[n]; }
+int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
+"""
+TOLD_OF_A_GPU = Path(__file__).with_name("worker_told_of_a_gpu.py")
+# what a container is made of; everything else in it is somebody's work
+_MACHINERY = (
+    "init_process.py",
+    "modal._container_entrypoint",
+    "recorded_worker.py",
+    "worker_told_of_a_gpu.py",
+)
+
+
+class Desk:
+    """One editor window on `folder`. It is the `Watcher` of its runs: `shown` is what a user reads of them."""
+
+    def __init__(
+        self, modal: Loopback, folder: Path, patch: pytest.MonkeyPatch, cache: Path, **settings: Any
+    ) -> None:
+        """`cache` is where builds of the real worker are kept from test to test."""
+        self.modal, self.folder, self.patch, self.cache = modal, folder, patch, cache
+        folder.mkdir(exist_ok=True)
+        disk = {"ORBIT_HOME": str(folder.parent / "disk-{container}")}
+        modal.do(lambda world: world.container_env.update(disk))
+        self.session = Session(folders=[str(folder)])
+        self.environment = startup.Environment(self.session, lambda text: None, lambda uris: None)
+        self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
+        assert self.environment.configure(None) == ()
+        self.runs = Runs(self.session, self.environment.runner_of, self)
+        self.shown: list[str] = []
+        self.ends: list[tuple[str, c.Finished]] = []
+        self._changed = asyncio.Event()
+        self._version = 0
+
+    # -- what is done -------------------------------------------------------------------------
+
+    def click(self, text: str = SAXPY) -> Run:
+        """Run the file with this text; returns at once."""
+        self._version += 1
+        path = self.folder / "saxpy.cu"
+        path.write_text(text)
+        uri = uri_of(str(path))
+        self.session.open(uri, self._version, text)
+        run = self.runs.start("run", uri)
+        assert run is not None
+        return run
+
+    async def run(self, text: str = SAXPY) -> c.Finished:
+        return await self.ended(self.click(text))
+
+    async def ended(self, run: Run) -> c.Finished:
+        await self.until(lambda: run.id in [known for known, _ in self.ends])
+        assert run.finished is not None
+        return run.finished
+
+    async def sees(self, text: str) -> None:
+        """Wait until the user has been shown this."""
+        await self.until(lambda: text in "\n".join(self.shown))
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while not holds():
+                    await self._changed.wait()
+                    self._changed.clear()
+        except TimeoutError:
+            raise AssertionError(f"shown: {self.shown}; {await self.there(self.modal.state)}") from None
+
+    async def there(self, what: Callable[..., T], *arguments: Any) -> T:
+        """Do something to the control plane while this side goes on."""
+        return await asyncio.to_thread(what, *arguments)
+
+    def runs_programs(self) -> None:
+        """Containers build and run programs for real from now on. A figure of a GPU they cannot give."""
+        script = self.folder.parent / "python-without-gpu"
+        script.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" "{TOLD_OF_A_GPU}" "$1" "$2" "$3" --cache "{self.cache}"\n'
+        )
+        script.chmod(0o755)
+        self.modal.do(lambda world: world.container_env.update({"ORBIT_PYTHON": str(script)}))
+
+    def spec(self, **fields: Any) -> None:
+        """Another app, or other limits of it, than the settings can ask for."""
+        plain = self.environment._spec
+        self.patch.setattr(self.environment, "_spec", lambda: dataclasses.replace(plain(), **fields))
+
+    async def close(self) -> None:
+        await self.runs.close()
+        await self.environment.close()
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def rented(self) -> int:
+        """Containers with a GPU that live."""
+        return self.modal.do(lambda world: sum(bool(one.function.gpu) for one in world.alive()))
+
+    def warm(self) -> int:
+        """Those that the lens and `orbit.sessions` speak of."""
+        return len(self.environment.sessions())
+
+    def work(self) -> list[str]:
+        """Command lines of what runs in containers and is not the machinery: compilers, programs."""
+        return [line for line in self.processes() if not any(one in line for one in _MACHINERY)]
+
+    def processes(self) -> list[str]:
+        """All that have this test's folder in their environment, as everything in a container has."""
+        mark, found = str(self.folder.parent).encode(), list[str]()
+        for process in psutil.process_iter():
+            try:
+                if (
+                    mark in Path(f"/proc/{process.pid}/environ").read_bytes()
+                    and process.pid != psutil.Process().pid
+                ):
+                    found.append(" ".join(process.cmdline()) or process.name())
+            except (OSError, psutil.Error):
+                continue
+        return found
+
+    async def until_gone(self, what: Callable[[], list[str] | int]) -> None:
+        """Processes tell nobody when they end: they are looked for."""
+        for _ in range(LIMIT_S * 50):
+            if not (left := await asyncio.to_thread(what)):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"still there: {left}")
+
+    # -- the watcher --------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> None:
+        pass
+
+    def stage(self, run: Run, state: c.State, why: str) -> None:
+        self._show(f"{state}: {why}" if why else state)
+
+    def output(self, run: Run, stream: str, text: str) -> None:
+        self._show(text)
+
+    def end(self, run: Run, finished: c.Finished) -> None:
+        self.ends.append((run.id, finished))
+        self._show("\n".join([summary.one_line(finished, compiled_only=False), *finished.remarks]))
+        if (failure := finished.failure) and finished.outcome != "cancelled":  # as views of an editor do
+            self._show(f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message)
+
+    def changed(self, uris: set[str]) -> None:
+        pass
+
+    def _show(self, text: str) -> None:
+        self.shown.append(text)
+        self._changed.set()
+
+
+def program(body: str) -> str:
+    """A CUDA program that launches nothing: `body` is its main. It has `exists` and `make` for files."""
+    return f"""\
+#include <stdio.h>
+#include <unistd.h>
+__global__ void saxpy(int n, float a, const float* x, float* y) {{ y[n] = a * x[n]; }}
+static bool exists(const char* name) {{ return access(name, F_OK) == 0; }}
+static void make(const char* name) {{ fclose(fopen(name, "w")); }}
+int main() {{
+  {body}
+}}
+"""
+
+
+HANGS = program('puts("begun"); fflush(stdout); for (;;) pause();')
+
+Act = Callable[[Desk], Coroutine[Any, Any, None]]

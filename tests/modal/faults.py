@@ -1,0 +1,454 @@
+"""What can go wrong on the way to a rented GPU and back, what its user then sees, and what stays rented.
+
+    python -m tests.modal.faults           each row done (test_faults.py) and printed
+    python -m tests.modal.faults --write   … and the table put into docs/modal.md
+
+`…` in a sentence stands for what differs from time to time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grpclib import Status
+from modal_proto import api_pb2 as pb
+
+from orbit_remote import contracts as c
+from tests.modal.desk import HANGS, SAXPY, Desk, program
+
+NUMBERS = "saxpy(int, float, const float *, float *) 288 µs"
+PAGE = Path(__file__).parents[2] / "docs" / "modal.md"
+BEGIN, END = "<!-- faults: python -m tests.modal.faults --write -->\n", "<!-- end of faults -->\n"
+SLOW = SAXPY + "// SLOW\n"  # of the recorded worker: it runs until it is cancelled
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`warm` is how many GPUs stay rented until their idle time. None as `outcome`: nobody is left to see it."""
+
+    what: str
+    act: Callable[[Desk], Coroutine[Any, Any, None]]
+    outcome: c.Outcome | None
+    sees: tuple[str, ...]
+    warm: int
+
+    def row(self) -> str:
+        seen = "<br>".join(self.sees).replace("|", "\\|").replace("\n", "<br>")
+        return f"| {self.what} | {self.outcome or '-'} | {seen or '-'} | {self.remains} |"
+
+    @property
+    def remains(self) -> str:
+        return (
+            "nothing"
+            if not self.warm
+            else f"{self.warm} GPU, warm"
+            if self.warm == 1
+            else f"{self.warm} GPUs, warm"
+        )
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(what: str, outcome: c.Outcome | None, *sees: str, warm: int) -> Callable[[Any], Any]:
+    def add(act: Any) -> Any:
+        FAULTS.append(Fault(what, act, outcome, sees, warm))
+        return act
+
+    return add
+
+
+# -- reaching Modal ---------------------------------------------------------------------------------
+
+
+@fault(
+    "no token", "infrastructure",
+    "there is no Modal token on this machine. `modal token new` makes a token", warm=0,
+)  # fmt: skip
+async def no_token(desk: Desk) -> None:
+    desk.patch.delenv("MODAL_TOKEN_ID")
+    await desk.run()
+
+
+@fault(
+    "a token that Modal does not know", "infrastructure",
+    "Modal does not accept the token: …. `modal token new` makes a token", warm=0,
+)  # fmt: skip
+async def bad_token(desk: Desk) -> None:
+    desk.patch.setenv("MODAL_TOKEN_SECRET", "as-wrong")
+    await desk.run()
+
+
+OFFLINE = "Modal did not answer within … s. is this machine online? status.modal.com says how Modal is"
+
+
+@fault("the connection is refused", "infrastructure", OFFLINE, warm=0)
+async def refused(desk: Desk) -> None:
+    desk.modal.refuse_connections()
+    await desk.run()
+    desk.modal.accept_connections()
+
+
+@fault("DNS does not know Modal's name", "infrastructure", OFFLINE, warm=0)
+async def no_name(desk: Desk) -> None:
+    desk.patch.setenv("MODAL_SERVER_URL", "https://modal.invalid")
+    await desk.run()
+
+
+@fault("the network is gone at a later click", "infrastructure",
+       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. look at the network", warm=1)  # fmt: skip
+async def refused_later(desk: Desk) -> None:
+    await desk.run()
+    desk.modal.refuse_connections()
+    await desk.run()
+    desk.modal.accept_connections()
+
+
+# -- Modal's own faults -----------------------------------------------------------------------------
+
+
+@fault("UNAVAILABLE twice, then fine", "ok", NUMBERS, warm=1)
+async def unavailable_twice(desk: Desk) -> None:
+    await desk.run()
+    desk.modal.fail("FunctionMap", Status.UNAVAILABLE, "maintenance", times=2)
+    await desk.run()
+
+
+@fault("UNAVAILABLE for longer", "infrastructure", "Modal cannot be reached: …. look at the network", warm=0)
+async def unavailable(desk: Desk) -> None:
+    desk.modal.fail("FunctionMap", Status.UNAVAILABLE, "maintenance", times=None)
+    await desk.run()
+
+
+@fault(
+    "RESOURCE_EXHAUSTED once", "ok",
+    "Modal has no room for it now: too many containers; trying again (1 of 2)", NUMBERS, warm=1,
+)  # fmt: skip
+async def exhausted_once(desk: Desk) -> None:
+    await desk.run()
+    desk.modal.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, "too many containers")
+    await desk.run()
+
+
+@fault(
+    "RESOURCE_EXHAUSTED for longer", "infrastructure",
+    "Modal has no room for it now: too many containers; trying again (2 of 2)",
+    "Modal has no room for it now: too many containers. run it again in a minute, or choose another GPU", warm=0,
+)  # fmt: skip
+async def exhausted(desk: Desk) -> None:
+    desk.modal.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, "too many containers", times=None)
+    await desk.run()
+
+
+@fault(
+    "INTERNAL", "infrastructure",
+    "Modal had a fault: something broke. run it again; status.modal.com says more", warm=0,
+)  # fmt: skip
+async def internal(desk: Desk) -> None:
+    desk.modal.fail("FunctionMap", Status.INTERNAL, "something broke", times=None)
+    await desk.run()
+
+
+@fault(
+    "Modal fails a call before it runs", "infrastructure",
+    "Modal had a fault: lost it. run it again; status.modal.com says more", warm=0,
+)  # fmt: skip
+async def internal_failure(desk: Desk) -> None:
+    desk.modal.fail_input(pb.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE, "lost it")
+    await desk.run()
+
+
+@fault("the server dies in mid-call and comes back", "ok", "carried on", warm=1)
+async def server_dies_and_returns(desk: Desk) -> None:
+    go = desk.folder.parent / "go"
+    desk.runs_programs()
+    waits = f'puts("begun"); fflush(stdout); while (!exists("{go}")) usleep(1000); puts("carried on");'
+    run = desk.click(program(waits))
+    await desk.sees("begun")
+    desk.modal.refuse_connections()
+    desk.modal.accept_connections()
+    go.touch()
+    await desk.ended(run)
+
+
+@fault("Modal's queue is silent", "ok", NUMBERS, warm=1)
+async def silent_queue(desk: Desk) -> None:
+    desk.modal.silence_queues()
+    await desk.run()
+
+
+@fault("Modal's clock is an hour ahead", "ok", NUMBERS, warm=1)
+async def clock_ahead(desk: Desk) -> None:
+    desk.modal.skew_clock(3600)
+    await desk.run()
+
+
+@fault("Modal's clock is an hour behind", "ok", NUMBERS, warm=1)
+async def clock_behind(desk: Desk) -> None:
+    desk.modal.skew_clock(-3600)
+    await desk.run()
+
+
+# -- images and containers --------------------------------------------------------------------------
+
+
+@fault(
+    "the image does not build", "infrastructure",
+    "ERROR: No matching distribution found. the settings `orbit.modal.pip` and `orbit.modal.apt` add to the image; "
+    "are all of them right?", warm=0,
+)  # fmt: skip
+async def image_fails(desk: Desk) -> None:
+    desk.modal.fail_build("no-such", "Collecting no-such\nERROR: No matching distribution found\n")
+    desk.spec(pip=("no-such",))
+    await desk.run()
+
+
+@fault("a run beyond the function's time limit", "timed out",
+       "Modal ended the run at the function's time limit. raise the settings `orbit.build_timeout_s` and "
+       "`orbit.run_timeout_s`", warm=0)  # fmt: skip
+async def time_limit(desk: Desk) -> None:
+    desk.spec(timeout_s=2)
+    await desk.run(SLOW)
+
+
+def twice(desk: Desk) -> str:
+    """Ends the second time that it is started."""
+    first = desk.folder.parent / "first"
+    return program(
+        f'if (exists("{first}")) {{ puts("done at last"); return 0; }} make("{first}"); '
+        'puts("begun"); fflush(stdout); for (;;) pause();'
+    )
+
+
+@fault("a container is killed for want of memory", "ok",
+       "its container was lost; the run starts again in another one", "done at last", warm=1)  # fmt: skip
+async def killed(desk: Desk) -> None:
+    desk.runs_programs()
+    run = desk.click(twice(desk))
+    await desk.sees("begun")
+    await desk.there(desk.modal.kill_containers)
+    await desk.ended(run)
+
+
+@fault("… every time, until Modal gives up", "infrastructure",
+       "the container failed: Runner failed with exit code: 137. run it again; `modal app logs` has what it said",
+       warm=0)  # fmt: skip
+async def killed_always(desk: Desk) -> None:
+    run = desk.click(SLOW)
+    for times in (1, 2, 3):
+        await desk.until(lambda times=times: desk.shown.count("running") == times)
+        await desk.there(desk.modal.kill_containers)
+    await desk.ended(run)
+
+
+@fault("a container is preempted", "ok",
+       "its container was lost; the run starts again in another one", "done at last", warm=1)  # fmt: skip
+async def preempted(desk: Desk) -> None:
+    desk.runs_programs()
+    run = desk.click(twice(desk))
+    await desk.sees("begun")
+    await desk.there(desk.modal.preempt_containers)
+    await desk.ended(run)
+
+
+@fault("the worker in the container dies", "infrastructure",
+       "the worker process in the container ended unexpectedly. run it again; `modal app logs` has what it said",
+       warm=1)  # fmt: skip
+async def worker_dies(desk: Desk) -> None:
+    await desk.run(SAXPY + "// CRASH\n")
+
+
+@fault("another GPU than the one asked for", "infrastructure",
+       "B200 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3. run it again; if it stays so, "
+       "choose another GPU", warm=1)  # fmt: skip
+async def another_gpu(desk: Desk) -> None:
+    desk.environment.options |= {"gpu": "B200"}
+    desk.environment.configure(None)
+    await desk.run()
+
+
+@fault("the app was stopped by somebody", "ok", "building the image on Modal, once", NUMBERS, warm=1)
+async def stopped_app(desk: Desk) -> None:
+    await desk.run()
+    account = desk.environment.modal().pool.account
+    for app in await account.apps():
+        await account.stop(app)
+    desk.shown.clear()
+    await desk.run()
+
+
+@fault("the app speaks another version of the contract", "infrastructure",
+       "the app on Modal speaks version … of the contract, this server …. `orbit-lsp modal deploy` puts this "
+       "version's app there", warm=1)  # fmt: skip
+async def another_version(desk: Desk) -> None:
+    await desk.run()
+    desk.patch.setattr(c, "VERSION", c.VERSION + 1)
+    await desk.run()
+
+
+# of each stream 128 KiB are kept, and JSON writes each of these bytes in six
+LARGE = program(
+    "for (int i = 0; i < 200000; i++) putchar(1); fflush(stdout); "
+    "for (int i = 0; i < 200000; i++) fputc(2, stderr);"
+)
+
+
+@fault("a result too large for Modal's return value", "ok", "ran, no kernel launch was recorded", warm=1)
+async def large_result(desk: Desk) -> None:
+    desk.runs_programs()
+    finished = await desk.run(LARGE)
+    assert min(len(finished.stdout), len(finished.stderr)) > 2 * 64 << 10
+
+
+@fault("… and the queue is silent, through which it comes otherwise", "ok",
+       "the answer was too large to be sent whole; cut: single samples, stdout", warm=1)  # fmt: skip
+async def large_result_alone(desk: Desk) -> None:
+    desk.runs_programs()
+    desk.modal.silence_queues()
+    await desk.run(LARGE)
+
+
+# -- the author's side ------------------------------------------------------------------------------
+
+
+@fault("the editor is killed (-9) in mid-run", None, warm=0)
+async def client_killed(desk: Desk) -> None:
+    desk.runs_programs()
+    # more than the 5 s between two signs of life, less than 20 s
+    desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "6"}))
+    (desk.folder / "saxpy.cu").write_text(HANGS)
+    command = ["-P", "-m", "orbit_lsp", "run", "saxpy.cu", "--runner", "modal", "--gpu", "H100"]
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, *command, cwd=desk.folder, stdout=asyncio.subprocess.PIPE
+    )
+    assert client.stdout is not None
+    assert await client.stdout.readline() == b"begun\n"
+    client.send_signal(signal.SIGKILL)
+    await client.wait()
+    await desk.until_gone(desk.work)
+    await desk.there(desk.modal.until, lambda world: not any(one.inputs for one in world.alive()))
+    desk.modal.idle_out()
+
+
+CANCELLED = "cancelled"
+BUILDING = "building: without a GPU: a mistake costs no GPU time"
+
+
+@fault("cancelled before it is sent", "cancelled", CANCELLED, warm=0)
+async def cancelled_at_once(desk: Desk) -> None:
+    run = desk.click(SLOW)
+    assert desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault(
+    "cancelled while the image is built", "cancelled", "building the image on Modal, once", CANCELLED, warm=0
+)
+async def cancelled_deploying(desk: Desk) -> None:
+    run = desk.click(SLOW)
+    await desk.sees("building the image on Modal, once")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault(
+    "cancelled while it waits for a GPU",
+    "cancelled",
+    "waiting for an H100 on Modal since …",
+    CANCELLED,
+    warm=0,
+)
+async def cancelled_queued(desk: Desk) -> None:
+    desk.modal.limit_capacity(1)  # for the machine without a GPU that builds it
+    run = desk.click(SLOW)
+    await desk.sees("waiting for an H100 on Modal since")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+    desk.modal.grant_capacity()
+
+
+@fault("cancelled while it is built", "cancelled", BUILDING, CANCELLED, warm=0)
+async def cancelled_building(desk: Desk) -> None:
+    desk.runs_programs()
+    heavy = "#include <cub/cub.cuh>\n#include <thrust/sort.h>\n#include <thrust/device_vector.h>\n"
+    run = desk.click(heavy + HANGS)
+    await desk.sees(BUILDING)
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault("cancelled while it runs", "cancelled", "begun", CANCELLED, warm=1)
+async def cancelled_running(desk: Desk) -> None:
+    desk.runs_programs()
+    run = desk.click(HANGS)
+    await desk.sees("begun")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault("… and Modal does not take the cancelling", "cancelled", "begun", CANCELLED, warm=0)
+async def cancel_refused(desk: Desk) -> None:
+    desk.runs_programs()
+    run = desk.click(HANGS)
+    await desk.sees("begun")
+    desk.modal.fail("FunctionCallCancel", Status.INVALID_ARGUMENT, "not now")
+    desk.runs.cancel_run(run.id)
+    await desk.ended(run)
+
+
+@fault("cancelled after the end", "ok", NUMBERS, warm=1)
+async def cancelled_late(desk: Desk) -> None:
+    run = desk.click()
+    await desk.ended(run)
+    assert not desk.runs.cancel_run(run.id)
+
+
+@fault("two editors on one workspace", "ok", NUMBERS, warm=1)
+async def two_editors(desk: Desk) -> None:
+    other = Desk(desk.modal, desk.folder, desk.patch, desk.cache)
+    mine, other_s = desk.click(), other.click(SAXPY + "// BUG\n")
+    assert (await other.ended(other_s)).outcome == "compile error"
+    await desk.ended(mine)
+    assert {run for run, _ in [*desk.ends, *other.ends]} == {"r1"}  # the same name, on one account
+    await other.close()
+
+
+def markdown() -> str:
+    head = "| what goes wrong | outcome | what its user sees | what stays rented |\n|---|---|---|---|\n"
+    return head + "".join(f"{one.row()}\n" for one in FAULTS)
+
+
+def main(arguments: list[str]) -> int:
+    import pytest
+
+    took: dict[str, str] = {}
+
+    class Keep:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.when == "call" and "[" in report.nodeid:
+                took[report.nodeid.partition("[")[2][:-1]] = (
+                    f"{'✓' if report.passed else '✗'} {report.duration:4.1f} s"
+                )
+
+    failed = pytest.main(["-q", "--no-header", str(Path(__file__).with_name("test_faults.py"))], [Keep()])
+    for one in FAULTS:
+        print(f"{took.get(one.act.__name__, '✗ not run'):9} {one.what}")
+        for line in [
+            *"\n".join(one.sees).splitlines(),
+            f"({one.outcome or 'nobody is left to see it'}; {one.remains} stays rented)",
+        ]:
+            print(f"            {line}")
+    if "--write" in arguments and not failed:
+        before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
+        PAGE.write_text(before + BEGIN + markdown() + END + rest.partition(END)[2], encoding="utf-8")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""Every row of faults.py on the control plane of this machine, with Modal's own client and entrypoint."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.modal.desk import Desk
+from tests.modal.faults import BEGIN, END, FAULTS, PAGE, Fault, markdown
+from tests.modal_loopback.loopback import Loopback
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("builds")
+
+
+@pytest.fixture
+async def desk(
+    h100s: Loopback, tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Desk]:
+    monkeypatch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)  # 5 s; Modal's own client takes 56 s
+    made = Desk(h100s, tmp_path / "kernels", monkeypatch, builds)
+    yield made
+    await made.close()
+    await made.until_gone(made.processes)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.act.__name__)
+async def test_a_fault_is_survived(fault: Fault, desk: Desk) -> None:
+    await fault.act(desk)
+    shown = "\n".join(desk.shown)
+    for sentence in fault.sees:
+        assert re.search(".+".join(map(re.escape, sentence.split("…"))), shown), (
+            f"{sentence!r} is not in\n{shown}"
+        )
+    assert [finished.outcome for _, finished in desk.ends][-1:] == [fault.outcome] * bool(fault.outcome)
+    ended = [run for run, _ in desk.ends]
+    assert len(ended) == len(set(ended)), "a run ended twice"
+    assert not desk.session.running
+    await desk.until_gone(desk.work)
+    await desk.until_gone(lambda: desk.rented() - fault.warm)
+    assert desk.warm() == fault.warm, "what the lens says is not what is rented"
+
+
+def test_the_page_has_the_table_as_it_is_tested() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert table == markdown(), "run python -m tests.modal.faults --write"
