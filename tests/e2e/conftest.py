@@ -43,6 +43,7 @@ class Editor:
         self.refreshed: list[str] = []
         self.uri = ""
         self.version = 0
+        self.encoding = "utf-16"
 
     async def until(self, what: Callable[[], Any]) -> Any:
         """Wait for the message after which `what` holds."""
@@ -116,6 +117,12 @@ class Editor:
         commands = [action for action in found or [] if isinstance(action, lsp.Command)]
         return [lsp.Command(**ast.literal_eval(str(action.command))) for action in commands]
 
+    async def complete(self, line: int, character: int) -> list[lsp.CompletionItem]:
+        params = lsp.CompletionParams(self._document(), lsp.Position(line, character))
+        found = await self.client.text_document_completion_async(params)
+        assert not isinstance(found, lsp.CompletionList)
+        return list(found or [])
+
     async def drafts(self, line: int) -> list[lsp.CodeAction]:
         """The code actions that edit the file."""
         here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
@@ -178,21 +185,28 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     folder = tmp_path / "workspace"
     folder.mkdir()
 
-    async def begin(name: str, **settings: Any) -> Editor:
+    async def begin(name: str, *, encoding: str | None = None, **settings: Any) -> Editor:
+        offered = capabilities(name)
+        if encoding:
+            offered.general = lsp.GeneralClientCapabilities(
+                position_encodings=[lsp.PositionEncodingKind(encoding)]
+            )
         client = make_test_lsp_client()
         editor = Editor(client, folder, name)
         _listen(client, editor)
         await client.start_io(*SERVER, cwd=str(folder))
         options = {"gpu": "H100"} | settings
-        await client.initialize_session(
+        answer = await client.initialize_session(
             lsp.InitializeParams(
-                capabilities=capabilities(name),
+                capabilities=offered,
                 process_id=None,
                 root_uri=folder.as_uri(),
                 workspace_folders=[lsp.WorkspaceFolder(folder.as_uri(), "workspace")],
                 initialization_options=options,
             )
         )
+        chosen = answer.capabilities.position_encoding
+        editor.encoding = str(getattr(chosen, "value", chosen) or "utf-16")
         started.append(editor)
         return editor
 
