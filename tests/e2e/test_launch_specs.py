@@ -1,135 +1,143 @@
-"""Writing a launch spec in an editor: faults at their column, completion, hover, drafts that are applied."""
+"""From a click on a kernel without host code to its numbers, sweeps on the command line.
+
+The GPU side is recorded (recorded_worker.py): these machines have none.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-from lsprotocol import types as lsp
 
-from orbit_lsp.documents import from_client, to_client
 from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.test_run import named_gpu
 
-# é has 1 unit in utf-16 and 2 in utf-8, the rocket 2 and 4
-LINES = """\
-// orbit: s = "é🚀"; n = 1 << 20; x = randn(m); y = randn(n)
-// orbit: launch saxpy<<<n / 256, 256>>>(n, 2.0f, x, y)
-__global__ void saxpy(int n, float a, const float* x, float* y) {}
+SPEC = """\
+// orbit: n = 1 << 26
+// orbit: x = randn(n); y = randn(n)
+// orbit: launch saxpy<<<(n + 255) / 256, 256>>>(n, 2.0f, x, y)
+// orbit: expect y == 2 * x + y
+// orbit: bytes 3 * 4 * n; flops 2 * n
 """
-
-
-def units(editor: Editor, text: str, column: int) -> int:
-    """In what the client counts columns."""
-    return to_client(text, column, editor.encoding)
-
-
-def specs(editor: Editor) -> list[tuple[int, int, int, str]]:
-    return [one[1:] for one in editor.diagnostics() if one[0] == "orbit" and not one[4].startswith("⏱")]
+KERNEL = "__global__ void saxpy(int n, float a, const float* x, float* y) {\n}\n"
+SWEPT = SPEC.replace("n = 1 << 26", "n = sweep(1 << 20, 1 << 24, 1 << 26)  // SWEEP")
+RUN = "▶ Run on H100 80GB HBM3"
+MEASURED = "⏱ 288 µs ±0.2% · 2.80 TB/s (83% of peak) · occ ≤100% (256 thr) · ✓"
 
 
 @pytest.mark.parametrize("name", EDITORS)
-async def test_a_fault_comes_while_typing_and_goes_when_it_is_mended(start, name: str) -> None:
-    editor: Editor = await start(name, compile_on_save=False)
-    editor.open("saxpy.cu", LINES)
-    first = LINES.splitlines()[0]
-    column = units(editor, first, first.index("m)"))
-    unused = units(editor, first, first.index("s ="))
-    expected = [(0, unused, unused + 1, "'s' is used nowhere."), (0, column, column + 1, "'m' is not known here.")]  # fmt: skip
-    assert await editor.until(lambda: specs(editor)) == expected
-    editor.edit(0, column, column + 1, "n")
-    await editor.until(lambda: len(specs(editor)) == 1)
-    assert specs(editor) == expected[:1]
-    end = units(editor, first, first.index("; n ="))
-    start_of = units(editor, first, first.index("s ="))
-    editor.edit(0, start_of, end + 2, "")
-    await editor.until(lambda: not specs(editor))
-
-
-async def test_positions_are_in_the_encoding_that_the_client_chose(start) -> None:
-    for encoding, column in (("utf-8", 47), ("utf-16", 44), ("utf-32", 43)):
-        editor: Editor = await start("vscode", encoding=encoding, compile_on_save=False)
-        editor.open("saxpy.cu", LINES)
-        assert editor.encoding == encoding
-        found = await editor.until(lambda e=editor: specs(e))
-        assert [one[1] for one in found if "'m'" in one[3]] == [column]
-        hover = await editor.hover(0, column + 4)  # y
-        assert "float32 (1048576,), 4 MiB" in hover
-
-
-async def test_closing_takes_the_faults_away(start) -> None:
-    editor: Editor = await start("vscode", compile_on_save=False)
-    editor.open("saxpy.cu", LINES)
-    await editor.until(lambda: specs(editor))
-    editor.client.text_document_did_close(
-        lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(editor.uri))
-    )
-    await editor.until(lambda: not editor.diagnostics())
-
-
-async def test_completion_and_hover_stay_within_specs(start) -> None:
-    editor: Editor = await start("neovim-0.12", compile_on_save=False)
-    editor.open("saxpy.cu", LINES)
-    first, second = LINES.splitlines()[:2]
-    at = units(editor, first, first.index("randn(m)") + 2)
-    found = await editor.complete(0, at)
-    randn = next(one for one in found if one.label == "randn")
-    assert randn.detail == "randn(*size, dtype=None)"
-    assert isinstance(randn.text_edit, lsp.TextEdit)
-    assert (randn.text_edit.range.start.character, randn.text_edit.range.end.character) == (at - 2, at)
-    assert [one.label for one in await editor.complete(1, second.index("launch ") + 7)] == ["saxpy"]
-    assert await editor.complete(2, 12) == []
-    assert "of a kernel" in await editor.hover(1, second.index("launch"))
-    assert "is used" not in await editor.hover(2, 0)
-
-
-@pytest.mark.parametrize("name", EDITORS)
-@pytest.mark.parametrize("language", ["cuda", "triton"])
-async def test_a_draft_is_applied_and_has_no_fault(start, name: str, language: str) -> None:
-    editor: Editor = await start(name, compile_on_save=False)
-    kernel = (
-        "/* é🚀 */\n\n__global__ void scale(int n, const float* x, float* y) { y[0] = x[0]; }\n"
-        if language == "cuda"
-        else 'import triton\nimport triton.language as tl\n"é🚀"\n@triton.jit\ndef scale(x_ptr, y_ptr, n, BLOCK: tl.constexpr):\n'
-        "    at = tl.arange(0, BLOCK)\n    tl.store(y_ptr + at, tl.load(x_ptr + at))\n"
-    )
-    editor.open("k.cu" if language == "cuda" else "k.py", kernel)
-    line = next(at for at, text in enumerate(kernel.splitlines()) if "scale" in text)
-    (action,) = await editor.drafts(line)
-    assert action.title == "Write a launch spec from the signature (scale)"
-    assert action.edit
-    text = applied(editor, action.edit, kernel)
-    assert text.count("orbit: ") == 2
-    assert await editor.drafts(line + 2) == []
-    editor.edit(line - (language == "triton"), 0, 0, "")  # whatever is published next is of this text
-    assert await editor.hover(0, 0) == ""
-    assert specs(editor) == []
-    launch = next(at for at, one in enumerate(text.splitlines()) if "orbit: launch" in one)
-    column = text.splitlines()[launch].index("launch")
-    assert "its arguments take 8 MiB in 2 tensors" in await editor.hover(launch, column)
-
-
-def applied(editor: Editor, edit: lsp.WorkspaceEdit, text: str) -> str:
-    """What an editor does with it: the edit of its own open file, with the version that it knows."""
-    if edit.document_changes:
-        (change,) = edit.document_changes
-        assert isinstance(change, lsp.TextDocumentEdit)
-        assert change.text_document.version == editor.version
-        (one,) = change.edits
-    else:
-        assert edit.changes
-        (one,) = edit.changes[editor.uri]
-    assert isinstance(one, lsp.TextEdit)
-    at = one.range.start
-    editor.edit(at.line, at.character, at.character, one.new_text)
-    lines = text.splitlines(keepends=True)
-    column = from_client(lines[at.line], at.character, editor.encoding)
-    lines[at.line] = lines[at.line][:column] + one.new_text + lines[at.line][column:]
-    return "".join(lines)
-
-
-async def test_a_click_on_a_faulty_spec_says_the_first_fault_and_runs_nothing(start, recorded_python) -> None:
-    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
-    editor.open("saxpy.cu", LINES)
-    await editor.until(lambda: specs(editor))
+async def test_a_click_puts_time_rate_and_verdict_on_the_line(start, recorded_python, name: str) -> None:
+    editor: Editor = await start(name, python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL)
+    assert await named_gpu(editor) == [(5, RUN)]
     await editor.click()
-    said = await editor.until(editor.messages)
-    assert "'m' is not known here" in " ".join(said)
-    assert editor.ended() == []
+    said = "saxpy(int, float, const float *, float *) 288 µs, 1 check passed"
+    assert await editor.until(editor.ended) == [said]
+    assert await editor.hints() == [(5, MEASURED)]
+    assert await editor.titles() == [(5, RUN + " · last 288 µs ±0.2% ✓")]
+    editor.edit(0, 19, 21, "20")
+    assert await editor.hints() == [(5, MEASURED + " · edited since")]
+    editor.edit(0, 19, 21, "26")
+    assert await editor.hints() == [(5, MEASURED)]
+
+
+async def test_a_wrong_answer_stands_on_the_expect_line(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL.replace("{", "{  // WRONG"))
+    await named_gpu(editor)
+    await editor.click()
+    told = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
+    assert await editor.until(editor.ended) == [f"wrong answer: {told}"]
+    assert [(line, text) for _, line, *_, text in await editor.until(editor.diagnostics)] == [(3, told)]
+    assert await editor.hints() == [(5, "✗ 12 of 67,108,864 differ")]
+    assert await editor.titles() == [(5, RUN + " · last ✗ wrong answer")]
+    assert told not in editor.messages()
+
+
+async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC.replace("(n, 2.0f, x, y)", "(n, 2.0f, z, y)") + KERNEL)
+    await named_gpu(editor)
+    await editor.click()
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith("line 3 of the launch spec: ")
+    assert message.endswith(". nothing was run")
+    assert not editor.ended()
+
+
+async def test_two_kernels_of_one_file_wait_for_each_other(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    names = ("one", "two", "three")
+    editor.open("k.cu", "".join((SPEC + KERNEL).replace("saxpy", name) for name in names) + "// SLOW\n")
+    await named_gpu(editor)
+    runs = [await editor.command("orbit.run", {"uri": editor.uri, "kernel": name}) for name in names]
+    assert [run["run"] for run in runs] == ["r1", "r2", "r3"]
+    for count, name in enumerate(names, 1):
+        await editor.until(
+            lambda count=count: len(editor.progress()) == count and states(editor)[-1] == "running"
+        )
+        await editor.command("orbit.cancel", {"uri": editor.uri, "kernel": name})
+        await editor.until(lambda count=count: len(editor.ended()) == count)
+    assert editor.ended() == ["cancelled"] * 3
+
+
+def states(editor: Editor) -> list[str]:
+    """The last state of every progress bar."""
+    return [str(steps[-1].message).partition(":")[0] if steps else "" for steps in editor.progress()]
+
+
+def orbit(tmp_path: Path, python: str, *words: str) -> tuple[int, str, str]:
+    """`orbit-lsp WORDS` in a folder: (exit code, stdout, stderr)."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "orbit_lsp", *words, "--python", python],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / ".cache"), "XDG_STATE_HOME": str(tmp_path / ".state")},
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_sweep_on_the_command_line(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SWEPT + KERNEL)
+    code, out, _ = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--sweep")
+    assert code == 0
+    assert (
+        out
+        == """\
+saxpy: every run
+  n         time     spread  samples  memory     of peak  arithmetic   of peak  occupancy  check
+  1048576   8.44 µs  ±0.2%   50       1.49 TB/s  44%      249 GFLOP/s  <0.1%    ≤100%      ✓
+  16777216  75.0 µs  ±0.2%   50       2.68 TB/s  80%      447 GFLOP/s  0.1%     ≤100%      ✓
+  67108864  288 µs   ±0.2%   50       2.80 TB/s  83%      466 GFLOP/s  0.1%     ≤100%      ✓
+
+"""
+    )
+
+
+def test_a_wrong_answer_on_the_command_line_is_exit_code_3(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL + "// WRONG\n")
+    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--kernel", "saxpy")
+    assert code == 3
+    assert "saxpy.cu:4: error orbit: y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ" in out
+    assert "first at [7]: 0.5 instead of 2.5" in out
+    assert "orbit-lsp: wrong answer: y[7] is 0.5 and not 2.5" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "code", "said"),
+    [
+        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: compile error: line 3 of the launch spec: "),
+        (SPEC, ("--sweep",), 64, "orbit-lsp: no launch spec of this file has a sweep, as in `n = sweep("),
+        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: --json is of one run"),
+    ],
+)  # fmt: skip
+def test_what_is_not_run(
+    tmp_path: Path, recorded_python: str, text: str, words: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "saxpy.cu").write_text(text + KERNEL)
+    found, out, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu", *words)
+    assert found == code
+    assert said in err
+    assert ("saxpy.cu:3:" in out) is (code == 1)
