@@ -11,9 +11,9 @@ mutant is counted; none is chosen by hand. Left alone by rule are
   sanitizer's business (no rule removes a barrier either);
 - mutants whose text another rule has made already, and those that do not compile, which are listed.
 
-A mutant from which the compiler makes the very same machine code is equivalent, and so are those argued one by one in
-EQUIVALENT. Both are in the table, apart from the rest. A mutant is found if its run is a wrong answer, a runtime
-error or a time-out.
+Set aside, and listed apart from the rest with the reason, are mutants whose results are the original's: those from
+which the compiler makes the very same machine code, and those argued one by one in ASIDE. A mutant is found if its run is a wrong
+answer, a runtime error or a time-out.
 """
 
 from __future__ import annotations
@@ -55,8 +55,54 @@ FOUND = ("wrong answer", "runtime error", "timed out")
 LIMIT_S = 20.0
 """Of a mutant's run: some loops of theirs never end."""
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
-"""(kernel, rule, mutated line) -> why no input can tell it from the original."""
+_MEMCHECK = "the results stay right; what it reads beyond the array is not used, and memcheck's to name"
+_SHARED = "the results stay right; it writes shared memory beyond the array, which is memcheck's to name"
+_LANES = "17, 8, 4, 2 and 1 reach every lane as 16, 8, 4, 2 and 1 do"
+_ALIKE = "all lanes of the warp hold the same sum"
+_REUSED = "both sums in one array: right, or a race between the first's readers and the second's writers"
+_PADDED = "what stands for missing elements of one factor meets zeros of the other, or is not stored"
+ASIDE: dict[tuple[str, str, str], str] = {
+    ("transpose", "bound off by one", "for (int i = 0; i <= TILE; i += ROWS)"): _SHARED,
+    ("transpose", "bound off by one", "for (int i = 0; i <= TILE; i += ROWS) #2"): "a race with the block whose elements it writes as well",
+    ("transpose", "bound off by one", "if (row + i <= rows && column < columns)"): _MEMCHECK,
+    ("transpose", "bound off by one", "if (row + i < rows && column <= columns)"): _MEMCHECK,
+    ("transpose", "no bound", "if (true)"): _MEMCHECK,
+    ("transpose", "wrong operator", "if (row - i < rows && column < columns)"): _MEMCHECK,
+    ("transpose", "wrong operator", "if (row + i < rows || column < columns)"): _MEMCHECK,
+    ("reduce_sum", "wrong constant", "if (warp == 1) {"): "any one warp may add up",
+    ("softmax", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2)"): _LANES,
+    ("softmax", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);"): _LANES,
+    ("softmax", "wrong constant", "if (lane == 1) warps[0][warp] = largest;"): _ALIKE,
+    ("softmax", "wrong constant", "if (lane == 1) warps[1][warp] = sum;"): _ALIKE,
+    ("softmax", "wrong constant", "int lane = threadIdx.x % 33, warp = threadIdx.x / 32;"): "with up to 8 warps each still has a lane 0, and lanes 0 to 7",
+    ("layer_norm", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);"): _LANES,
+    ("layer_norm", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset); #2"): _LANES,
+    ("layer_norm", "wrong constant", "if (threadIdx.x % 33 == 0) warps[threadIdx.x / 32] = value;"): "with up to 31 warps one thread of each is a multiple of 33, and all lanes hold the same sum",
+    ("layer_norm", "wrong constant", "if (threadIdx.x % 32 == 1) warps[threadIdx.x / 32] = value;"): _ALIKE,
+    ("layer_norm", "indices swapped", "if (threadIdx.y % 32 == 0) warps[threadIdx.x / 32] = value;"): _ALIKE,
+    ("layer_norm", "index off by one", "float middle = block_sum(sum, warps[0 + 1]) / columns;"): _REUSED,
+    ("layer_norm", "wrong constant", "float middle = block_sum(sum, warps[1]) / columns;"): _REUSED,
+    ("layer_norm", "wrong constant", "if (threadIdx.x == 1) {"): "every thread holds the row's mean",
+    ("layer_norm", "indices swapped", "if (threadIdx.y == 0) {"): "every thread stores the same",
+    ("histogram", "bound off by one", "for (int bin = threadIdx.x; bin <= 256; bin += blockDim.x) bins[bin] = 0;"): _SHARED,
+    ("histogram", "wrong constant", "for (int bin = threadIdx.x; bin < 257; bin += blockDim.x) bins[bin] = 0;"): _SHARED,
+    ("matmul", "bound off by one", "for (int start = 0; start <= k; start += DEPTH) {"): "one more tile, all of it beyond k and so all zeros",
+    ("matmul", "bound off by one", "for (int i = threadIdx.x; i <= TILE * DEPTH; i += THREADS) {"): "element 64 of a row is padding",
+    ("matmul", "bound off by one", "as[i % DEPTH][i / DEPTH] = row <= m && inner < k ? a[row * k + inner] : 0.0f;"): _MEMCHECK,
+    ("matmul", "bound off by one", "bs[i / TILE][i % TILE] = inner < k && column <= n ? b[inner * n + column] : 0.0f;"): _MEMCHECK,
+    ("matmul", "wrong constant", "as[i % DEPTH][i / DEPTH] = row < m && inner < k ? a[row * k + inner] : 1.0f;"): _PADDED,
+    ("matmul", "wrong constant", "bs[i / TILE][i % TILE] = inner < k && column < n ? b[inner * n + column] : 1.0f;"): _PADDED,
+    ("matmul", "wrong operator", "constexpr int SIDE = TILE / EACH, THREADS = SIDE + SIDE;"): "every element is loaded eight times, the same each time",
+    ("matmul", "factor missing", "constexpr int SIDE = TILE / EACH, THREADS = SIDE;"): "every element is loaded 16 times, the same each time",
+    ("heat", "bound off by one", "for (int i = threadIdx.y * TX + threadIdx.x; i <= (TY + 2) * (TX + 2); i += TX * TY) {"): _SHARED,
+    ("heat", "one short", "for (int i = threadIdx.y * TX + threadIdx.x; i + 1 < (TY + 2) * (TX + 2); i += TX * TY) {"): "the halo's last corner is none of the five points",
+    ("heat", "wrong constant", "for (int i = threadIdx.y * TX + threadIdx.x; i < (TY + 3) * (TX + 2); i += TX * TY) {"): _SHARED,
+    ("heat", "wrong constant", "for (int i = threadIdx.y * TX + threadIdx.x; i < (TY + 2) * (TX + 3); i += TX * TY) {"): _SHARED,
+    ("online_softmax", "no bound", "x = tl.load(x_ptr + start + offsets, mask=(inside) == (inside))"): _MEMCHECK,
+    ("online_softmax", "wrong constant", "total = 1.0"): "it is multiplied with exp(-inf) at once",
+}  # fmt: skip
+"""(kernel, rule, mutated line, `#2` where a second line becomes the same) -> why its results are the original's for every input. Where it is a race or an access
+out of bounds besides, the sanitizer has to say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +116,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`file` is its name in the folder; lines count from 1. `equivalent` and `broken` say why, or nothing."""
+    """`file` is its name in the folder; lines count from 1. `aside` says why its results are the original's,
+    `broken` why it does not compile; mostly both are empty.
+    """
 
     file: str
     example: str
@@ -79,7 +127,7 @@ class Mutant:
     line: int
     original: str
     mutated: str
-    equivalent: str = ""
+    aside: str = ""
     broken: str = ""
 
 
@@ -274,7 +322,7 @@ def _once(of: Source) -> Iterator[Change]:
 
 
 _COMPARED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
-_OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&&": "||"}
+_OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&&": "||", "||": "&&"}
 _AXES = {f"{what}.{one}": f"{what}.{other}" for what in ("threadIdx", "blockIdx", "blockDim", "gridDim") for one, other in ("xy", "yx")}  # fmt: skip
 _EXTREMES = {"fmaxf": "fminf", "tl.maximum": "tl.minimum", "tl.max": "tl.min"}
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -285,7 +333,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "unwritten": (_unwritten,),
     "wrong constant": (_constant,),
     "wrong operator": (
-        _swapped(r" ([-+*/%]|&&) ", _OPERATORS),
+        _swapped(r" ([-+*/%]|&&|\|\|) ", _OPERATORS),
         _swapped(r"\b(fmaxf|tl\.maximum|tl\.max)\(", _EXTREMES),
     ),
     "not accumulated": (_accumulated,),
@@ -304,6 +352,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
 def make(folder: Path) -> list[Mutant]:
     """Writes every mutant below `folder` and says which of them compile to something else."""
     found: list[Mutant] = []
+    times: Counter[tuple[str, str, str]] = Counter()
     for example, name in KERNELS:
         of = source(example, name)
         seen = {of.text}
@@ -316,7 +365,11 @@ def make(folder: Path) -> list[Mutant]:
                 if text in seen:
                     continue
                 seen.add(text)
-                found.append(_written(folder, of, example, rule, change, text, len(found)))
+                one = _written(folder, of, example, rule, change, text, len(found))
+                key = one.kernel, rule, one.mutated
+                times[key] += 1
+                again = f" #{times[key]}" if times[key] > 1 else ""
+                found.append(replace(one, aside=ASIDE.get((*key[:2], one.mutated + again), "")))
     originals = {example: _assembled(EXAMPLES / example, name) for example, name in KERNELS}
     with ThreadPoolExecutor() as pool:
         return list(pool.map(partial(_judged, folder, originals), found))
@@ -342,8 +395,7 @@ def _written(
     original = of.text.splitlines()[line].strip()
     first = of.text.rfind("\n", 0, change.start) + 1
     mutated = text[first:].partition("\n")[0].strip() if rule != "computes once" else "(counts its blocks)"
-    why = EQUIVALENT.get((of.kernel.name, rule, mutated), "")
-    return Mutant(file, example, of.kernel.name, rule, line + 1, original, mutated, why)
+    return Mutant(file, example, of.kernel.name, rule, line + 1, original, mutated)
 
 
 def _judged(folder: Path, originals: dict[str, bytes | str], mutant: Mutant) -> Mutant:
@@ -351,7 +403,7 @@ def _judged(folder: Path, originals: dict[str, bytes | str], mutant: Mutant) -> 
     if isinstance(made, str):
         return replace(mutant, broken=made)
     if mutant.example.endswith(".cu") and made == originals[mutant.example]:
-        return replace(mutant, equivalent="the compiler makes the same machine code")
+        return replace(mutant, aside="the compiler makes the same machine code")
     return mutant
 
 
@@ -409,7 +461,7 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
 def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
     """The table in Markdown, and whether every mutant that is none in name only was found without a false alarm."""
     judged = [one for one in mutants if not one.broken]
-    real = [one for one in judged if not one.equivalent]
+    real = [one for one in judged if not one.aside]
     found = [one for one in real if ended[one.file].outcome in FOUND]
     missed = [one for one in real if one not in found]
     alarms = [example for example, _ in KERNELS if ended[example].outcome != "ok"]
@@ -424,7 +476,7 @@ def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bo
     outcomes = Counter(ended[one.file].outcome for one in found)
     lines.append(
         f"\n{len(found)} of {len(real)} mutants found, {len(missed)} missed; {len(alarms)} false alarms on the "
-        f"{len(KERNELS)} originals. Besides: {len(judged) - len(real)} equivalent, "
+        f"{len(KERNELS)} originals. Besides: {len(judged) - len(real)} whose results are the original's, "
         f"{len(mutants) - len(judged)} that do not compile.\n\n"
         f"Found as: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}.\n"
     )
@@ -432,8 +484,8 @@ def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bo
         f"- false alarm: {example}: {ended[example].outcome}: {_why(ended[example])}" for example in alarms
     ]
     lines += [f"- missed ({ended[one.file].outcome}): {_shown(one)}" for one in missed]
-    same = [one for one in judged if one.equivalent]
-    lines += [f"- {'equivalent, and yet found' if ended[one.file].outcome in FOUND else 'equivalent'}: {_shown(one)}: {one.equivalent}" for one in same]  # fmt: skip
+    same = [one for one in judged if one.aside]
+    lines += [f"- {'set aside, and yet found' if ended[one.file].outcome in FOUND else 'set aside'}: {_shown(one)}: {one.aside}" for one in same]  # fmt: skip
     lines += [f"- does not compile: {_shown(one)}: {one.broken}" for one in mutants if one.broken]
     return "\n".join(lines), not (missed or alarms)
 
@@ -458,8 +510,8 @@ def main() -> int:
     listing = [asdict(one) for one in mutants]
     (options.folder / "mutants.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
     broken = [one for one in mutants if one.broken]
-    same = [one for one in mutants if one.equivalent]
-    print(f"{len(mutants)} made, {len(broken)} do not compile, {len(same)} equivalent", file=sys.stderr)
+    same = [one for one in mutants if one.aside]
+    print(f"{len(mutants)} made, {len(broken)} do not compile, {len(same)} set aside", file=sys.stderr)
     for one in broken:
         print(f"does not compile: {one.file}: {one.mutated}: {one.broken}", file=sys.stderr)
     if not options.run:
