@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from orbit_remote import spec_dtypes
 from orbit_remote.spec_lexer import Token
-from orbit_remote.spec_parser import NESTING, Parser
+from orbit_remote.spec_parser import Parser
 from orbit_remote.spec_tree import (
     Binary,
     Call,
@@ -72,25 +72,17 @@ class CppParser(Parser):
         token = self.next
         if self.sees("-", "+", "~", "!"):
             self.take()
-            operand = self.nested_unary()
+            operand = self.nested(self.unary)
             return Unary(token.span.to(operand.span), "not" if token.text == "!" else token.text, operand)
         if self.sees("("):
             start = self.at
             self.take()
             type_name = self.type_name()
             if type_name and self.accept(")") and self._operand_follows():
-                operand = self.nested_unary()
+                operand = self.nested(self.unary)
                 return Cast(token.span.to(operand.span), type_name, operand)
             self.at = start
         return self.postfix(self.primary())
-
-    def nested_unary(self) -> Expression:
-        self._depth += 1
-        if self._depth > NESTING:
-            raise SpecError(self.next.span, "This is nested too deeply; give its parts names.")
-        node = self.unary()
-        self._depth -= 1
-        return node
 
     def _operand_follows(self) -> bool:
         """After `(float)`: an operand makes it a cast; an operator or an end makes it a name in parentheses."""
@@ -201,14 +193,6 @@ class CppParser(Parser):
             self.to_here(kernel.span), kernel, configuration[0], configuration[1],
             configuration[2] if len(configuration) > 2 else None, templates, arguments, (), cooperative, cluster,
         )  # fmt: skip
-
-    def kernel_name(self) -> Name:
-        name = self.name("the kernel's name")
-        while self.sees("::"):
-            self.take()
-            last = self.name("the kernel's name")
-            name = Name(name.span.to(last.span), last.name)
-        return name
 
     def templates(self) -> tuple[TemplateArgument, ...]:
         opening = self.expect("<")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from orbit_remote.spec_call import Function
+from orbit_remote.spec_elementwise import ELEMENTWISE
+from orbit_remote.spec_linear import LINEAR
 from orbit_remote.spec_makers import MAKERS
-from orbit_remote.spec_maths import MATHS
+from orbit_remote.spec_reductions import REDUCTIONS
 from orbit_remote.spec_shapes import SHAPES
 from orbit_remote.spec_tree import Language
 
-FUNCTIONS: dict[str, Function] = {one.name: one for one in (*MAKERS, *MATHS, *SHAPES)}
+FUNCTIONS: dict[str, Function] = {
+    one.name: one for one in (*MAKERS, *ELEMENTWISE, *REDUCTIONS, *LINEAR, *SHAPES)
+}
 
 _ALIASES = {
     "mm": "matmul", "bmm": "matmul", "ceil_div": "cdiv", "ceildiv": "cdiv", "expf": "exp", "sqrtf": "sqrt",

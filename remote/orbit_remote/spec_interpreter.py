@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orbit_remote import spec_dtypes, spec_functions, spec_maths, spec_scalars, spec_shapes
+from orbit_remote import spec_dtypes, spec_functions, spec_operators, spec_scalars, spec_shapes
 from orbit_remote.spec_call import IGNORED, bind
 from orbit_remote.spec_dtypes import DTYPES, DType
 from orbit_remote.spec_syntax import nearest
@@ -96,7 +96,7 @@ class _Interpreter:
             case Unary():
                 operand = self.value(node.operand)
                 if isinstance(operand, Tensor):
-                    return spec_maths.unary(self.world, node.span, node.operator, operand)
+                    return spec_operators.unary(self.world, node.span, node.operator, operand)
                 if isinstance(operand, Scalar):
                     return spec_scalars.unary(self.world, node.span, node.operator, operand)
                 raise SpecError(
@@ -175,7 +175,7 @@ class _Interpreter:
         else:
             right = self.value(node.right)
         if isinstance(left, Tensor) or isinstance(right, Tensor):
-            return spec_maths.binary(self.world, node.span, node.operator, left, right)
+            return spec_operators.binary(self.world, node.span, node.operator, left, right)
         if isinstance(left, Scalar) and isinstance(right, Scalar):
             return spec_scalars.binary(self.world, node.span, node.operator, left, right)
         if node.operator in ("==", "!=") and _flat(left) and _flat(right):

@@ -5,6 +5,7 @@ Nothing here evaluates. Depth, and with it the recursion of every reader of the 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar, Final, NoReturn
 
 from orbit_remote.spec_lexer import Token
@@ -123,10 +124,14 @@ class Parser:
         return node
 
     def expression(self, level: int = 0) -> Expression:
+        return self.nested(self.loosest if level == 0 else lambda: self.binary(level))
+
+    def nested(self, read: Callable[[], Expression]) -> Expression:
+        """What `read` reads, one level further down."""
         self._depth += 1
         if self._depth > NESTING:
             raise SpecError(self.next.span, "This is nested too deeply; give its parts names.")
-        node = self.loosest() if level == 0 else self.binary(level)
+        node = read()
         self._depth -= 1
         return node
 
@@ -263,6 +268,14 @@ class Parser:
             self.take()
             last = self.take()
         return Name(start.span.to(last.span), last.text)
+
+    def kernel_name(self) -> Name:
+        """The last part of a kernel's name, the span that of all parts."""
+        name = self.name("the kernel's name")
+        while self.accept(self.qualifier):
+            last = self.name("the kernel's name")
+            name = Name(name.span.to(last.span), last.name)
+        return name
 
     def text(self) -> Text:
         token = self.take()

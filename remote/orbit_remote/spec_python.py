@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from orbit_remote.spec_lexer import Token
-from orbit_remote.spec_parser import NESTING, Parser
+from orbit_remote.spec_parser import Parser
 from orbit_remote.spec_tree import (
     Binary,
     Conditional,
     Expression,
     Lambda,
     Launch,
-    Name,
     Number,
     Sequence,
     SpecError,
@@ -80,12 +79,7 @@ class PythonParser(Parser):
         return node.operator == "and"
 
     def unary(self) -> Expression:
-        self._depth += 1
-        if self._depth > NESTING:
-            raise SpecError(self.next.span, "This is nested too deeply; give its parts names.")
-        node = self._unary()
-        self._depth -= 1
-        return node
+        return self.nested(self._unary)
 
     def _unary(self) -> Expression:
         token = self.next
@@ -129,10 +123,7 @@ class PythonParser(Parser):
 
     def launch(self) -> Launch:
         """`kernel[grid](arguments, NAME=value, num_warps=4)`."""
-        kernel = self.name("the kernel's name")
-        while self.accept("."):
-            last = self.name("the kernel's name")
-            kernel = Name(kernel.span.to(last.span), last.name)
+        kernel = self.kernel_name()
         opening = self.expect("[")
         items = [self.expression()]
         while self.accept(","):
