@@ -20,7 +20,8 @@ def table(comparison: Comparison, name: str, now: float, *, stale: bool) -> Tabl
     rows = [_row(comparison, one) for one in comparison.rows]
     filled = [number for number in range(len(_HEADER)) if number < 2 or any(row[number] for row in rows)]
     prices = sorted({one.rates for one in comparison.rows if one.rates})
-    title = f"{name} on {len(rows)} GPUs, {facts.ago(now - comparison.at)}{', edited since' if stale else ''}"
+    gpus = "1 GPU" if len(rows) == 1 else f"{len(rows)} GPUs"
+    title = f"{name} on {gpus}, {facts.ago(now - comparison.at)}{', edited since' if stale else ''}"
     if prices:
         title += f"; dollars at {' and '.join(prices)}"
     return Table(
