@@ -332,6 +332,31 @@ def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     return {"run": started.id} if started else None
 
 
+@server.command("orbit.draft")
+def draft(ls: OrbitServer, *arguments: Any) -> None:
+    """Write a launch spec above a kernel, {uri, kernel}, that has none."""
+    target = targeted(ls, arguments)
+    kernel = ls.session.find(target) if target else None
+    if target and kernel:
+        found = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=takes_versions(ls))
+        if found:
+            ls.spawn(write_draft(ls, found[0]), "draft")
+        else:
+            ls.watcher.message(spec_drafts.none(kernel), lsp.MessageType.Warning)
+
+
+async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
+    workspace = ls.client_capabilities.workspace
+    if not (workspace and workspace.apply_edit):
+        ls.watcher.message(f"orbit: this editor lets no server edit; take the code action `{found.title}`")
+        return
+    answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(found.edit, found.title))
+    if not answer.applied:
+        ls.watcher.message(
+            f"orbit: the editor did not take the draft: {answer.failure_reason or 'no reason given'}"
+        )
+
+
 @server.command("orbit.live")
 def live(ls: OrbitServer, *arguments: Any) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""

@@ -35,10 +35,14 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
 
 
 def _points(points: tuple[c.Point, ...]) -> str:
-    """`, the first of 3 sets of values, 8 checks passed` of a launch spec."""
-    timed = sum(not one.case for one in points)
+    """`, the first of 3 sets of values, 8 checks passed` of a launch spec; the other versions of a contract."""
+    timed = [one for one in points if not one.case]
     checks = sum(len(one.checks) for one in points)
-    text = f", the first of {timed} sets of values" if timed > 1 else ""
+    calls = [one for point in timed for one in point.launches if one.kernels is not None]
+    if calls:
+        text = "".join(f", {one.name} {units.time(one.timing.median)}" for one in calls[1:4])
+    else:
+        text = f", the first of {len(timed)} sets of values" if len(timed) > 1 else ""
     return text + (f", {checks} check{'s' if checks > 1 else ''} passed" if checks else "")
 
 

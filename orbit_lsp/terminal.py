@@ -177,7 +177,9 @@ async def _file(
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
         elif options.command != "show":
             _report(session, uri, one or target, finished, action, sweep=getattr(options, "sweep", False))
-    return _shown(options, session, uri) if options.command == "show" and not options.json else code
+    if options.command == "show":
+        return 0 if options.json else _shown(options, session, uri)
+    return code
 
 
 def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
@@ -291,7 +293,7 @@ def _report(
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
         _line(sys.stderr, f"orbit-lsp: {finished.outcome}: {failure.message}", failure.remedy)
-    elif finished and finished.outcome == "ok" and not session.kernels(uri):
+    elif finished and finished.outcome == "ok" and not (session.kernels(uri) or contract.of(session, uri)):
         print("no kernel in this file")
     elif finished:
         print(f"ok: {summary.one_line(finished, compiled_only=action == 'compile')}", file=sys.stderr)

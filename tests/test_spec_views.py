@@ -239,6 +239,32 @@ def test_a_sweep_is_told_by_its_first_size_and_a_table() -> None:
     assert "| - | 1048576 | 5.20 µs | ±0.2% | 52 |" in spec.hover(markdown=True)
 
 
+def test_several_launches_are_timed_together() -> None:
+    both = (launched(200), launched(88, grid=1))
+    hint = "⏱ 288 µs ±0.1% in 2 launches · 2.80 TB/s (83% of peak) · ✓"
+    assert Spec().answered(point(launches=both)).hint == hint
+    few = tuple(replace(one, timing=replace(one.timing, samples=(), spread=None)) for one in both)
+    assert Spec().answered(point(launches=few)).hint == hint.replace(" ±0.1%", "")
+
+
+def test_what_autotuning_tried_is_a_table_the_fastest_first() -> None:
+    tried = (c.Tried("BLOCK: 64", 5200.0), c.Tried("BLOCK: 128", 4100.0, chosen=True), c.Tried("BLOCK: 4096"))
+    tuned = launched(4.2, tuning=tried, constants={"BLOCK": "128"})
+    table = Spec().answered(point(launches=(tuned,))).hover().partition("saxpy: autotuned\n")[2]
+    assert table.splitlines() == [
+        "          configuration  median, Triton's own",
+        "  chosen  BLOCK: 128     4.10 µs",
+        "          BLOCK: 64      5.20 µs",
+        "          BLOCK: 4096    did not run",
+    ]
+
+
+def test_a_run_that_broke_off_keeps_the_numbers_before() -> None:
+    failure = c.Failure("runtime error", "an illegal memory access was encountered")
+    spec = Spec().answered(point()).answered(point(None, checks=()), outcome="runtime error", failure=failure)
+    assert spec.hint.startswith("⏱ 288 µs ±0.2% · ")
+
+
 def test_a_comment_of_the_spec_counts_and_one_beside_it_does_not() -> None:
     spec = Spec().answered(point())
     spec.typed(0, 0, 0, "// a remark\n")

@@ -91,7 +91,7 @@ def test_with_no_block_size_the_best_reachable_is_said_to_be_that() -> None:
     Bench("__global__ void saxpy(int n, float* y) { y[n] = 0; }\n").built(
         replace(PTXAS, registers=128)
     ).shows("""\
-  ▶ Run: this file has no main
+  ✎ Draft a launch spec: this file has no main
 1 __global__ void saxpy(int n, float* y) { y[n] = 0; }   128 regs · occ ≤25% (registers), best at 32 threads · sm_90a
 """)
 

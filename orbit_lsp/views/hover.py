@@ -73,6 +73,7 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         found.append((title, rows + run_rows(known.result.finished)))
         if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
             found.append(table)
+        found += [table for one in known.result.launches if (table := points.tuning(one))]
     if comparison := session.comparisons.get(known.target):
         stale = comparison.digest != known.digest
         found.append(side_by_side.table(comparison, name, now, stale=stale))

@@ -104,7 +104,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         why = f": {known.running.why}" if known.running.why else ""
         return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if known.recipe.through == "program" and not session.files[uri].scan.entries:
-        return [_command(f"▶ Run: {missing_entry(kernel)}", "orbit.run", target)]
+        return [_command(f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target)]
     if known.recipe.gpu and jobs.place(session) == "modal":
         gpu = jobs.gpu_of(session, known.recipe)
     warmth = facts.warmth(session, gpu)

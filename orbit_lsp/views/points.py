@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orbit_lsp import units
 from orbit_lsp.session import Result
 from orbit_lsp.views import facts, rates
-from orbit_remote.contracts import Check, Launches, Point
+from orbit_remote import measure
+from orbit_remote.contracts import Check, Launches, Point, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,28 @@ def timed(points: Sequence[Point]) -> list[Point]:
 
 def total_ns(launches: Sequence[Launches]) -> float | None:
     """Cold time of all launches of a spec together; None where there is none."""
+    if timing := total(launches):
+        return timing.median
     return sum(one.timing.median for one in launches) if launches else None
 
 
+def total(launches: Sequence[Launches]) -> Timing | None:
+    """Of all launches of a spec together: their sum in each round, where every sample of them is there."""
+    if len(launches) < 2:
+        return launches[0].timing if launches else None
+    samples = [one.timing.samples for one in launches]
+    if not samples[0] or any(len(one) != len(samples[0]) for one in samples):
+        return None
+    together = measure.timing([sum(one) for one in zip(*samples, strict=True)], launches[0].timing.label)
+    return replace(together, n=launches[0].timing.n)  # of which at most MAX_SAMPLES have travelled
+
+
 def time_text(launches: Sequence[Launches]) -> str:
-    """`288 µs ±0.2%`; of several launches their sum, of which no spread is known."""
-    if len(launches) == 1:
-        timing = launches[0].timing
-        return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
-    return units.time(total_ns(launches))
+    """`288 µs ±0.2%`, of several launches their sum."""
+    timing = total(launches)
+    if timing is None:
+        return units.time(total_ns(launches))
+    return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
 
 
 def values_text(point: Point) -> str:
@@ -109,10 +123,9 @@ def table(result: Result, title: str) -> Table | None:
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
     for point, found in zip(points, every, strict=True):
-        first = point.launches[0] if point.launches else None
-        one = first.timing if first and len(point.launches) == 1 else None
+        one = total(point.launches)
         cells = [*((point.case or "-",) if cases else ()), *(point.values.get(name, "") for name in names)]
-        cells += [units.time(total_ns(point.launches)) if first else "not timed"]
+        cells += [units.time(total_ns(point.launches)) if point.launches else "not timed"]
         cells += [units.spread(one.spread) if one else "", str(one.n) if one else ""]
         for kind in kinds:
             rate = next((each for each in found if each.kind == kind), None)
@@ -120,6 +133,22 @@ def table(result: Result, title: str) -> Table | None:
         cells += [_occupancy(result, point.launches), verdict([point])]
         rows.append(tuple(cells))
     return Table(title, header, tuple(rows))
+
+
+def tuning(launches: Launches) -> Table | None:
+    """What autotuning tried, the fastest first; None for a kernel that was not tuned."""
+    if not launches.tuning:
+        return None
+    tried = sorted(launches.tuning, key=lambda one: (one.median is None, one.median or 0))
+    rows = tuple(
+        (
+            "chosen" if one.chosen else "",
+            one.configuration,
+            units.time(one.median) if one.median else "did not run",
+        )
+        for one in tried
+    )
+    return Table(f"{launches.name}: autotuned", ("", "configuration", "median, Triton's own"), rows)
 
 
 def _share(rate: rates.Rate | None) -> str:

@@ -62,6 +62,16 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     return found
 
 
+def none(kernel: Kernel) -> str:
+    """What to say where nothing can be made up."""
+    mark = "//" if kernel.language == "cuda" else "#"
+    launch = "<<<grid, block>>>" if kernel.language == "cuda" else "[grid]"
+    return (
+        f"orbit: no launch spec can be drafted for {kernel.name}, or it has one; "
+        f"one begins with `{mark} orbit: launch {kernel.name}{launch}(…)` above it"
+    )
+
+
 def written(lines: list[str], kernel: Kernel) -> list[tuple[str, list[str]]]:
     """Titles and statements of the drafts that have no fault."""
     from orbit_lsp.drafts import cuda, host_cuda, host_triton, triton

@@ -119,7 +119,7 @@ async def test_no_compiler_is_said_once_with_what_mends_it(start) -> None:
     (message,) = await editor.until(lambda: [text for text in editor.messages() if "/nowhere/nvcc" in text])
     assert "nvcc" in message
     editor.save(KERNEL)
-    assert await editor.titles() == [(0, "▶ Run: this file has no main")]
+    assert await editor.titles() == [(0, "✎ Draft a launch spec: this file has no main")]
     assert len([text for text in editor.messages() if "/nowhere/nvcc" in text]) == 1
 
 
@@ -194,7 +194,10 @@ if True:
 """.replace("日本 := ", ""),
     )
     assert await editor.titles() == [
-        (7, "▶ Run: no benchmark, main, run or test function without arguments, and no __main__ part")
+        (
+            7,
+            "✎ Draft a launch spec: no benchmark, main, run or test function without arguments, and no __main__ part",
+        )
     ]
     editor.save((editor.folder / "k.py").read_text())
     await editor.hover(7)
@@ -218,7 +221,7 @@ async def test_files_that_are_hardly_files(start) -> None:
     }.items():
         editor.open(name, text)
         await editor.lenses()
-    assert await editor.titles() == [(0, "▶ Run: this file has no main")]
+    assert await editor.titles() == [(0, "✎ Draft a launch spec: this file has no main")]
     assert [(start, end) for _, _, start, end, _ in await editor.until(editor.diagnostics)] == [(48, 53)]
 
 

@@ -9,8 +9,8 @@ import pytest
 from lsprotocol import types as lsp
 
 from tests.e2e.conftest import Editor
-from tests.e2e.test_spec_runs import KERNEL, MEASURED, RUN, SPEC, SWEPT
 from tests.e2e.test_run import named_gpu
+from tests.e2e.test_spec_runs import KERNEL, MEASURED, RUN, SPEC, SWEPT
 
 SAXPY = SPEC + KERNEL
 LIVE = {"uri": "", "kernel": "saxpy"}
