@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from orbit_remote import spec
 from orbit_remote.spec_functions import FUNCTIONS
 from orbit_remote.spec_text import WORDS
+from orbit_remote.spec_values import Tensor, Work, World
 from tests.spec.spec_check import CUDA, TRITON, checked
 
 _PIECES = [
@@ -102,3 +109,91 @@ def test_too_much(lines: list[str], language: str) -> None:
     sound(found, text)
     assert any(fault.severity == "error" for fault in found.faults) or lines[0].startswith("v0")
     assert peak < 100_000_000
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many Python functions are called: a measure of the time it takes that is the same on every machine."""
+    count = 0
+
+    def called(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+_MOST_CALLS = 6_000_000
+"""Some three seconds; an ordinary spec takes three thousand."""
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+@pytest.mark.parametrize("lines", _TOO_MUCH.values(), ids=_TOO_MUCH)
+def test_too_much_takes_bounded_time(lines: list[str], language: str) -> None:
+    text = source(lines, language)
+    assert calls_of(lambda: checked(text, language)) < _MOST_CALLS
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(data=st.data())
+def test_any_spec_as_large_as_may_be_takes_bounded_time(data: st.DataObject) -> None:
+    """Many statements that each sweep, nest and use what stands before them."""
+    names = [f"v{at}" for at in range(data.draw(st.integers(1, 80)))]
+    lines: list[str] = []
+    for at, name in enumerate(names):
+        known = names[:at] or ["1"]
+        one, other = data.draw(st.sampled_from(known)), data.draw(st.sampled_from(known))
+        form = data.draw(st.sampled_from([
+            "sweep({0}, 1, 2, 3, 4, 5, 6, 7)", "({0}, {1})", "({0} + {1}) * ({0} - {1})", "randn({0}, 8) @ randn(8, {1})",
+            "cat(({0}, {1}))", "{0}[{1}]", "where({0} > {1}, {0}, {1})", "min({0}, {1})", "{0}.T", "{0}.expand({1}, {1})",
+        ]))  # fmt: skip
+        lines.append(f"{name} = {form.format(one, other)}")
+    lines += [f"case c{at}: v0 = {at}" for at in range(data.draw(st.integers(0, 32)))]
+    text = source([*lines, f"launch k<<<{names[-1]}, {names[0]}>>>({', '.join(names[-4:])})"], "cuda")
+    assert calls_of(lambda: sound(checked(text, "cuda"), text)) < _MOST_CALLS
+
+
+class Watched(TorchDispatchMode):
+    """What torch is really asked to do: how many operations, and the largest result of any, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operations += 1
+        made = result if isinstance(result, tuple | list) else (result,)
+        for one in made:
+            if isinstance(one, torch.Tensor):
+                self.largest = max(self.largest, one.numel() * one.element_size())
+        return result
+
+
+_ROOM = 1 << 16
+
+
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(value=_values)
+def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
+    text = source(["n = 3; x = randn(8, 8); y = arange(8)", f"v = {value}", f"w = {value.replace('3', '3000')}"], language)  # fmt: skip
+    read = checked(text, language)
+    work = Work(2000)
+    with Watched() as watched:
+        made, found = spec.compute(
+            read.spec, read.signature, spec.Point(), World(language, torch=torch, memory=_ROOM, work=work)
+        )
+    for one in made.values():
+        assert not isinstance(one, Tensor) or one.bytes <= _ROOM
+    # a step of ours is a few of torch's; what comes between is in a wider type at most: 1 byte -> 8
+    assert watched.operations <= 40 * (2000 - work.left) + 40
+    assert watched.largest <= 8 * _ROOM
+    for fault in found:
+        assert fault.message
+        assert "mistake of ours" not in fault.message
