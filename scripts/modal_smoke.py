@@ -188,7 +188,7 @@ class Smoke:
         return (
             f"asked for {self.options.gpu}, NVML says {device.name}, driver {device.driver}\n"
             f"first output {ended - early:.1f} s before the end (the program waits 2 s)\n"
-            f"{summary.one_line(seen.finished, compiled_only=False)}{_cost(seen.finished)}"
+            f"{summary.one_line(seen.finished, compiled_only=False)}"
         )
 
     async def warm(self) -> str:
@@ -223,7 +223,7 @@ class Smoke:
         return f"{said}, the container is still warm"
 
     async def cancel_queued(self) -> str:
-        return await self.cancel(self.job(SLOW, gpu=self.options.other), "waiting for a")
+        return await self.cancel(self.job(SLOW, gpu=self.options.other), "on Modal since")
 
     async def tools(self) -> str:
         return (await self.good(self.job(LOOK.format(command=_c(TOOLS))))).finished.stdout.strip()
@@ -301,9 +301,9 @@ async def smoke(run: Smoke) -> None:
             if work == run.deploy and run.failed:
                 break  # nothing below can work
     finally:
+        await run.environment.close()
         if not run.options.keep:
             await asyncio.shield(run.step("stopped", run.stop))
-        await run.environment.close()
 
 
 def main() -> None:
