@@ -80,6 +80,10 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> int:
     try:
         if job.through == "program":
             finished = triton_job.carry_out(job, send, recording)
+        elif job.through == "contract":
+            from orbit_remote import contract_job
+
+            finished = contract_job.carry_out(job, send, recording)
         else:
             from orbit_remote import spec_job
 

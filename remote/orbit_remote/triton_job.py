@@ -178,7 +178,7 @@ def _execute(file: UserFile, device: int) -> tuple[int | None, Explained | None,
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
         explained = triton_errors.explain(error, file.path)
-        traceback.print_exception(_users_part(error, file.path))
+        traceback.print_exception(users_part(error, file.path))
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # the user's code may have replaced or closed it
@@ -186,7 +186,7 @@ def _execute(file: UserFile, device: int) -> tuple[int | None, Explained | None,
     return status, explained, certain
 
 
-def _users_part(error: BaseException, path: str) -> BaseException:
+def users_part(error: BaseException, path: str) -> BaseException:
     """The traceback without the frames that led from us to the user's file."""
     at = error.__traceback__
     while at is not None and not triton_errors.is_users(at.tb_frame.f_code.co_filename, path):

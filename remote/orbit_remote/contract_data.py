@@ -1,0 +1,109 @@
+"""The inputs and outputs of a contract: tensors, anywhere in lists, tuples and dictionaries.
+
+Objects of other kinds are passed on as they are, tensors inside them too, as popcorn's own evaluation does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+
+def leaves(torch: Any, data: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The tensors with their names: `output`, `output[1]`, `data['x']`."""
+    if isinstance(data, torch.Tensor):
+        yield name, data
+    elif isinstance(data, dict):
+        for key, value in cast("dict[Any, Any]", data).items():
+            yield from leaves(torch, value, f"{name}[{key!r}]")
+    elif isinstance(data, list | tuple):
+        for at, value in enumerate(cast("list[Any]", data)):
+            yield from leaves(torch, value, f"{name}[{at}]")
+
+
+def cloned(torch: Any, data: Any) -> Any:
+    """Every tensor in memory of its own; one that occurs twice is one tensor again."""
+    made: dict[int, Any] = {}
+
+    def clone(tensor: Any) -> Any:
+        if id(tensor) not in made:
+            made[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return made[id(tensor)]
+
+    return _mapped(torch, data, clone)
+
+
+def moved(torch: Any, data: Any, device: str) -> Any:
+    return _mapped(torch, data, lambda tensor: tensor.to(device))
+
+
+def _mapped(torch: Any, data: Any, function: Callable[[Any], Any]) -> Any:
+    if isinstance(data, torch.Tensor):
+        return function(data)
+    if isinstance(data, dict):
+        return {key: _mapped(torch, value, function) for key, value in cast("dict[Any, Any]", data).items()}
+    if not isinstance(data, list | tuple):
+        return data
+    kind = cast("Any", data.__class__)
+    values = [_mapped(torch, value, function) for value in cast("list[Any]", data)]
+    if isinstance(data, list):
+        return values
+    return kind(*values) if hasattr(kind, "_fields") else tuple(values)
+
+
+def refill(torch: Any, into: Any, source: Any) -> bool:
+    """Give the tensors of `into` the content of `source`'s, in place; False where they do not pair up."""
+    if not fits(torch, into, source):
+        return False
+    pairs = zip(leaves(torch, into, ""), leaves(torch, source, ""), strict=True)
+    with torch.no_grad():
+        for (_, mine), (_, theirs) in pairs:
+            mine.copy_(theirs)
+    return True
+
+
+def fits(torch: Any, one: Any, other: Any) -> bool:
+    """Whether two sets of inputs have the same tensors by name, shape, strides and type, and are alike else."""
+    first, second = _described(torch, one), _described(torch, other)
+    return first == second
+
+
+def _described(torch: Any, data: Any) -> object:
+    if isinstance(data, torch.Tensor):
+        return ("tensor", tuple(data.shape), data.stride(), data.dtype, data.device)
+    if isinstance(data, dict):
+        return {key: _described(torch, value) for key, value in cast("dict[Any, Any]", data).items()}
+    if isinstance(data, list | tuple):
+        return [_described(torch, value) for value in cast("list[Any]", data)]
+    return data if isinstance(data, int | float | str | None) else data.__class__
+
+
+def changed(torch: Any, before: Any, after: Any, name: str) -> list[str]:
+    """The names of the tensors whose bytes differ: what a call has written to of its inputs."""
+    pairs = zip(leaves(torch, before, name), leaves(torch, after, name), strict=True)
+    return [where for (where, old), (_, new) in pairs if not same_bytes(torch, old, new)]
+
+
+def same_bytes(torch: Any, one: Any, other: Any) -> bool:
+    """NaN equals itself here."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.is_sparse or other.is_sparse:
+        return bool(torch.equal(one.to_dense(), other.to_dense()))
+    first, second = (each.detach().reshape(-1).view(torch.uint8) for each in (one, other))
+    return bool(torch.equal(first, second))
+
+
+def size(torch: Any, data: Any) -> int:
+    """Bytes of distinct tensors."""
+    found = {id(one): one.numel() * one.element_size() for _, one in leaves(torch, data, "")}
+    return sum(found.values())
+
+
+def memory(torch: Any, data: Any) -> set[int]:
+    """Where the storages of the tensors begin; none of those without elements."""
+    return {
+        int(one.untyped_storage().data_ptr())
+        for _, one in leaves(torch, data, "")
+        if one.numel() and one.layout == torch.strided
+    }
