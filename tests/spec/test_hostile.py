@@ -176,13 +176,24 @@ class Watched(TorchDispatchMode):
 
 
 _ROOM = 1 << 16
+_growing = st.recursive(
+    st.sampled_from(["x", "y", "randn(n)", "zeros(n, 2)", "eye(n)", "arange(n)", "randn(n, n)", "full((n, 3, n), 1)", "x.expand(n, 8, 8)"]),
+    lambda inner: (
+        st.builds("({0}[:, None] {2} {1})".format, inner, inner, st.sampled_from(["+", "*", "<", "@"]))
+        | st.builds("({0} @ {1})".format, inner, inner)
+        | st.builds("cat(({0}, {1}))".format, inner, inner)
+        | st.builds("stack(({0}, {0}, {1}))".format, inner, inner)
+        | st.builds("({0}).{1}".format, inner, st.sampled_from(["T", "sum(0)", "softmax(0)", "expand(n, n)", "to(float64)", "sort()", "contiguous()", "unsqueeze(0).expand(n, n, n).clone()"]))
+    ),
+    max_leaves=5,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(value=_values)
+@given(value=_values | _growing)
 def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
-    text = source(["n = 3; x = randn(8, 8); y = arange(8)", f"v = {value}", f"w = {value.replace('3', '3000')}"], language)  # fmt: skip
+    text = source(["n = 100; x = randn(8, 8); y = arange(8)", f"v = {value}"], language)
     read = checked(text, language)
     work = Work(2000)
     with Watched() as watched:
