@@ -71,7 +71,9 @@ class Live:
         """A run is over: what could not be carried out would fail at the next save too."""
         if not run.live:
             return
-        if finished.outcome == "infrastructure":
+        # nobody has cancelled it here: the author was asked about the budget and said no
+        declined = finished.outcome == "cancelled" and run.task is not None and not run.task.cancelling()
+        if finished.outcome == "infrastructure" or declined:
             for target in run.targets & self._session.live:
                 self._end(target)
                 self._message(f"orbit: Live of {target.key} has ended with that")

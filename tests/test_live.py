@@ -1,0 +1,135 @@
+"""When Live goes on and when it ends. The runner here answers what the test says: there is no GPU side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from orbit_lsp.config import Settings
+from orbit_lsp.live import Live
+from orbit_lsp.runs import Run, Runs
+from orbit_lsp.session import KernelId, Session
+from orbit_remote import contracts as c
+from tests.test_spec_views import SAXPY, URI, point
+
+SAXPY_ID = KernelId(URI, "saxpy")
+
+
+class Answers:
+    """A runner whose next run ends as `outcome` says; "waits" ends when it is cancelled."""
+
+    name = "answers"
+    outcome = "ok"
+
+    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        yield c.Stage(job.run, "running", 0.0)
+        if self.outcome == "waits":
+            await asyncio.Event().wait()
+        failure = None if self.outcome == "ok" else c.Failure(self.outcome, "said why")  # type: ignore[arg-type]
+        made = (point(),) if self.outcome == "ok" else ()
+        yield c.Finished(job.run, self.outcome, failure, points=made)  # type: ignore[arg-type]
+
+    async def machine(self) -> None: ...
+    async def warm(self, language: str) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Desk:
+    """Live over one open file, and what was said; it is the watcher of its runs."""
+
+    def __init__(self) -> None:
+        self.session = Session(settings=Settings())
+        self.session.open(URI, 1, SAXPY)
+        self.said: list[str] = []
+        self.compiled: list[str] = []
+        self.answers = Answers()
+        self.runs = Runs(self.session, self._runner, self)
+        self.live = Live(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
+
+    async def _runner(self, job: c.Job) -> Answers:
+        return self.answers
+
+    def begin(self, run: Run) -> None: ...
+    def stage(self, run: Run, state: c.State, why: str) -> None: ...
+    def output(self, run: Run, stream: str, text: str) -> None: ...
+    def changed(self, uris: set[str]) -> None: ...
+
+    def end(self, run: Run, finished: c.Finished) -> None:
+        self.live.ended(run, finished)
+
+    async def save(self, outcome: str = "ok") -> None:
+        """Save, and wait until the run is over."""
+        self.answers.outcome = outcome
+        assert self.live.saved(URI)
+        (run,) = self.runs.under_way()
+        assert run.task
+        await run.task
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    made = Desk()
+    assert made.live.toggle(SAXPY_ID)
+    (run,) = made.runs.under_way()
+    assert run.task
+    await run.task
+    return made
+
+
+@pytest.mark.parametrize(
+    ("outcome", "on"),
+    [
+        ("ok", True), ("compile error", True), ("wrong answer", True), ("runtime error", True), ("timed out", True),
+        ("infrastructure", False),
+        ("cancelled", False),  # by the runner itself: the author was asked about the budget
+    ],
+)  # fmt: skip
+async def test_what_ends_it(desk: Desk, outcome: str, on: bool) -> None:
+    await desk.save(outcome)
+    assert (SAXPY_ID in desk.session.live) is on
+    assert desk.said == ([] if on else ["orbit: Live of saxpy has ended with that"])
+    assert desk.live.saved(URI) is on
+    desk.live.close()
+
+
+async def test_a_run_that_the_author_cancels_does_not_end_it(desk: Desk) -> None:
+    desk.answers.outcome = "waits"
+    assert desk.live.saved(URI)
+    (run,) = desk.runs.under_way()
+    assert desk.runs.cancel(SAXPY_ID)
+    assert run.task
+    await asyncio.wait([run.task])
+    assert run.finished
+    assert run.finished.outcome == "cancelled"
+    assert SAXPY_ID in desk.session.live
+    await desk.save()
+    assert desk.said == []
+    desk.live.close()
+
+
+async def test_the_file_is_compiled_for_its_figures_after_each_run(desk: Desk) -> None:
+    assert desk.compiled == [URI]
+    await desk.save()
+    assert desk.compiled == [URI, URI]
+    desk.live.close()
+
+
+async def test_closing_the_file_or_toggling_ends_it(desk: Desk) -> None:
+    desk.live.closed(URI)
+    assert not desk.live.saved(URI)
+    assert desk.live.toggle(SAXPY_ID)
+    assert not desk.live.toggle(SAXPY_ID)
+    assert not desk.live.saved(URI)
+    desk.live.close()
+
+
+async def test_while_the_kernels_name_is_typed_nothing_runs_and_it_goes_on(desk: Desk) -> None:
+    renamed = SAXPY.replace("void saxpy", "void saxp")
+    desk.session.open(URI, 2, renamed)
+    assert not desk.live.saved(URI)
+    desk.session.open(URI, 3, SAXPY + "// again\n")
+    await desk.save()
+    assert SAXPY_ID in desk.session.live
+    desk.live.close()
