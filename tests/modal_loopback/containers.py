@@ -28,7 +28,9 @@ from tests.modal_loopback.service import Listener, Service
 from tests.modal_loopback.world import FINAL, Function, Input, LogLine, World
 
 INIT = Path(__file__).with_name("init_process.py")
-POLL_S = 10  # how long a heartbeat or a request for inputs is held open; the client asks again
+POLL_S = 10  # how long a request for inputs is held open; the client asks again
+# how long a heartbeat is held open: it carries cancellations, the client asks every 15 s and gives up after 15.1
+HEARTBEAT_S = 14.9
 GRACE_S = 5  # from SIGINT to SIGKILL (Modal gives exit handlers 30 s)
 # what `restrict_modal_access` leaves a function: to be called
 RESTRICTED = frozenset(
@@ -278,7 +280,7 @@ class ContainerCalls:
 
     async def container_heartbeat(self, _: pb.ContainerHeartbeatRequest) -> pb.ContainerHeartbeatResponse:
         container = self._container
-        if not await self._world.until(lambda: container.cancelled, POLL_S):
+        if not await self._world.until(lambda: container.cancelled, HEARTBEAT_S):
             return pb.ContainerHeartbeatResponse()
         cancelled, container.cancelled = container.cancelled, []
         return pb.ContainerHeartbeatResponse(cancel_input_event=pb.CancelInputEvent(input_ids=cancelled))
