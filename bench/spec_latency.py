@@ -88,8 +88,9 @@ class Editor:
         await self.client.request("workspace/executeCommand", {"command": "orbit.run", "arguments": [target]})
 
         def ended(message: Json) -> bool:
-            value = message["params"].get("value", {}) if message["method"] == "$/progress" else {}
-            return value.get("kind") == "end"
+            if message["method"] != "$/progress" or not message["params"]["token"].startswith("orbit/run "):
+                return False  # the file is compiled at the same time, when it was opened or saved
+            return message["params"]["value"].get("kind") == "end"
 
         arrived, message = await self.client.until(ended, began)
         if not _measured(await self.hints(uri)):

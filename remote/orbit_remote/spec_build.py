@@ -142,13 +142,17 @@ def is_ours(resources: Resources) -> bool:
 
 
 def at_launch(problems: Sequence[Problem], path: str, launch: Launch) -> tuple[Problem, ...]:
-    """Problems of our declarations stand on the launch that asked for them."""
+    """Problems of our declarations stand on the launch that asked for them; those that speak of the
+    declarations themselves are left out where another says what is wrong.
+    """
     span = launch.span
     end = span.end_column if span.end_line == span.line else None
     place = Place(path, span.line + 1, span.column + 1, None if end is None else end + 1)
-    return tuple(
+    placed = [
         replace(one, place=place)
         if one.place and one.place.file == path and one.place.line == span.line + 1
         else one
         for one in problems
-    )
+    ]
+    about = [one for one in placed if f"{_SPACE}::" not in one.message]
+    return tuple(about if any(one.severity == "error" for one in about) else placed)

@@ -250,7 +250,7 @@ def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parame
         return Parameter(
             name, shown, "refused", refused=f"'{name}' points to pointers, which launch specs cannot make."
         )
-    if plain == "CUtensorMap":
+    if plain in ("CUtensorMap", "CUtensorMap_st"):
         return Parameter(name, shown, "tensor map", const=False)
     element, lanes = (found[0].name, found[1]) if found else ("", 1)
     if stars:
