@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
@@ -57,15 +58,28 @@ class Asked(NamedTuple):
     start: int
 
 
-class Lines(NamedTuple):
-    """A text cut into lines without their ends, and what stands above its kernels or could, as far as that was
-    asked for.
+@dataclass(slots=True)
+class Lines:
+    """A text cut into lines without their ends, and what stands above its kernels or could, each as far as that was
+    asked for. `says` is whether it speaks of specs at all.
     """
 
     version: int
-    lines: list[str]
-    blocks: dict[Target, Block | None]
-    drafts: dict[Target, list[tuple[str, list[str]]]]
+    text: str
+    says: bool
+    blocks: dict[Target, Block | None] = field(default_factory=dict["Target", "Block | None"])
+    drafts: dict[Target, list[tuple[str, list[str]]]] = field(
+        default_factory=dict["Target", "list[tuple[str, list[str]]]"]
+    )
+    _lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        if self._lines is None:
+            from orbit_remote import spec_text
+
+            self._lines = spec_text.lines_of(self.text)
+        return self._lines
 
 
 def definition(kernel: Kernel) -> c.Definition:
@@ -142,12 +156,10 @@ def lines_of(session: Session, uri: str) -> list[str]:
 
 def text_lines(session: Session, uri: str) -> Lines:
     """What is remembered of the present text of an open file."""
-    from orbit_remote import spec_text
-
     document = session.files[uri].document
     known = session.spec_lines.get(uri)
-    if known is None or known.version != document.version:
-        known = session.spec_lines[uri] = Lines(document.version, spec_text.lines_of(document.text), {}, {})
+    if known is None or known.version != document.version or known.text is not document.text:
+        known = session.spec_lines[uri] = Lines(document.version, document.text, "orbit:" in document.text)
     return known
 
 
@@ -164,8 +176,7 @@ def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
 
 
 def _speaks(session: Session, uri: str) -> bool:
-    file = session.files.get(uri)
-    return file is not None and "orbit:" in file.document.text
+    return uri in session.files and text_lines(session, uri).says
 
 
 def _all(session: Session, uri: str) -> list[Asked]:
