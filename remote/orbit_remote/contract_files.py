@@ -94,6 +94,12 @@ def model_file(path: Path) -> Path | None:
     return next((one for one in model_files(path) if one.is_file()), None)
 
 
+def problem_folder(path: Path) -> Path:
+    """Where task.yml lies: beside the submission, or up to two folders above it, as in `solutions/correct/`."""
+    folders = (path.parent, *path.parent.parents[:2])
+    return next((one for one in folders if (one / TASK).is_file()), path.parent)
+
+
 def listed(folder: Path, task: popcorn_task.Task) -> dict[str, Path]:
     """Modules by the name that they are imported by, as task.yml lists them: `utils` may lie elsewhere."""
     return {
@@ -111,7 +117,7 @@ def companions(path: Path, text: str) -> tuple[Path, ...]:
     if found.kind == "kernelbench":
         model = None if has_model(text) else model_file(path)
         return (model,) if model else ()
-    folder = path.parent
+    folder = problem_folder(path)
     places = [folder / name for name in (TASK, REFERENCE, "task.py", "utils.py")]
     try:
         task = popcorn_task.read((folder / TASK).read_text(encoding="utf-8"))

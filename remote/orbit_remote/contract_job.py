@@ -32,7 +32,7 @@ from orbit_remote.cache import file_hash
 from orbit_remote.contract_case import Case, Judged, Refused, Subject
 from orbit_remote.contract_kernelbench import KernelBench
 from orbit_remote.contract_popcorn import Popcorn
-from orbit_remote.contract_timing import CallBench, Seen, Side, Timed
+from orbit_remote.contract_timing import BUDGET_S, CallBench, Seen, Side, Timed
 from orbit_remote.recorder import Recorder
 from orbit_remote.user_module import UserFile
 
@@ -40,6 +40,7 @@ Send = Callable[[c.Event], None]
 
 _SHARE: Final = 0.3
 """Trials end when this share of the run's time has gone, once there have been two."""
+_LEAST_S: Final = 0.2
 _SHOWN: Final = 12
 """Kernels of a call that are listed, by the time they take."""
 _POISON: Final = 0xFF
@@ -108,6 +109,7 @@ class _Run:
         self._earlier: Any = None  # the last output, still in its memory
         self._poisoned: list[int] = []
         self._written = False  # whether a call writes to its inputs
+        self._left = 1  # benchmarks that are not timed yet
 
     def finished(self) -> c.Finished:
         subject = self._subject()
@@ -116,7 +118,8 @@ class _Run:
             checks = self._checked(subject, case, 0, "first")
             self.points.append(c.Point(case.shown, case.name, (), tuple(checks)))
         if self._failure is None:
-            for case in subject.benchmarks:
+            for at, case in enumerate(subject.benchmarks):
+                self._left = len(subject.benchmarks) - at
                 self._benchmark(subject, case)
         outcome = self._failure.category if self._failure else "ok"
         return c.Finished(self.job.run, outcome, self._failure, problems=tuple(self._problems))
@@ -280,7 +283,12 @@ class _Run:
             if contract_data.fits(torch, other, inputs):
                 sets.append(other)
         with torch.no_grad():
-            return bench.time(sides, sets, buffers, written=self._written)
+            return bench.time(sides, sets, buffers, written=self._written, budget_s=self._budget())
+
+    def _budget(self) -> float:
+        """Seconds for this benchmark's times: half of what is left is for everything else."""
+        remaining = self.job.run_timeout_s - (time.perf_counter() - self._began)
+        return max(_LEAST_S, min(BUDGET_S, remaining / 2 / self._left))
 
     def _launches(self, name: str, timed: Timed, at: int, place: c.Place | None) -> tuple[c.Launches, ...]:
         seen = timed.seen[at]
@@ -310,7 +318,7 @@ def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
         measure.group(seen.calls, known), key=lambda one: one.timing.median * one.count, reverse=True
     )
     return tuple(
-        replace(one, timing=replace(one.timing, label=f"in {name}, n={one.timing.n}"))
+        replace(one, timing=replace(one.timing, label=f"in {name}, n={one.timing.n}", first=None))
         for one in grouped[:_SHOWN]
     )
 
@@ -375,7 +383,7 @@ def _listed_elsewhere(path: str, module: str) -> str:
     """A module that task.yml takes from a place where it is not."""
     from orbit_remote import popcorn_task
 
-    folder = Path(path).parent
+    folder = contract_files.problem_folder(Path(path))
     with contextlib.suppress(OSError, ValueError, popcorn_task.TaskError):
         task = popcorn_task.read((folder / contract_files.TASK).read_text(encoding="utf-8"))
         if (source := task.files.get(f"{module}.py")) is not None:
@@ -384,7 +392,7 @@ def _listed_elsewhere(path: str, module: str) -> str:
 
 
 def _task_hash(path: str) -> dict[str, str]:
-    task = Path(path).with_name(contract_files.TASK)
+    task = contract_files.problem_folder(Path(path)) / contract_files.TASK
     digest = file_hash(str(task)) if task.is_file() else None
     return {str(task): digest} if digest else {}
 

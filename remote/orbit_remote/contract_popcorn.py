@@ -39,12 +39,14 @@ class Popcorn:
         the user's code raises.
         """
         self._torch = torch
-        folder = Path(file.path).parent
+        folder = contract_files.problem_folder(Path(file.path))
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
         task = _task(folder)
         if not (folder / contract_files.REFERENCE).is_file():
             raise Refused(
-                f"{Path(file.path).name} has custom_kernel, and no reference.py lies beside it to check it against",
-                "put the problem's reference.py and task.yml into its folder",
+                f"{Path(file.path).name} has custom_kernel, and no reference.py lies beside task.yml to check it against",
+                "put the problem's reference.py into the folder of its task.yml",
             )
         _find_listed(folder, task)
         module = load()

@@ -406,6 +406,18 @@ def test_what_is_no_problem(carry_out, problem, reference, task, words, line):
         assert Path(finished.failure.place.file).name == "task.yml"
 
 
+def test_a_submission_may_lie_in_a_folder_of_the_problem(carry_out, problem, tmp_path):
+    problem()
+    (tmp_path / "solutions/correct").mkdir(parents=True)
+    text, name = SUBMISSION + "return data[0].cumsum(0)", "solutions/correct/mine.py"
+    assert {path.name for path in companions(tmp_path / name, text)} == {
+        "reference.py",
+        "task.py",
+        "task.yml",
+    }
+    check(carry_out(text, name), "ok")
+
+
 def test_without_a_problem_beside_it(carry_out):
     finished = carry_out("def custom_kernel(data): return data", "submission.py")
     check(finished, "runtime error", "there is none in ")

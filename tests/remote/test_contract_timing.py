@@ -1,0 +1,190 @@
+"""Whole calls timed in turn, on a GPU that is acted: a clock that only its queue moves. Real ones: tests/gpu.
+
+The actor stands for what cannot be had here: events, a queue, activity records. It keeps the order in
+which things were asked for, which is what these tests are about.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from orbit_remote import contract_timing, recorder
+from orbit_remote.contract_timing import CallBench, Side
+from orbit_remote.measure import LaunchRecord
+
+torch = pytest.importorskip("torch")
+
+EMPTY_NS = 1_500
+L2 = 50 << 20
+
+
+class Gpu:
+    """`now` is its clock in ns; a call of a version moves it by what its kernels take."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+        self.log: list[str] = []
+        self.records: list[LaunchRecord] = []
+        self.how = "concurrent"
+
+    def kernel(self, name: str, ns: int, stream: int = 7, gap: int = 0, beside: bool = False) -> None:
+        start = self.now + gap
+        if self.how != "nothing":
+            self.records.append(LaunchRecord(name, start, start + ns, (4, 1, 1), (128, 1, 1), stream=stream))
+        if not beside:
+            self.now = start + ns
+
+    @property
+    def torch(self) -> SimpleNamespace:
+        gpu = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                gpu.now += EMPTY_NS
+                self.at = gpu.now
+
+            def elapsed_time(self, end: Event) -> float:
+                return (end.at - self.at) / 1e6
+
+        def total(_: object, *, dim: int, out: object) -> None:
+            gpu.log.append("flush")
+            gpu.kernel("reduce", 40_000)
+
+        def sleep(cycles: int) -> None:
+            gpu.now += cycles // 2
+
+        cuda = SimpleNamespace(
+            Event=Event, synchronize=lambda: None, _sleep=sleep, current_device=lambda: 0,
+            get_device_properties=lambda _: SimpleNamespace(L2_cache_size=L2),
+        )  # fmt: skip
+        return SimpleNamespace(
+            cuda=cuda,
+            sum=total,
+            float32=None,
+            zeros=lambda *a, **k: None,
+            Tensor=torch.Tensor,
+            no_grad=torch.no_grad,
+        )
+
+
+class Records(recorder.Native):
+    """The recorder of that GPU."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def record(self, how) -> bool:
+        self._gpu.how = how
+        return True
+
+    def fresh(self) -> list[LaunchRecord]:
+        taken, self._gpu.records = self._gpu.records, []
+        return taken
+
+    def end(self, why: str = "") -> None:
+        pass
+
+
+def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True):
+    made = Records(gpu) if recording else recorder.Nothing()
+    contents = sets or [[torch.zeros(4)], [torch.ones(4)]]
+    buffers = [torch.empty(4)]
+    return CallBench(gpu.torch, made).time(sides, contents, buffers, written=written, budget_s=0.2)
+
+
+def version(gpu: Gpu, name: str, *kernels: int, **fields) -> Side:
+    def call(data) -> None:
+        gpu.log.append(f"{name}({data[0][0]:g})")
+        for at, ns in enumerate(kernels):
+            gpu.kernel(f"{name}_{at}", ns, **fields)
+
+    return Side(name, call)
+
+
+def test_a_call_is_timed_from_its_first_kernel_to_its_last_less_an_empty_pair():
+    gpu = Gpu()
+    found = timed(gpu, version(gpu, "new", 30_000), version(gpu, "old", 20_000, 25_000, gap=1_000))
+    assert [round(one.median) for one in found.cold] == [30_000, 47_000]
+    assert [round(one.median) for one in found.warm] == [30_000, 47_000]
+    assert found.cold[0].label.startswith("cold L2, n=")
+    assert found.cold[0].clock == "CUDA events, less the 1.50 µs of an empty pair"
+    assert found.comparison.verdict == "faster"
+    assert found.comparison.ratio == pytest.approx(30 / 47)
+    assert [len(one.records) for one in found.seen] == [1, 2]
+    assert found.seen[1].busy_ns == 45_000
+    assert found.remarks == ()
+
+
+def test_cold_rounds_take_turns_behind_a_flush_with_other_contents_each_time():
+    gpu = Gpu()
+    timed(gpu, version(gpu, "a", 1_000), version(gpu, "b", 1_000))
+    log = " ".join(gpu.log)
+    assert "flush a(1) flush b(1) flush a(0) flush b(0) flush a(1)" in log
+
+
+def test_warm_calls_follow_one_of_the_same_version_with_the_same_contents():
+    gpu = Gpu()
+    timed(gpu, version(gpu, "a", 1_000), version(gpu, "b", 1_000))
+    rounds = " ".join(gpu.log[-8:])
+    assert rounds in ("a(1) a(1) b(1) b(1) a(0) a(0) b(0) b(0)", "a(0) a(0) b(0) b(0) a(1) a(1) b(1) b(1)")
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_inputs_that_calls_write_to_are_given_anew_before_the_timed_call(written):
+    gpu = Gpu()
+    seen: list[float] = []
+
+    def call(data) -> None:
+        seen.append(float(data[0][0]))
+        data[0] += 1
+        gpu.kernel("k", 1_000)
+
+    timed(gpu, Side("a", call), sets=[[torch.zeros(4)]], written=written)
+    assert set(seen[-4:]) == ({0.0} if written else {0.0, 1.0})
+
+
+def test_work_on_another_stream_is_in_the_times():
+    gpu = Gpu()
+    hidden = version(gpu, "new", 90_000, stream=13, beside=True)
+    found = timed(gpu, hidden, version(gpu, "old", 50_000))
+    assert [round(one.median) for one in found.cold] == [90_000, 50_000]
+    assert found.cold[0].clock == found.cold[1].clock == "records of all streams"
+    assert found.comparison.verdict == "slower"
+    assert found.remarks == ("new uses more than one stream: times are of the records of all of them",)
+
+
+def test_a_call_that_leaves_the_gpu_idle_is_told():
+    gpu = Gpu()
+    found = timed(gpu, version(gpu, "new", 10_000, 10_000, gap=15_000))
+    assert found.comparison is None
+    assert found.remarks == (
+        "for 60 % of the time of new no kernel of it runs: it copies memory, or the GPU waits for the host",
+    )
+    assert timed(gpu, version(gpu, "none")).remarks == ("none launched no kernel",)
+
+
+def test_without_records_it_is_said_what_would_not_be_seen():
+    gpu = Gpu()
+    found = timed(gpu, version(gpu, "new", 10_000), recording=False)
+    assert found.seen == (None,)
+    assert round(found.cold[0].median) == 10_000
+    assert "other streams" in found.remarks[0]
+
+
+def test_the_gpu_is_kept_busy_while_the_host_launches():
+    """So that a kernel's start is not the host's."""
+    gpu = Gpu()
+    slept: list[int] = []
+    made = gpu.torch
+    made.cuda._sleep = slept.append
+    bench = CallBench(made, Records(gpu))
+    side = version(gpu, "a", 1_000)
+    bench.time([side], [[torch.zeros(4)]], [torch.empty(4)], written=False, budget_s=0.2)
+    least = contract_timing._LEAST_LEAD_NS * contract_timing._CYCLES_A_NS
+    assert slept
+    assert min(slept) >= least
