@@ -133,7 +133,7 @@ def test_the_gpu_side_never_imports_the_authors(path: Path) -> None:
         ("orbit_remote.worker", {"pydantic", "torch", "triton", "orbit_lsp", "pygls"}),
         ("orbit_remote.modal_container", {"modal", "pydantic", "torch", "triton", "orbit_lsp", "pygls"}),
         ("orbit_lsp.runners.modal", {"modal", "torch", "triton", "pygls", "tenacity"}),
-        ("orbit_lsp.server", {"modal", "torch", "triton", "pydantic", "tree_sitter"}),
+        ("orbit_lsp.server", {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec_text"}),
         ("orbit_lsp.cli", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
     ],
 )

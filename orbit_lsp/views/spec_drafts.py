@@ -8,7 +8,6 @@ from typing import NamedTuple
 from lsprotocol import types as lsp
 
 from orbit_lsp import launch_specs
-from orbit_lsp.drafts import Subject
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.session import Session
@@ -74,7 +73,7 @@ def none(kernel: Kernel) -> str:
 
 def written(lines: list[str], kernel: Kernel) -> list[tuple[str, list[str]]]:
     """Titles and statements of the drafts that have no fault."""
-    from orbit_lsp.drafts import cuda, host_cuda, host_triton, triton
+    from orbit_lsp.drafts import Subject, cuda, host_cuda, host_triton, triton
     from orbit_remote.spec_parameters import signature
     from orbit_remote.spec_surroundings import Surroundings
 
