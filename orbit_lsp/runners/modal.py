@@ -176,10 +176,11 @@ class ModalRunner:
 
     async def _release_compiler(self) -> None:
         sessions = self._sessions.forget("")  # one that is not warm would be started by asking it to leave
+        if not sessions:
+            return
         with suppress(Exception):  # they end with their idle time all the same
-            for _ in sessions:
-                handle = await self.pool.handle(None)
-                await within(_LEAVE_S, handle.leave.spawn.aio())
+            handle = await self.pool.handle(None)
+            await asyncio.gather(*(within(_LEAVE_S, handle.leave.spawn.aio()) for _ in sessions))
             self._sessions.ended(sessions)
 
 
