@@ -194,9 +194,20 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
     of = target(kernel)
     text = text_lines(session, uri)
     if of not in text.blocks:
-        text.blocks[of] = _block(text.lines, of, kernel.whole.end_line)
+        block = _block(text.lines, of, kernel.whole.end_line)
+        text.blocks[of] = None if block and _anothers(session, uri, kernel, block) else block
     block = text.blocks[of]
     return Asked(Key(block, _limits(session, uri, kernel)), of, of.start_line) if block else None
+
+
+def _anothers(session: Session, uri: str, kernel: Kernel, block: Block) -> bool:
+    """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
+    beside = {one.name for one in session.files[uri].scan.kernels if one.whole.line == kernel.whole.line} - {
+        kernel.name
+    }
+    said = "\n".join(piece.text for piece in block.pieces) if beside else ""
+    launched = set(re.findall(r"\blaunch\s+(\w+)", said))
+    return bool(launched & beside) and kernel.name not in launched
 
 
 def _block(lines: list[str], of: Target, end: int) -> Block | None:

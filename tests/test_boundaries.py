@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SPEC = {f"orbit_remote.{path.stem}" for path in (ROOT / "remote/orbit_remote").glob("spec*.py")}
-SHARED = {f"orbit_remote.{name}" for name in ("contracts", "occupancy", "nvcc_flags", "architectures", "contract_files", "popcorn_task")}
+SHARED = {
+    f"orbit_remote.{name}"
+    for name in ("contracts", "occupancy", "nvcc_flags", "architectures", "contract_files", "popcorn_task")
+}
 HEAVY = {
     "pygls",
     "lsprotocol",
@@ -133,7 +136,10 @@ def test_the_gpu_side_never_imports_the_authors(path: Path) -> None:
         ("orbit_remote.worker", {"pydantic", "torch", "triton", "orbit_lsp", "pygls"}),
         ("orbit_remote.modal_container", {"modal", "pydantic", "torch", "triton", "orbit_lsp", "pygls"}),
         ("orbit_lsp.runners.modal", {"modal", "torch", "triton", "pygls", "tenacity"}),
-        ("orbit_lsp.server", {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec_text"}),
+        (
+            "orbit_lsp.server",
+            {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec_text"},
+        ),
         ("orbit_lsp.cli", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
     ],
 )

@@ -134,6 +134,14 @@ def test_overloads_have_their_own() -> None:
     assert (len(one.faults), len(two.faults)) == (0, 2)
 
 
+def test_of_kernels_on_one_line_it_is_the_one_that_is_launched() -> None:
+    session = opened("// orbit: n = 1; launch b<<<1, 1>>>(n)\n__global__ void a(float* x) {} __global__ void b(int n) {}\n")  # fmt: skip
+    first, second = session.files[URI].scan.kernels
+    assert launch_specs.spec_of(session, URI, first) is None
+    assert launch_specs.spec_of(session, URI, second)
+    assert said(session) == []
+
+
 def test_what_is_remembered_is_bounded() -> None:
     session = opened(WRONG.replace("m", "n"))
     for at in range(600):

@@ -101,7 +101,11 @@ def test_a_statement_begins_with_a_word_or_a_parameter(language: str) -> None:
         ("reference out == |", "triton", "n out x plain"),
         ("reference y == |", "cuda", "n x y other"),
         ("expect y == |", "cuda", "n x y"),
-        ("expect y == x |", "cuda", "n x y within"),
+        ("expect y == x |", "cuda", "within"),
+        ("expect y == x wi|", "triton", "within"),
+        ("expect y == x within |", "cuda", "n x y"),
+        ("z = n if |", "triton", "n out x"),
+        ("z = n + |", "cuda", "n x y"),
         ("z = |", "cuda", "n x y dim3 abs all"),
         ("z = ran|", "triton", "n out x abs"),
         ("z = x.|", "cuda", "dtype itemsize mT ndim shape T abs"),
@@ -116,7 +120,9 @@ def test_what_may_stand_there(line: str, language: str, some: str) -> None:
     assert first(line, len(some.split()), language) == some
 
 
-@pytest.mark.parametrize("line", ["args |", 'stdin "|', "n2 = 3 // and |", 'z = "|', "case |"])
+@pytest.mark.parametrize(
+    "line", ["args |", "z = n |", "z = (n |", "expect y |", 'stdin "|', "n2 = 3 // and |", 'z = "|', "case |"]
+)
 def test_where_nothing_can_be_offered(line: str) -> None:
     assert labels(line) == []
 

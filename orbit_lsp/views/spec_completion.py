@@ -47,6 +47,7 @@ _TYPES: Final[dict[Language, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 
+_OPERATORS = frozenset(("and", "or", "not", "in", "is", "if", "else", "within"))
 _MARK = "_orbit_here_"
 _WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _PLAIN = re.compile(r"[^\s;]*\Z")
@@ -184,18 +185,18 @@ class _Asked:
             return self.start()
         if self.previous in (".", "::"):
             return self.members()
+        if self.operand():
+            return self.parts()
         if not self.open:
             match self.word:
-                case "launch":
-                    return self.kernels() if len(self.before) == 1 else self.parts()
+                case "launch" if len(self.before) == 1:
+                    return self.kernels()
                 case "reference" if self.previous in ("reference", "=="):
                     return [*self.kernels(other=True), *self.functions_of_file(), *self.assigned()]
                 case "case" if self.previous in (":", ","):
                     return self.assigned()
                 case "case" | "sweep" | "symbol" if len(self.before) == 1:
                     return self.names(self.word)
-                case "expect" if "==" in self.texts and self.previous != "==":
-                    return [*self.expression(), _part("within", rank=2)]
                 case _:
                     return self.expression()
         inner = self.open[-1]
@@ -258,9 +259,20 @@ class _Asked:
         names = Surroundings(lines, self.place.language).functions()
         return [Offer(name, _KINDS.Function, "a function of this file", rank=2) for name in names if name not in kernels]  # fmt: skip
 
+    def operand(self) -> bool:
+        """Whether a value ends before the cursor: no other begins there."""
+        token = self.before[-1]
+        if token.kind == "name":
+            return (len(self.before) > 1 or not self.word) and token.text not in _OPERATORS
+        return token.kind in ("number", "string") or token.text in (")", "]", "}")
+
     def parts(self) -> list[Offer]:
-        """What may stand behind a launch."""
-        if self.place.language == "cuda" and self.previous == ")":
+        """What may stand behind a whole launch or expectation."""
+        if self.open:
+            return []
+        if self.word in ("expect", "reference"):
+            return [_part("within")] if "==" in self.texts or self.word == "reference" else []
+        if self.word == "launch" and self.place.language == "cuda" and self.previous == ")":
             return [_part("cooperative"), _part("cluster")]
         return []
 
