@@ -63,14 +63,14 @@ def refill(torch: Any, into: Any, source: Any) -> bool:
 
 
 def fits(torch: Any, one: Any, other: Any) -> bool:
-    """Whether two sets of inputs have the same tensors by name, shape, strides and type, and are alike else."""
+    """Whether two sets of inputs have the same tensors by name, shape, type and device, and are alike else."""
     first, second = _described(torch, one), _described(torch, other)
     return first == second
 
 
 def _described(torch: Any, data: Any) -> object:
     if isinstance(data, torch.Tensor):
-        return ("tensor", tuple(data.shape), data.stride(), data.dtype, data.device)
+        return ("tensor", tuple(data.shape), data.dtype, data.device)
     if isinstance(data, dict):
         return {key: _described(torch, value) for key, value in cast("dict[Any, Any]", data).items()}
     if isinstance(data, list | tuple):

@@ -94,6 +94,8 @@ class CallBench:
         if self._recorder is None:
             recorder.end()  # torch's own profiler would be in the times
         self._event: Any = torch.cuda.Event
+        self._record_event: Callable[[Any], None] = torch.cuda.Event.record
+        self._elapsed: Callable[[Any, Any], float] = torch.cuda.Event.elapsed_time
         self._synchronize: Callable[[], None] = torch.cuda.synchronize
         self._sleep: Callable[[int], None] | None = getattr(torch.cuda, "_sleep", None)
         self._sum: Any = torch.sum
@@ -182,10 +184,13 @@ class CallBench:
         if self._sleep is not None:
             self._sleep(round(lead_ns * _CYCLES_A_NS))
         begin, end = self._event(enable_timing=True), self._event(enable_timing=True)
-        begin.record()
+        self._record_event(begin)
         call()
-        end.record()
+        self._record_event(end)
         return begin, end
+
+    def between_ns(self, pair: tuple[Any, Any]) -> float:
+        return self._elapsed(*pair) * 1e6
 
     def by_records(self, call: Callable[[], Any]) -> int | None:
         """From the first start to the last end on any stream; None where something was not recorded."""
@@ -204,7 +209,7 @@ class CallBench:
         """What two events with nothing between them show."""
         pairs = [self.by_events(lambda: None, _LEAST_LEAD_NS) for _ in range(15)]
         self._synchronize()
-        return median(begin.elapsed_time(end) * 1e6 for begin, end in pairs)
+        return median(self.between_ns(one) for one in pairs)
 
     def wait(self) -> None:
         self._synchronize()
@@ -318,9 +323,8 @@ class _Rounds:
                     pairs[at].append(self._bench.by_events(call, self._leads[at]))
         self._bench.wait()
         for at, one in enumerate(pairs):
-            samples[at] += [
-                max(_LEAST_NS, round(begin.elapsed_time(end) * 1e6 - self._empty)) for begin, end in one
-            ]
+            lengths = (self._bench.between_ns(pair) - self._empty for pair in one)
+            samples[at] += [max(_LEAST_NS, round(length)) for length in lengths]
 
     def _prepare(self, side: Side, label: str) -> None:
         inputs = self._sets[self._turn % len(self._sets)]
