@@ -230,6 +230,19 @@ def test_a_failure_says_what_may_be_behind_it(carry_out):
     assert any("ModelNew: w; Model: layer.weight, layer.bias" in remark for remark in finished.remarks)
 
 
+@pytest.mark.parametrize(
+    "kind", ["torch.float8_e4m3fn", "torch.bfloat16", "torch.complex64", "torch.bool", "torch.float64"]
+)
+def test_outputs_of_every_type(carry_out, kind):
+    typed = MODEL.replace(
+        "return x * self.k", f"return (x > 0 if {kind} is torch.bool else x * self.k).to({kind})"
+    )
+    body = f"return (x > 0 if {kind} is torch.bool else x * self.k).to({kind})"
+    check(carry_out(new(body).replace(MODEL, typed)), "ok")
+    wrong = body.replace("x > 0", "x > 1").replace("self.k", "self.k * 1.2")
+    check(carry_out(new(wrong).replace(MODEL, typed)), "wrong answer", "elements differ")
+
+
 def test_random_numbers_in_a_call_are_drawn_with_one_seed(carry_out):
     dropout = MODEL.replace("x * self.k", "nn.functional.dropout(x, 0.5)")
     check(carry_out(new("return nn.functional.dropout(x, 0.5)").replace(MODEL, dropout)), "ok")
