@@ -54,7 +54,7 @@ def test_a_published_task():
         ('{"m": [96, 128], "g": 2}', {"m": [96, 128], "g": 2}),
         ('{"m": [[1], []], "n": -3,}', {"m": [[1], []], "n": -3}),
         ('{"causal": true, "bias": False, "mask": null, "x": ~}', {"causal": True, "bias": False, "mask": None, "x": None}),
-        ('{"p": 1e-3, "q": .5, "r": 2., "s": 1_000, "h": 0x10}', {"p": 1e-3, "q": 0.5, "r": 2.0, "s": 1000, "h": 16}),
+        ('{"p": 1.0e-3, "q": .5, "r": 2., "s": +7, "h": 0x10}', {"p": 1e-3, "q": 0.5, "r": 2.0, "s": 7, "h": 16}),
         ("""{"text": "a, {b}: #c", 'it': 'it''s'}""", {"text": "a, {b}: #c", "it": "it's"}),
         ('{\n      "size": 1,\n      # why\n      "seed": 2\n    }', {"size": 1, "seed": 2}),
         ("size: 1\n    case: dense  # words\n    shape: [2, 3]", {"size": 1, "case": "dense", "shape": [2, 3]}),
@@ -69,7 +69,7 @@ def test_an_entry(entry, meant):
 
 
 def test_json_means_the_same_here():
-    entry = {"a": [1, 2.5, "x", None, True], "b": "tab\t\"quoted\"", "c": -7}
+    entry = {"a": [1, 2.5, "x", None, True], "b": 'tab\t"quoted"', "c": -7}
     assert read(f"tests:\n- {json.dumps(entry)}\n").tests == (entry,)
 
 
@@ -83,7 +83,14 @@ def test_json_means_the_same_here():
         ("tests:\n  - {size: 1\n\nlang: py\n", 2, "closing brace"),
         ("tests:\n  - {size: 1} {seed: 2}\n", 2, "left over: {seed: 2}"),
         ("tests:\n  - {size: 1, size: 2}\n", 2, "'size' twice"),
-        ("tests:\n  - {size: 010}\n", 2, "octal"),
+        ("tests:\n  - {size: 010}\n", 2, "differ over 010"),
+        (
+            "tests:\n  - {size: 1, eps: 1e-5}\n",
+            2,
+            "differ over 1e-5: write it in quotes, or a number like 1.0e+5",
+        ),
+        ("tests:\n  - size: 1_000\n", 2, "differ over 1_000"),
+        ("tests:\n  - when: 2026-11-21\n", 2, "differ over 2026-11-21"),
         ("tests:\n  - {flag: yes}\n", 2, "differ over yes"),
         ('tests:\n  - {name: "a\n', 2, "no closing quote"),
         ("tests:\n  size: 1\n", 2, "begins with a dash"),
