@@ -95,6 +95,13 @@ class Recorded:
     unfinished: tuple[LaunchRecord, ...] = ()
     remarks: tuple[str, ...] = ()
 
+    def since(self, time_ns: int) -> Recorded:
+        """Without what was before, which was of another job. Remarks have no time and are left out."""
+        return Recorded(
+            tuple(one for one in self.records if one.start_ns >= time_ns),
+            tuple(one for one in self.errors if one.time_ns >= time_ns),
+        )
+
 
 # -- finding CUPTI ----------------------------------------------------------------------------------
 
@@ -337,9 +344,12 @@ class Follower:
     def fresh(self) -> list[LaunchRecord]:
         """The launches that were written since the last call, those without time stamps too."""
         reader = _Reader()
-        with self._path.open("rb") as file:
-            file.seek(self._at)
-            lines = file.read().splitlines(keepends=True)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                lines = file.read().splitlines(keepends=True)
+        except OSError:  # nothing was recorded
+            return []
         for line in lines:
             if not line.endswith(b"\n"):  # being written in this moment
                 break

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,30 +40,51 @@ async def follow(
         context.stage(job, "starting", "a Python with torch and triton")
         sampler = telemetry.Sampler(device.uuid or device.index) if device else None
         child = await context.spares.take(job, context.environment(), image)
-        held.push_async_callback(asyncio.shield, child.close())
+        followed: _Followed | None = None
+        held.push_async_callback(
+            lambda: asyncio.shield(_leave(context, child, stays=bool(followed and followed.stays)))
+        )
         context.groups(job)(child.pid, True)
         if sampler:
             held.enter_context(sampler)
-        began = time.perf_counter()
-        finished, status, kept = await _follow(job, context, child)
+        began, since = time.perf_counter(), time.time_ns()
+        followed = await _follow(job, context, child)
         context.groups(job)(child.pid, False)
         seconds = time.perf_counter() - began
-        recorded = await asyncio.to_thread(injection.read, child.launches) if device else None
-    ended = Ended(
-        status, kept["stdout"].text(), kept["stderr"].text(), any(k.dropped for k in kept.values()), seconds
-    )
-    if finished is None:
-        finished = _crashed(job, ended, recorded)
-    watched = None
-    if sampler and recorded and recorded.records:
-        watched = cuda_job.watched(sampler, recorded.records)
+        finished, kept = followed.finished, followed.kept
+        records = await asyncio.to_thread(child.fresh) if device else []
+        ended = Ended(
+            followed.status,
+            kept["stdout"].text(),
+            kept["stderr"].text(),
+            any(k.dropped for k in kept.values()),
+            seconds,
+        )
+        if finished is None:
+            recorded = await asyncio.to_thread(injection.read, child.launches)
+            finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
+    watched = cuda_job.watched(sampler, records) if sampler and records else None
     return _reported(job, context, finished, ended, device, watched)
 
 
-async def _follow(
-    job: c.Job, context: Context, child: Child
-) -> tuple[c.Finished | None, int | None, dict[Stream, Kept]]:
-    """What the child said last, its status (None at the limit), and what its code printed."""
+async def _leave(context: Context, child: Child, *, stays: bool) -> None:
+    if not (stays and context.spares.give_back(child)):
+        await child.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the child said last, its status (None at the limit), what its code printed, and whether it
+    waits for another job.
+    """
+
+    finished: c.Finished | None
+    status: int | None
+    kept: dict[Stream, Kept]
+    stays: bool = False
+
+
+async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
     kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
 
     def output(stream: Stream, text: str) -> None:
@@ -75,6 +96,7 @@ async def _follow(
     ]
     finished: c.Finished | None = None
     status: int | None = None
+    stays = False
     try:
         async with asyncio.timeout(job.run_timeout_s if job.action == "run" else job.build_timeout_s):
             async for event in child.events():
@@ -82,16 +104,21 @@ async def _follow(
                     finished = event
                 else:
                     context.send(event)
-            status = await child.wait()
+            stays = finished is not None and await child.stays()
+            status = 0 if stays else await child.wait()
     except TimeoutError:
         finished = None
     finally:
-        child.kill()
+        if stays:
+            for reader in readers:
+                reader.cancel()
+        else:
+            child.kill()
         with contextlib.suppress(asyncio.CancelledError):
             _, late = await asyncio.shield(asyncio.wait(readers, timeout=_GRACE_S))
             for reader in late:
                 reader.cancel()
-    return finished, status, kept
+    return _Followed(finished, status, kept, stays)
 
 
 def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:

@@ -57,6 +57,7 @@ class Native:
             raise injection.Unavailable(why or f"{directory} cannot be written", "")
         self._library: Any = library
         self._follower = injection.Follower(directory, os.getpid())
+        self._since = 0
         self.cupti = cupti.library
         self.cache = cache
 
@@ -78,7 +79,14 @@ class Native:
         self._library.orbit_end(why.encode())
 
     def recorded(self) -> Recorded:
-        return injection.read(self._directory)
+        found = injection.read(self._directory)
+        return found.since(self._since) if self._since else found
+
+    def again(self) -> None:
+        """For another job in this process: what was recorded until now is none of its own."""
+        self.record("concurrent")
+        self.fresh()
+        self._since = self.timestamp()
 
 
 class Kineto:

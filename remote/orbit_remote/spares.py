@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import shutil
 import socket
 import sys
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from orbit_remote import contracts as c
-from orbit_remote import job_process, processes
+from orbit_remote import injection, job_process, processes
+from orbit_remote.measure import LaunchRecord
 from orbit_remote.spec_build import Image
 
 FORKS = sys.platform == "linux"
@@ -32,16 +34,26 @@ _MAIN = Path(__file__).with_name("__main__.py")
 class Child(Protocol):
     """The process of one job; it leads a group of its own.
 
-    `launches` is the folder its launches are recorded in, which outlives a crash until `close`.
+    `launches` is the folder its launches are recorded in, which outlives a crash until `close`; `served`
+    are the jobs that it has done before this one.
     """
 
     pid: int
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
     launches: Path
+    served: int
 
     def events(self) -> AsyncIterator[c.Event]:
         """What the job says, `Finished` last; ends without it where the process crashed."""
+        ...
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that were recorded since this was last asked."""
+        ...
+
+    async def stays(self) -> bool:
+        """After `Finished`: whether it can be given another job. Everything it printed has been read."""
         ...
 
     def kill(self) -> None: ...
@@ -56,17 +68,21 @@ class Child(Protocol):
 
 
 class Forked:
-    """A spare, and then the child of a job."""
+    """A spare, and then the child of a job; perhaps a spare again after it."""
 
     def __init__(self, number: int, launches: Path) -> None:
         self.number = number
         self.launches = launches
         self.pid = 0
+        self.served = 0
         self.taken = False
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._forked = asyncio.Event()
         self._readying = asyncio.Lock()
         self._is_ready = False
+        self.template: _Template | None = None
+        self._follower: injection.Follower | None = None
+        self._pipes: list[int] = []
         self._events: asyncio.StreamReader
         self._orders: asyncio.StreamWriter
         self.stdout: asyncio.StreamReader
@@ -84,10 +100,12 @@ class Forked:
             os.close(out_far)
             os.close(err_far)
         self._events, self._orders = await asyncio.open_unix_connection(sock=ours, limit=_LINE)
+        self._pipes = [out, err]
         self.stdout, self.stderr = await _reader(out), await _reader(err)
 
     def forked(self, pid: int) -> None:
         self.pid = pid
+        self._follower = injection.Follower(self.launches, pid)
         self._forked.set()
 
     def ended(self, status: int) -> None:
@@ -124,6 +142,19 @@ class Forked:
                 if isinstance(event, c.Finished):
                     return
 
+    def fresh(self) -> list[LaunchRecord]:
+        return self._follower.fresh() if self._follower else []
+
+    async def stays(self) -> bool:
+        try:
+            if await self._line() != job_process.READY.encode():
+                return False
+        except ConnectionError:
+            return False
+        while select.select(self._pipes, [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
+            await asyncio.sleep(0)
+        return True
+
     async def _line(self) -> bytes:
         """The next line, b"" at the end: of the stream, or of the process where others hold the stream."""
         reading = asyncio.ensure_future(self._events.readline())
@@ -158,6 +189,7 @@ class Fresh:
         assert process.stderr is not None
         self._process = process
         self._file = file
+        self.served = 0
         self.pid = process.pid
         self.stdout = process.stdout
         self.stderr = process.stderr
@@ -186,6 +218,12 @@ class Fresh:
         for line in lines:
             if (event := job_process.decode_event(line)) is not None:
                 yield event
+
+    def fresh(self) -> list[LaunchRecord]:
+        return list(injection.read(self.launches).records)
+
+    async def stays(self) -> bool:
+        return False
 
     def kill(self) -> None:
         if self._process.returncode is None:
@@ -240,6 +278,7 @@ class _Template:
             shutil.rmtree(child.launches, ignore_errors=True)
             raise
         child.when_ended(ended)
+        child.template = self
         return child
 
     def _hear(self) -> None:
@@ -339,6 +378,19 @@ class Spares:
             child.kill()
             raise
         return child
+
+    def give_back(self, child: Child) -> bool:
+        """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
+        if not isinstance(child, Forked) or self._closed or child.template is not self._template:
+            return False
+        if len(self._spares) >= self._wanted or not child.alive:
+            return False
+        child.taken = False
+        child.served += 1
+        self._running -= 1
+        self._spares.insert(0, child)
+        self._used()
+        return True
 
     async def close(self) -> None:
         """End the spares, the templates and the jobs that run."""

@@ -82,7 +82,7 @@ class _Buffer:
         behind = changed[changed >= self.band]
         if behind.numel():
             return Trespass(self.name, int(behind[0]) - self.band, count)
-        return Trespass(self.name, int(changed[-1]) - self.band, count)
+        return Trespass(self.name, int(changed[0]) - self.band, count)
 
 
 class Memory:

@@ -1,8 +1,9 @@
 """The process that has imported torch and triton, and the spares forked from it. Linux only.
 
 Importing takes seconds, a fork milliseconds; but CUDA does not survive a fork, so the template never
-touches it and each spare opens its own context. A spare is good for one job: user code may leave
-anything behind, and a CUDA error leaves a context that is lost.
+touches it and each spare opens its own context. A spare is good for one job - user code may leave
+anything behind, and a CUDA error leaves a context that is lost - or for any number of launch specs of CUDA
+files, as long as they end well.
 
 The template is told what to do by messages on its standard input, a sequenced socket:
     {"fork": id, "launches": folder} with three descriptors: events, standard output, standard error
@@ -135,23 +136,9 @@ class Template:
         if numpy is not None:
             numpy.random.seed()  # else every spare draws the same numbers
         recording = job_process.begin_recording(self._cache, launches)
-        connection.sendall(b'{"kind":"ready"}\n')
-        line = _line(connection)
-        if not line:  # nobody wants it any more
-            return 0
-        with connection.makefile("w", encoding="utf-8", errors="surrogatepass") as out:
-            return job_process.work(job_process.read_order(line), out, recording)
+        connection.sendall(job_process.READY.encode())
+        return job_process.serve(connection, recording)
 
 
 def _wake(_number: int, _frame: object) -> None:
     """A handler has to be set for the descriptor to be written to."""
-
-
-def _line(connection: socket.socket) -> bytes:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        chunk = connection.recv(1 << 16)
-        if not chunk:
-            return b""
-        line += chunk
-    return bytes(line)
