@@ -6,6 +6,7 @@ raise on purpose, and leave everything that can be done without Modal to `modal_
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -87,17 +88,21 @@ class Worker:
     def begin(self) -> None:
         volume = modal.Volume.from_name(_VOLUME_NAME)
         self._container = Container(volume.commit, volume.reload)
+        # Modal cancels by an exception in this thread, and one that comes just as a call of its client ends
+        # is lost there (synchronicity 0.12.7 returns the call's value instead): calls have a thread apart
+        self._calls = ThreadPoolExecutor(1, "modal")
         self._container.start()
 
     @modal.method()
     def run(self, request: bytes, blobs: dict[str, bytes], events: modal.Queue, run: str) -> bytes:
         """Events go to the partition `run` of `events`; signs of life are read from `run/alive`."""
+        signs = partial(events.get_many, 100, block=False, partition=f"{run}/alive")
 
         def post(piece: bytes) -> None:
-            events.put(piece, partition=run)
+            self._calls.submit(events.put, piece, partition=run).result()
 
         def alive() -> bool:
-            return bool(events.get_many(100, block=False, partition=f"{run}/alive"))
+            return bool(self._calls.submit(signs).result())
 
         return self._container.carry_out(request, blobs, post, alive)
 
