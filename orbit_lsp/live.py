@@ -89,7 +89,9 @@ class Live:
 
     def _run_all(self, uri: str) -> bool:
         self._pauses.pop(uri, None)
-        started = [self._run(target) for target in self._of(uri)]
+        if targets := self._of(uri):  # what compiles an older text would slow the run down
+            self._runs.cancel_file(uri, "compile")
+        started = [self._run(target) for target in targets]
         return any(started)
 
     def _run(self, target: KernelId) -> bool:

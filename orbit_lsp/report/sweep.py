@@ -41,7 +41,7 @@ def _single(result: Result) -> Facts:
             rows.append(
                 (one.warm.label, f"{units.time(one.warm.median)} {units.spread(one.warm.spread)}".strip())
             )
-    for point in points.timed(finished.points)[:1]:
+    if point := points.shown(finished.points):
         found = rates.of(point, points.total_ns(point.launches), finished.device, result.elements)
         rows += [(f"{one.kind} rate", rates.explained(one)[0]) for one in found]
     return Facts("Times", rows or [("time", "not timed")])

@@ -74,14 +74,14 @@ def by_spec(result: Result) -> str:
     if result.launches:
         first, *others = result.launches
         time = f"⏱ {points.time_text(result.launches)}"
-        every = points.timed(finished.points)
-        if len(every) > 1:
-            time += f" at {points.values_text(every[0])} (1 of {len(every)})"
+        every, one = points.timed(finished.points), points.shown(finished.points)
+        if one and len(every) > 1:
+            time += f" at {points.values_text(one)} ({every.index(one) + 1} of {len(every)})"
         parts.append(time + (f" in {1 + len(others)} launches" if others else ""))
         if result.difference:
             parts.append(change(result.difference))
-        if every:
-            found = rates.of(every[0], points.total_ns(result.launches), finished.device, result.elements)
+        if one:
+            found = rates.of(one, points.total_ns(result.launches), finished.device, result.elements)
             parts.append(rates.short(found))
         capability = finished.device.capability if finished.device else None
         if not others and capability:

@@ -89,11 +89,11 @@ def _spec_rows(result: Result) -> list[Row]:
     """What a launch spec adds: rates and checks, and the change to the version before."""
     finished = result.finished
     rows: list[Row] = []
-    if (every := points.timed(finished.points)) and result.launches:
-        found = rates.of(every[0], points.total_ns(result.launches), finished.device, result.elements)
+    if point := points.shown(finished.points):
+        found = rates.of(point, points.total_ns(result.launches), finished.device, result.elements)
         rows += [(f"{one.kind} rate", *rates.explained(one)) for one in found]
-        if (footprint := every[0].footprint) is not None:
-            rows.append(("memory of its arguments", units.size(footprint), "launch spec"))
+        if point.footprint is not None:
+            rows.append(("memory of its arguments", units.size(point.footprint), "launch spec"))
     if result.difference:
         said = hints.change(result.difference)
         if result.difference.verdict == "inconclusive":

@@ -24,6 +24,11 @@ def timed(points: Sequence[Point]) -> list[Point]:
     return [one for one in points if not one.case]
 
 
+def shown(points: Sequence[Point]) -> Point | None:
+    """The one that a single number speaks of, as `Finished.launches` does: the first that was timed."""
+    return next((one for one in points if one.launches), None)
+
+
 def total_ns(launches: Sequence[Launches]) -> float | None:
     """Cold time of all launches of a spec together; None where there is none."""
     if timing := total(launches):

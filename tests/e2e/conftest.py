@@ -173,7 +173,7 @@ class Editor:
 def recorded_python(tmp_path: Path) -> str:
     """A 'Python' that answers as the worker did on an H100 (see recorded_worker.py)."""
     script = tmp_path / "recorded-python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "recorded_worker.py"}"\n')
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "recorded_worker.py"}" "$@"\n')
     script.chmod(0o755)
     return str(script)
 

@@ -132,6 +132,11 @@ def main() -> None:
                         run, c.VERSION, "python", "3.12.3", packages, (DEVICE,), "nvcc", "13.0.88", "g++ 13.3"
                     )
                 )
+            case c.Warm(language=language) if "--cache" in sys.argv:
+                folder = Path(sys.argv[sys.argv.index("--cache") + 1])
+                folder.mkdir(parents=True, exist_ok=True)
+                with (folder / "prepared").open("a") as said:
+                    said.write(f"{language}\n")
             case c.Cancel(run=run) if run in waiting:
                 waiting.discard(run)
                 finished(run, "cancelled", failure=c.Failure("cancelled", "cancelled by the user"))

@@ -5,6 +5,7 @@ The GPU side is recorded (recorded_worker.py): these machines have none.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -68,6 +69,35 @@ async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
     assert not editor.ended()
 
 
+async def test_the_program_of_a_file_is_a_code_action_away(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", SPEC + KERNEL + "int main() {}\n")
+    await named_gpu(editor)
+    action = next(one for one in await editor.actions(5) if one.title == "▶ Run main (saxpy)")
+    await editor.command(action.command, *action.arguments)
+    await editor.until(editor.ended)
+    assert await editor.hints() == [(5, "⏱ 288 µs ±0.2% (in program, n=19) · occ ≤100% (256 thr)")]
+    await editor.click()
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert await editor.hints() == [(5, MEASURED)]
+
+
+@pytest.mark.parametrize(("text", "prepared"), [(SPEC + KERNEL, ["cuda", "triton"]), (KERNEL, ["cuda"])])
+async def test_opening_a_file_prepares_what_its_click_will_need(
+    start, recorded_python, tmp_path, monkeypatch, text: str, prepared: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor: Editor = await start("vscode", python=recorded_python)
+    editor.open("saxpy.cu", text + "int main() {}\n")
+    await named_gpu(editor)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.until(editor.ended)
+    asked = tmp_path / "cache" / "orbit-lsp" / "prepared"
+    async with asyncio.timeout(20):
+        while not asked.exists() or asked.read_text().split() != prepared:
+            await editor.hints()  # whatever the server answers, the worker may have read on by then
+
+
 async def test_two_kernels_of_one_file_wait_for_each_other(start, recorded_python) -> None:
     editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
     names = ("one", "two", "three")
@@ -75,6 +105,7 @@ async def test_two_kernels_of_one_file_wait_for_each_other(start, recorded_pytho
     await named_gpu(editor)
     runs = [await editor.command("orbit.run", {"uri": editor.uri, "kernel": name}) for name in names]
     assert [run["run"] for run in runs] == ["r1", "r2", "r3"]
+    assert await editor.command("orbit.run", {"uri": editor.uri, "kernel": "one"}) == {"run": "r1"}
     for count, name in enumerate(names, 1):
         await editor.until(
             lambda count=count: len(editor.progress()) == count and states(editor)[-1] == "running"
