@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sysconfig
 from pathlib import Path
 from textwrap import dedent
@@ -11,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lsprotocol import types as lsp
 
+from orbit_lsp import launch_specs
 from orbit_lsp.config import Settings
 from orbit_lsp.documents import Change
 from orbit_lsp.kernels import cuda, triton
 from orbit_lsp.session import Session
 from orbit_lsp.views import diagnostics, spec_drafts
+from orbit_remote import spec, spec_build
 from orbit_remote.spec_text import lines_of
 from tests.kernels import test_cuda
 from tests.spec.spec_check import faults
@@ -407,6 +410,35 @@ def test_real_kernels_get_drafts_without_fault() -> None:
         found += had
     assert kernels > 80
     assert found > 0.6 * kernels  # the others take structures and functions
+
+
+def test_what_is_drafted_compiles(tmp_path: Path) -> None:
+    """The instances that drafts launch exist: templates of every kind, one nvcc call."""
+    text = (ROOT / "examples/transpose.cu").read_text().replace("orbit:", "before:") + dedent("""
+        template <typename T> __global__ void fill(T* p, T v, size_t n) { p[0] = v; }
+        template <typename T, int BLOCK, bool FAST> __global__ void all(const T* x, T* y, int n) { y[0] = x[BLOCK]; }
+        template <class T = double> __global__ void deduced(const T* x, long n) {}
+        void host(float* d, int n) { fill<<<n / 256, 256>>>(d, 1.0f, static_cast<size_t>(n)); }
+    """)
+    lines = lines_of(text)
+    names: dict[str, None] = {}
+    for kernel in cuda.scan(text).kernels:
+        for _, statements in spec_drafts.written(lines, kernel):
+            added = [f"// orbit: {one}" for one in statements]
+            moved = spec.target_of(launch_specs.definition(kernel), "cuda", len(added))
+            start = kernel.whole.line
+            names |= dict.fromkeys(
+                spec_build.instances(spec.check_lines([*lines[:start], *added, *lines[start:]], moved))
+            )
+    assert "fill<float>" in names
+    assert list(names) == ["transpose<16, 32>", "fill<float>", "all<float, 256, true>", "deduced<float>"]
+    path = tmp_path / "k.cu"
+    path.write_text(text + "".join(f"auto* use{at} = &{name};\n" for at, name in enumerate(names)))  # fmt: skip
+    build = subprocess.run(
+        ["nvcc", "-arch=sm_90a", "-c", "-o", str(tmp_path / "k.o"), str(path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert build.returncode == 0, build.stderr
 
 
 def test_every_form_of_kernel_is_survived() -> None:

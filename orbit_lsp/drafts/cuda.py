@@ -8,7 +8,7 @@ from dataclasses import replace
 from orbit_lsp.drafts import Subject, names
 from orbit_lsp.drafts.names import Sizes
 from orbit_remote import spec_dtypes
-from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of
+from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of, plain_type
 
 _BLOCK = re.compile(r"block|thread|bdim|nthreads", re.IGNORECASE)
 _TILE = re.compile(r"tile|^b[mnk]$|^t[mnk]$|dim|radius|size", re.IGNORECASE)
@@ -77,7 +77,7 @@ def _integral(one: Parameter) -> bool:
 def template_arguments(subject: Subject) -> list[str] | None:
     """Explicit ones up to the last that is needed; None where a type cannot be guessed."""
     wanted = [one for one in subject.header.templates if not one.pack]
-    while wanted and wanted[-1].optional:
+    while wanted and wanted[-1].optional and not _passed(wanted[-1], subject):
         wanted.pop()
     found: list[str] = []
     for one in wanted:
@@ -88,15 +88,20 @@ def template_arguments(subject: Subject) -> list[str] | None:
     return found
 
 
+def _passed(one: TemplateParameter, subject: Subject) -> list[Parameter]:
+    """The parameters whose type speaks of it."""
+    return [
+        each
+        for each in subject.header.parameters
+        if one.name and re.search(rf"\b{re.escape(one.name)}\b", each.type)
+    ]
+
+
 def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
     if one.kind == "type":
         exactly = rf"(?:const\s+)?{re.escape(one.name)}(?:\s+const)?\s*\**"
-        passed = [
-            each
-            for each in subject.header.parameters
-            if one.name and re.search(rf"\b{re.escape(one.name)}\b", each.type)
-        ]
-        if not passed or not all(re.fullmatch(exactly, _bare(each.type)) for each in passed):
+        passed = _passed(one, subject)
+        if not passed or not all(re.fullmatch(exactly, plain_type(each.type)) for each in passed):
             return None
         by_value = [each.name for each in passed if "*" not in each.type]
         if _FUNCTOR.search(one.name) or any(
@@ -111,10 +116,6 @@ def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
     if _BLOCK.search(one.name):
         return "256"
     return "4" if _FEW.search(one.name) else "16" if _TILE.search(one.name) or not one.name else "32"
-
-
-def _bare(text: str) -> str:
-    return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
 
 
 # -- arguments ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from orbit_lsp.drafts import Subject, cuda
 from orbit_lsp.kernels import cuda_launches
+from orbit_remote import spec_dtypes
 from orbit_remote.spec_cpp import CppParser
 from orbit_remote.spec_functions import function
 from orbit_remote.spec_lexer import tokens
@@ -60,9 +61,10 @@ class _Host:
         parameters = cuda.named(subject.header.parameters)
         if subject.header.lacking(len(chosen)):
             return None
-        for name in chosen:
-            if name.isidentifier() and (value := self.defined(name)) and self.expression(value) is not None:
-                self.resolve(name, 0)
+        if not all(
+            spec_dtypes.cpp(" ".join(one.split())) or self.expression(one) is not None for one in chosen
+        ):
+            return None  # `k<T>` in a template of its own
         pairs = list(zip(parameters, arguments, strict=True))
         numbers = [one.kind == "scalar" for one in parameters]
         # numbers first: what is allocated is made of them

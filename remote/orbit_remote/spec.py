@@ -6,22 +6,35 @@ Nothing of the file is executed, and nothing here loads torch. Whoever has torch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final
 
-from orbit_remote import spec_checks
+from orbit_remote import spec_checks, spec_dtypes
 from orbit_remote.contracts import Definition
 from orbit_remote.spec_checks import Limits
 from orbit_remote.spec_dtypes import DType
 from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
-from orbit_remote.spec_parameters import Signature, element_of, signature
+from orbit_remote.spec_parameters import Signature, element_of, plain_type, signature
 from orbit_remote.spec_surroundings import Surroundings
 from orbit_remote.spec_syntax import nearest, read
 from orbit_remote.spec_text import Target, lines_of
-from orbit_remote.spec_tree import Assignment, Call, Expression, Fault, Language, Name, Spec, SpecError, walk
-from orbit_remote.spec_values import Tensor, Value, Work, World
+from orbit_remote.spec_tree import (
+    Assignment,
+    Call,
+    Expression,
+    Fault,
+    Language,
+    Launch,
+    Name,
+    Spec,
+    SpecError,
+    TemplateArgument,
+    walk,
+)
+from orbit_remote.spec_values import Scalar, Tensor, Value, Work, World
 
 MOST_POINTS: Final = 64
 
@@ -36,7 +49,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`values` are those of the first point, descriptions without data; what is faulty is not among them."""
+    """`values` are those of the first point, descriptions without data; what is faulty is not among them. The
+    launches of `spec` have the template arguments that C++ would deduce from these values.
+    """
 
     spec: Spec
     signature: Signature | None
@@ -74,6 +89,7 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     faults += surplus
     work = Work()
     first: Mapping[str, Value] = {}
+    whole = spec.launches
     for at, point in enumerate(every):
         world = World(spec.language, work=work)
         values, found = compute(spec, header, point, world)
@@ -82,9 +98,37 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
         if at == 0:
             first = values
             faults += spec_checks.unused(spec)
+            whole = tuple(_deduced(one, header, values, world) for one in spec.launches)
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))
-    return Checked(spec, header, tuple(ordered), first, around.asked)
+    return Checked(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
+
+
+def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:
+    """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
+    if header is None or launch.kernel.name != header.name or any(one.pack for one in header.templates):
+        return launch
+    chosen = list(launch.templates)
+    for wanted in header.templates[len(chosen) :]:
+        found = _type_for(wanted.name, header, launch, values, world)
+        if wanted.optional or wanted.kind != "type" or not found:
+            break
+        chosen.append(TemplateArgument(launch.kernel.span, found, None))
+    return replace(launch, templates=tuple(chosen))
+
+
+def _type_for(name: str, header: Signature, launch: Launch, values: Mapping[str, Value], world: World) -> str:
+    """What `T` is in C++ for the first argument whose parameter is `T`, `T*` or `const T*`; empty for none."""
+    exactly = re.compile(rf"(?:const\s+)?{re.escape(name)}(?:\s+const)?\s*\*?")
+    for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
+        if exactly.fullmatch(plain_type(parameter.type)):
+            try:
+                value = evaluate(argument, world, Scope(values))
+            except (SpecError, Untuned):
+                continue
+            if isinstance(value, Tensor | Scalar):
+                return spec_dtypes.spelled(value.dtype)
+    return ""
 
 
 def points(spec: Spec) -> tuple[list[Point], list[Fault]]:

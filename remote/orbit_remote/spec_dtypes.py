@@ -77,6 +77,13 @@ CPP: dict[str, str] = {
 }  # fmt: skip
 """C++ types on the platforms of CUDA with 64 bits under Linux, where `long` has 64."""
 
+_SPELLED = {
+    "bool": "bool", "int8": "signed char", "int16": "short", "int32": "int", "int64": "long", "uint8": "unsigned char",
+    "uint16": "unsigned short", "uint32": "unsigned int", "uint64": "unsigned long", "float16": "__half",
+    "bfloat16": "__nv_bfloat16", "float32": "float", "float64": "double", "float8_e4m3fn": "__nv_fp8_e4m3",
+    "float8_e5m2": "__nv_fp8_e5m2",
+}  # fmt: skip
+
 _VECTOR_BASES = {
     "char": "int8", "uchar": "uint8", "short": "int16", "ushort": "uint16", "int": "int32", "uint": "uint32",
     "long": "int64", "ulong": "uint64", "longlong": "int64", "ulonglong": "uint64", "float": "float32",
@@ -107,6 +114,11 @@ def cpp(name: str) -> tuple[DType, int] | None:
     if name in VECTORS:
         return DTYPES[VECTORS[name][0]], VECTORS[name][1]
     return None
+
+
+def spelled(dtype: DType) -> str:
+    """A C++ type of these elements."""
+    return _SPELLED[dtype.name]
 
 
 def promote(left: DType, right: DType) -> DType:

@@ -122,7 +122,9 @@ def signature(lines: list[str], target: Target, around: Surroundings | None = No
 def compiled(header: Signature, types: str) -> Signature:
     """The same kernel with the types that a compiler gave its parameters: `int, float const*`."""
     parts = [part for part in split(types) if part.strip() not in ("", "void")]
-    found = tuple(_cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts))
+    found = tuple(
+        _cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts)
+    )
     names = [one.name for one in header.parameters]
     if len(names) == len(found):
         found = tuple(
@@ -140,6 +142,11 @@ def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[spec_dtypes
         if re.search(rf"\b{re.escape(name)}\b", parameter.type):
             return spec_dtypes.cpp(canonical(text.split()) or text)
     return None
+
+
+def plain_type(text: str) -> str:
+    """A type without what says nothing of its values: `const T*` of `const T* __restrict__`."""
+    return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
 
 
 def _header(lines: list[str], target: Target) -> str:

@@ -197,6 +197,24 @@ def test_template_arguments(header: str, launch: str, message: str) -> None:
     assert [one.message for one in found] == ([message] if message else [])
 
 
+@pytest.mark.parametrize(
+    ("header", "launch", "whole"),
+    [
+        ("template <typename T> __global__ void k(const T* __restrict__ x, T a) {}", "k<<<1, 1>>>(randn(8), 2.0f)", "float"),
+        ("template <typename T> __global__ void k(T a, T* x) {}", "k<<<1, 1>>>(2, randint(0, 9, 8))", "int"),
+        ("template <typename T> __global__ void k(T* x) {}", "k<<<1, 1>>>(randn(8, dtype=half))", "__half"),
+        ("template <typename T, typename U> __global__ void k(T* x, U* y) {}", "k<float><<<1, 1>>>(randn(8), zeros(8, dtype=__nv_bfloat16))", "float, __nv_bfloat16"),
+        ("template <typename T, int N = 4> __global__ void k(T* x) {}", "k<<<1, 1>>>(randn(8))", "float"),
+        ("template <typename... T> __global__ void k(T... x) {}", "k<<<1, 1>>>(1)", ""),
+        ("template <typename T> __global__ void k(T* x) {}", "k<<<1, 1>>>(nullptr)", ""),
+        ("__global__ void k(float* x) {}", "k<<<1, 1>>>(randn(8))", ""),
+    ],
+)  # fmt: skip
+def test_template_arguments_are_deduced_for_who_runs_it(header: str, launch: str, whole: str) -> None:
+    found = checked(f"// orbit: launch {launch}\n{header}\n", "cuda")
+    assert ", ".join(one.text for one in found.spec.launches[0].templates) == whole
+
+
 # -- expect -----------------------------------------------------------------------------------------
 
 
