@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import Final
 
-from orbit_remote import spec_checks, spec_dtypes
+from orbit_remote import spec_checks, spec_dtypes, spec_static
 from orbit_remote.contracts import Definition
 from orbit_remote.spec_checks import Limits
 from orbit_remote.spec_dtypes import DType
@@ -84,7 +84,7 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     header = signature(lines, target, around)
     if not spec.lines:
         return Checked(spec, header, tuple(malformed), {}, around.asked)
-    faults = [*malformed, *spec_checks.static(spec, target, header, around)]
+    faults = [*malformed, *spec_static.static(spec, target, header, around)]
     every, surplus = points(spec)
     faults += surplus
     work = Work()
@@ -97,7 +97,7 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
         faults += spec_checks.launches(spec, header, values, world, limits, partial=bool(malformed or found))
         if at == 0:
             first = values
-            faults += spec_checks.unused(spec)
+            faults += spec_static.unused(spec)
             whole = tuple(_deduced(one, header, values, world) for one in spec.launches)
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))
