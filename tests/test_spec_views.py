@@ -236,6 +236,7 @@ def test_a_sweep_is_told_by_its_first_size_and_a_table() -> None:
         "  -     67108864  288 µs     ±0.2%   52       2.80 TB/s  83%      466 GFLOP/s  0.1%     ≤100%      ✓",
         "  tail  1000003   not timed                                                                        ✓",
     ]
+    assert spec.hover().count("✓ y == a * x + y") == 2  # of the one on the line; the table has all
     assert "| - | 1048576 | 5.20 µs | ±0.2% | 52 |" in spec.hover(markdown=True)
 
 

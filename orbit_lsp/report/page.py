@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,7 +20,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A table. Cells that begin with a digit, `≤` or `±` stand to the right, as numbers do."""
+    """A table. Columns of mostly numbers, with or without a unit, stand to the right."""
 
     title: str
     header: Sequence[str]
@@ -33,6 +34,8 @@ class Source:
     title: str
     text: str
 
+
+_NUMBER = re.compile(r"[≤±<-]?\d[\d.,e+-]*%?(?: \S+)?")
 
 Block = Facts | Rows | Source | Plot
 
@@ -60,11 +63,11 @@ h2 { font-size: 1.05rem; margin: 2.25rem 0 .5rem; }
 .lead { color: var(--quiet); margin: .35rem 0 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { color: var(--quiet); font-weight: 600; }
-.number { text-align: right; }
+.number { text-align: right; white-space: nowrap; }
 .facts th { color: var(--quiet); font-weight: 400; vertical-align: top; }
-.facts td { white-space: normal; overflow-wrap: anywhere; }
+.facts th { white-space: nowrap; } .facts td { overflow-wrap: anywhere; }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
   font: 14px/1.5 ui-monospace, monospace; margin: 0; }
 figure { margin: 0; }
@@ -120,8 +123,8 @@ def _inner(block: Block) -> str:
 
 
 def _numeric(cells: Sequence[str]) -> bool:
-    said = [cell for cell in cells if cell]
-    return bool(said) and sum(cell[0].isdigit() or cell[0] in "≤±<" for cell in said) * 2 > len(said)
+    said = [cell for cell in cells if cell not in ("", "-")]
+    return bool(said) and sum(bool(_NUMBER.fullmatch(cell)) for cell in said) * 2 > len(said)
 
 
 def _class(number: bool) -> str:

@@ -78,7 +78,11 @@ def svg(plot: Plot) -> str:
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_said(plot, drawn))}">',
         *_frame(plot, across, up, top),
-        *(part for number, one in enumerate(drawn) for part in _series(number, one, across, up)),
+        *(
+            part
+            for number, one in enumerate(drawn)
+            for part in _series(number, one, across, up, joined=not plot.ticks)
+        ),
         *(_legend(drawn) if named else ()),
         "</svg>",
     ]
@@ -170,11 +174,12 @@ def _frame(plot: Plot, across: _Axis, up: _Axis, top: float) -> list[str]:
     return parts
 
 
-def _series(number: int, one: Series, across: _Axis, up: _Axis) -> list[str]:
+def _series(number: int, one: Series, across: _Axis, up: _Axis, *, joined: bool) -> list[str]:
+    """Marks, `joined` by a line where what is between them has a meaning."""
     marks = sorted(one.marks, key=lambda mark: mark.x)
     places = [(across.at(mark.x), up.at(mark.y)) for mark in marks]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    parts = [f'<polyline class="series c{number}" points="{line}"/>'] if len(places) > 1 else []
+    parts = [f'<polyline class="series c{number}" points="{line}"/>'] if joined and len(places) > 1 else []
     for mark, (x, y) in zip(marks, places, strict=True):
         bar = ""
         if mark.low is not None and mark.high is not None:

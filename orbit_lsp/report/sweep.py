@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ def page(result: Result, kernel: str, path: str) -> Page:
         blocks.append(_single(result))
     if checks := points.check_rows(finished.points):
         blocks.append(Rows("Checks", ("what", "how it went", "when"), checks))
-    blocks += [_provenance(result, path), Source("Launch spec", result.lines)]
+    blocks += [_provenance(result, path), Source("Launch spec", textwrap.dedent(result.lines))]
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(result.at))
     gpu = finished.device.name if finished.device else "GPU not known"
     return Page(kernel, f"{gpu} · {when} · {path}", blocks)

@@ -99,7 +99,7 @@ def _spec_rows(result: Result) -> list[Row]:
         if result.difference.verdict == "inconclusive":
             said = "no more than two runs of the same code may differ"
         rows.append(("against the version before", said, "two runs, 99 % intervals of the medians"))
-    return rows + points.check_rows(finished.points)
+    return rows + points.check_rows(points.telling(finished.points))
 
 
 def _launch_rows(launches: Launches, known: Facts) -> list[Row]:

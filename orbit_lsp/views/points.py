@@ -82,6 +82,12 @@ def differing(check: Check) -> str:
     return f"{units.count(check.differing)} of {units.count(check.elements)} differ"
 
 
+def telling(points: Sequence[Point]) -> list[Point]:
+    """Those whose checks a hover has room for: the one on the line, and what went wrong. The table has all."""
+    one = shown(points) or next(iter(points), None)
+    return [point for point in points if point is one or not all(check.passed for check in point.checks)]
+
+
 def check_rows(points: Sequence[Point]) -> list[tuple[str, str, str]]:
     """(what, how it went, source) of every check."""
     rows: list[tuple[str, str, str]] = []
