@@ -21,7 +21,10 @@ def ref_kernel(data: input_t) -> output_t:
 def check_implementation(data: input_t, output: output_t) -> tuple[bool, str]:
     expected = ref_kernel(data)
     if output.shape != expected.shape or output.dtype != expected.dtype:
-        return False, f"{output.dtype} of {tuple(output.shape)}, expected {expected.dtype} of {tuple(expected.shape)}"
+        return (
+            False,
+            f"{output.dtype} of {tuple(output.shape)}, expected {expected.dtype} of {tuple(expected.shape)}",
+        )
     wrong = ~torch.isclose(output.float(), expected.float(), rtol=2e-3, atol=2e-3)
     if bool(wrong.any()):
         row, column = (int(one) for one in wrong.nonzero()[0])
