@@ -480,7 +480,10 @@ def test_any_signature_of_triton(parameters: list[str], body: list[str], host: l
     drafted(f"import torch, triton\nimport triton.language as tl\n@triton.jit\ndef k({', '.join(parameters)}):\n{lines}\ndef f(x):\n{around}", "triton")  # fmt: skip
 
 
-def test_what_is_drafted_for_the_page_is_what_the_page_shows() -> None:
-    """The drafts of the page's two kernels are examples themselves: they have no fault."""
+def test_a_draft_has_no_warning_either() -> None:
     saxpy = "__global__ void saxpy(int n, float a, const float* x, float* y) { y[0] += a * x[0]; }\n"
     assert faults(written(saxpy, FROM_SIGNATURE, "cuda") + saxpy, "cuda") == ""
+    at = WRAPPERS.index("@triton.jit\ndef fill")
+    lines = written(WRAPPERS, FROM_LAUNCH, "triton", 2)
+    assert lines
+    assert faults(WRAPPERS[:at] + lines + WRAPPERS[at:], "triton") == ""
