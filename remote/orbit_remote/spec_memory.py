@@ -20,7 +20,10 @@ of floating-point numbers read 0xFF… as NaN; an integer kernel that happens to
 number the second time.
 """
 
-_GUARD: Final = 0xA5
+_GUARD: Final = 0xFF
+"""NaN in every floating-point type, and not the one that the GPU's arithmetic returns (0x7FF…): whatever a
+kernel computes from it and writes back is another number.
+"""
 _LEAST_BAND: Final = 4 << 10
 _MOST_BAND: Final = 1 << 20
 _ALIGNMENT: Final = 512  # what cudaMalloc and torch align to at least, and a multiple of every element
