@@ -176,7 +176,10 @@ async def _file(
         if options.json:
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
         elif options.command != "show":
-            _report(session, uri, one or target, finished, action, sweep=getattr(options, "sweep", False))
+            only = target or (
+                one if one in _by_spec(session, uri) else None
+            )  # a program is of all its kernels
+            _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
     if options.command == "show":
         return 0 if options.json else _shown(options, session, uri)
     return code
@@ -192,9 +195,17 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
 
 
 def _targets(session: Session, uri: str, target: KernelId | None, action: Action) -> list[KernelId | None]:
-    """What is run: the kernel that is named, else the program, else every kernel that has a launch spec."""
-    if target or action == "compile" or session.files[uri].scan.entries:
+    """What is run: the kernel that is named, else the program, else every kernel that has a launch spec.
+
+    A program is run as the one spec without a launch says, if the file has one.
+    """
+    if target or action == "compile":
         return [target]
+    if session.files[uri].scan.entries:
+        said = [
+            one.target for one in facts.of(session, uri) if one.recipe.lines and not one.recipe.definition
+        ]
+        return [said[0] if len(said) == 1 else None]
     checked = contract.of(session, uri)
     return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
 

@@ -156,6 +156,16 @@ def test_a_wrong_answer_on_the_command_line_is_exit_code_3(tmp_path: Path, recor
     assert "orbit-lsp: wrong answer: y[7] is 0.5 and not 2.5" in said
 
 
+def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text("// orbit: args 'never closed\n" + KERNEL + "int main() {}\n")
+    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
+    assert (code, "saxpy.cu:1:" in out) == (1, True)
+    assert "orbit-lsp: compile error: line 1 of the launch spec: A quotation mark is never closed." in said
+    (tmp_path / "saxpy.cu").write_text("// orbit: args closed\n" + KERNEL + "int main() {}\n")
+    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
+    assert (code, "288 µs ±0.2% (in program, n=19)" in out) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("text", "words", "code", "said"),
     [
