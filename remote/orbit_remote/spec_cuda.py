@@ -190,11 +190,11 @@ class Cuda:
     def _tensor_map(self, value: TensorMap, tensor: Any, span: Span) -> Any:
         utils: Any = importlib.import_module("cuda.core.utils")
         # the enumeration is public only as the type of an option's value
-        swizzles: Any = type(self._core.TensorMapDescriptorOptions(box_dim=value.box).swizzle)
+        none: Any = self._core.TensorMapDescriptorOptions(box_dim=value.box).swizzle
         name = f"SWIZZLE_{value.swizzle}B" if value.swizzle else "NONE"
         try:
             view = utils.StridedMemoryView.from_any_interface(tensor, stream_ptr=-1)
-            return view.as_tensor_map(box_dim=value.box, swizzle=getattr(swizzles, name))
+            return view.as_tensor_map(box_dim=value.box, swizzle=none.__class__[name])
         except Exception as error:  # noqa: BLE001 - the driver's refusal becomes a sentence
             said = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise SpecError(span, f"CUDA makes no tensor map of this: {said[:200]}") from None
