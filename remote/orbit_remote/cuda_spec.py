@@ -23,7 +23,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(machine.device, job.device)
     if device is None:
         return cuda_job.no_gpu(job)
-    checked = spec.check(job.text, spec_build.target(job.definition, "cuda"))
+    checked = spec.check(job.text, spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused
     # a spare needs seconds where none is ready; meanwhile the compiler works

@@ -17,8 +17,7 @@ from orbit_remote import spec, symbols
 from orbit_remote.contracts import Definition, Place, Problem, Resources
 from orbit_remote.cubin import Cubin
 from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
-from orbit_remote.spec_text import Target
-from orbit_remote.spec_tree import Language, Launch, Name, SpecError, walk
+from orbit_remote.spec_tree import Launch, Name, SpecError, walk
 from orbit_remote.spec_values import Scalar, Value, World
 
 _SPACE = "orbit_spec"
@@ -40,17 +39,6 @@ class Image:
     cubin: str
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
     resources: tuple[Resources, ...] = ()
-
-
-def target(definition: Definition, language: Language) -> Target:
-    return Target(
-        definition.name,
-        language,
-        definition.start_line,
-        definition.line,
-        definition.name_line,
-        definition.name_end,
-    )
 
 
 def instance(launch: Launch, values: Mapping[str, Value]) -> str:

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from orbit_remote import contracts as c
 from orbit_remote import (
     spec,
-    spec_build,
     spec_clock,
     spec_compare,
     spec_cuda,
@@ -115,7 +114,7 @@ class _Run:
         self._torch = _torch()
         if job.device:
             self._torch.cuda.set_device(job.device)
-        self._target = spec_build.target(job.definition, job.language)
+        self._target = spec.target_of(job.definition, job.language)
         self._checked = spec.check(job.text, self._target)
         self._spec = self._checked.spec
         errors = [fault for fault in self._checked.faults if fault.severity == "error"]
