@@ -17,7 +17,7 @@ from orbit_remote import contract_data, contract_files, spec_compare
 from orbit_remote import contracts as c
 from orbit_remote.contract_case import Case, Judged, Refused, described
 from orbit_remote.spec_dtypes import Tolerance
-from orbit_remote.spec_job import difference
+from orbit_remote.spec_verdict import difference
 from orbit_remote.user_module import UserFile
 
 SEED: Final = 42
