@@ -245,10 +245,12 @@ class Environment:
 
     async def release(self, gpu: str | None) -> str:
         """Of one GPU or of all; returns the sentence that says how it went."""
-        wanted = [one.gpu for one in self.sessions() if gpu in (None, one.gpu)]
+        wanted = dict.fromkeys(one.gpu for one in self.sessions() if gpu in (None, one.gpu))
         released = [one for one in wanted if self._modal and await self._modal.release(one)]
         if released:
             return f"orbit: released {', '.join(released)}"
+        if at_work := [one.gpu for one in self.sessions() if one.gpu in wanted and one.until is None]:
+            return f"orbit: the {at_work[0]} is at work: cancel its run, or release it after that"
         return "orbit: no GPU is rented now" if not wanted else "orbit: Modal did not take it; it idles out"
 
     def runner(self) -> LocalRunner:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
+from typing import Any
 
 from orbit_lsp.runners import modal_errors, refusals
 from orbit_lsp.runners.events import validator
@@ -24,8 +25,11 @@ from orbit_remote import contracts as c
 
 log = logging.getLogger("orbit.modal")
 
-_LEAVE_S = 2.0
+_CLOSE_S = 2.0
 """How long closing may take: nobody is to wait for an editor to close."""
+_LEAVE_S = 1.5
+"""How long containers have to answer that they end."""
+_WITHDRAW_S = 0.5
 
 
 class ModalRunner:
@@ -45,6 +49,7 @@ class ModalRunner:
         self._known: set[str] = set()
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""
+        self._leaving: dict[str, asyncio.Task[bool]] = {}
         self._active: dict[Call, asyncio.Task[None]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -120,12 +125,11 @@ class ModalRunner:
             await asyncio.shield(self.close())
 
     async def close(self) -> None:
-        """Release what is warm; a container that is not reached ends with its idle time."""
+        """Release what is warm, what compiled too; a container that is not reached ends with its idle time."""
+        rented = {"", *(one.gpu for one in self.sessions())}
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LEAVE_S):
-                await asyncio.gather(
-                    self._release_compiler(), *(self.release(one.gpu) for one in self.sessions())
-                )
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*map(self.release, rented))
                 await self.pool.close()
 
     # -- sessions -----------------------------------------------------------------------------
@@ -138,7 +142,7 @@ class ModalRunner:
         """One container of `gpu` stays, used or not, until it is told otherwise. Raises ModalError."""
         try:
             handle = await self.pool.handle(gpu)
-            await handle.update_autoscaler.aio(min_containers=1 if keep else 0)
+            await handle.run.autoscaler.update.aio(min_containers=1 if keep else 0)
         except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
             raise ModalError(modal_errors.trouble(error)) from None
         self._sessions.keep(gpu, keep)
@@ -157,31 +161,57 @@ class ModalRunner:
         self._kept[gpu] = asyncio.create_task(keep(), name=f"keep {gpu}")
 
     async def release(self, gpu: str) -> bool:
-        """End the warm container of `gpu` at once; False where there is none, or Modal did not take it."""
+        """End the warm containers of `gpu` ("" for those that only compile) in which nothing runs; False where
+        there is none, or one of them could not be reached: it is warm until its idle time.
+        """
         if keeping := self._kept.pop(gpu, None):
             await keeping  # else it would be kept after it was released
-        if not (sessions := self._sessions.forget(gpu)):
+        if gpu not in self._leaving:  # asked twice, a container that has ended would be started again
+            task = self._leaving[gpu] = asyncio.create_task(self._release(gpu), name=f"release {gpu}")
+            task.add_done_callback(lambda _: self._leaving.pop(gpu))
+        return await asyncio.shield(self._leaving[gpu])
+
+    async def _release(self, gpu: str) -> bool:
+        wanted = self._sessions.idle(gpu)
+        if not wanted and not self._sessions.kept(gpu):
             return False
         try:
-            handle = await self.pool.handle(gpu)
-            if any(one.kept for one in sessions):
-                await handle.update_autoscaler.aio(min_containers=0)
-            for _ in sessions:
-                await within(_LEAVE_S, handle.leave.spawn.aio())
-            self._sessions.ended(sessions)
-        except Exception as error:  # noqa: BLE001 - it ends with its idle time all the same
+            async with asyncio.timeout(_LEAVE_S):
+                handle = await self.pool.handle(gpu or None)
+                if self._sessions.kept(gpu):
+                    await handle.run.autoscaler.update.aio(min_containers=0)
+                    self._sessions.keep(gpu, False)
+                await self._send_away(gpu, handle, wanted)
+        except Exception as error:  # noqa: BLE001 - what was not reached ends with its idle time all the same
             log.warning("a container was not released: %s", modal_errors.trouble(error).message)
-            return False
-        return True
+        return bool(wanted) and not wanted & self._sessions.idle(gpu)
 
-    async def _release_compiler(self) -> None:
-        sessions = self._sessions.forget("")  # one that is not warm would be started by asking it to leave
-        if not sessions:
-            return
-        with suppress(Exception):  # they end with their idle time all the same
-            handle = await self.pool.handle(None)
-            await asyncio.gather(*(within(_LEAVE_S, handle.leave.spawn.aio()) for _ in sessions))
-            self._sessions.ended(sessions)
+    async def _send_away(self, gpu: str, handle: Any, wanted: set[str]) -> None:
+        """Ask until so many containers have answered as there are: Modal says which one answers a call. One
+        that had a run of another editor stays.
+        """
+        idle = len(wanted)
+        if not gpu:
+            # Modal starts one for each of several compiles that wait, and the first may do them all: the others
+            # are not known here. Not so with a GPU: a count that is late would rent one for nothing
+            stats = await handle.leave.get_current_stats.aio()
+            idle = max(idle, stats.num_total_runners - stats.num_running_inputs)
+        answered: set[str] = set()
+        while (left := idle - len(answered)) > 0:
+            for container, ends in await asyncio.gather(*(_leave(handle, wanted) for _ in range(left))):
+                answered.add(container)
+                if ends:
+                    self._sessions.left(gpu, container)
+
+
+async def _leave(handle: Any, wanted: set[str]) -> tuple[str, bool]:
+    call = await handle.leave.spawn.aio(sorted(wanted))
+    try:
+        return await call.get.aio()
+    except asyncio.CancelledError:
+        with suppress(Exception):  # a container would be started for a call that is left waiting
+            await within(_WITHDRAW_S, call.cancel.aio())
+        raise
 
 
 def _on_a_cpu(event: c.Event) -> c.Event:

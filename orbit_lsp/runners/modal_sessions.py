@@ -15,6 +15,8 @@ from orbit_remote import contracts as c
 if TYPE_CHECKING:
     import modal
 
+_UNNAMED = "kept "
+
 
 @dataclass(slots=True)
 class Session:
@@ -138,7 +140,7 @@ class Sessions:
         now = time.time()
         chosen = [one for one in self.all() if one.gpu == gpu]
         if not chosen:
-            name = f"kept {gpu} {now}"  # Modal starts one; its name is known once a run is in it
+            name = f"{_UNNAMED}{gpu} {now}"  # Modal starts one; its name is known once a run is in it
             price = self._costs.price(gpu)
             self._containers[name] = Session(gpu, now, now + self._idle_s, container=name, price=price)
             chosen = [self._containers[name]]
@@ -150,25 +152,24 @@ class Sessions:
             self._write(one, one.until)
         self._changed()
 
-    def forget(self, gpu: str) -> list[Session]:
-        """Its containers are being sent away; those that were warm."""
-        now = time.time()
-        gone = [one for one in self._containers.values() if one.gpu == gpu]
-        for one in gone:
-            del self._containers[one.container]
-        if gone:
-            self._changed()
-        return [one for one in gone if one.warm(now)]
+    def kept(self, gpu: str) -> bool:
+        return any(one.kept for one in self.all() if one.gpu == gpu)
 
-    def ended(self, sessions: list[Session]) -> None:
-        """They have been sent away."""
-        for one in sessions:
-            self._costs.end(one.container, time.time())
+    def idle(self, gpu: str) -> set[str]:
+        """The names of its warm containers in which nothing runs."""
+        now = time.time()
+        every = self._containers.values()
+        return {one.container for one in every if one.gpu == gpu and one.until is not None and one.warm(now)}
+
+    def left(self, gpu: str, container: str) -> None:
+        """A container has been sent away; one without a run may be the one that was to be kept."""
+        unnamed = (name for name in self.idle(gpu) if name.startswith(_UNNAMED))
+        self.lose(container if container in self._containers else next(unnamed, container))
 
     def _take_over(self, session: Session) -> None:
         """The container that Modal started because one was to be kept, now that it has a name."""
         for name, one in list(self._containers.items()):
-            if one.kept and one.gpu == session.gpu and name.startswith("kept "):
+            if one.kept and one.gpu == session.gpu and name.startswith(_UNNAMED):
                 session.kept = True
                 session.since = min(session.since, one.since)
                 del self._containers[name]

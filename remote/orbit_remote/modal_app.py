@@ -107,9 +107,16 @@ class Worker:
         return self._container.carry_out(request, blobs, post, alive)
 
     @modal.method()
-    def leave(self) -> None:
-        """End this container now instead of after its idle time."""
-        cast("Any", experimental).stop_fetching_inputs()
+    def leave(self, wanted: list[str]) -> tuple[str, bool]:
+        """End this container now instead of after its idle time if it is one of `wanted`, or has had no job:
+        Modal starts one for each call that waits, and the first to be there may answer them all. Returns
+        its name and whether it ends.
+        """
+        here = self._container.name
+        ends = here in wanted or self._container.jobs == 0
+        if ends:
+            cast("Any", experimental).stop_fetching_inputs()
+        return here, ends
 
     @_modal.exit()
     def end(self) -> None:

@@ -90,7 +90,10 @@ class Container:
         self._kept: Kept | None = None
         self._store: Store | None = None
         self._worker: _Worker | None = None
-        self._jobs = 0
+        self.name = os.environ.get("MODAL_TASK_ID", "")
+        """Modal's, by which the author's side knows this container."""
+        self.jobs = 0
+        """How many have been asked of it."""
         self._answers: dict[str, dict[str, Any]] = {}
         self._began = time.monotonic()
 
@@ -127,7 +130,7 @@ class Container:
         raises its cancellation here - ends the work before it goes on.
         """
         began = time.monotonic()
-        self._jobs += 1
+        self.jobs += 1
         try:
             asked = wire.build(Request, unpack(request))
             answer = self._answer(asked, blobs, post, alive)
@@ -135,7 +138,7 @@ class Container:
             answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
         except (OSError, Gone) as error:
             answer = {"broken": f"the container could not do the job: {error}"}
-        return pack(answer | _identity() | {"jobs": self._jobs, "seconds": time.monotonic() - began})
+        return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
 
     def _answer(
         self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
@@ -160,7 +163,7 @@ class Container:
         self.start()
         assert self._worker is not None
         said = _Stream(post, job.run)
-        said.add({"kind": "container", "run": job.run, "jobs": self._jobs} | _identity())
+        said.add({"kind": "container", "run": job.run, "jobs": self.jobs} | _identity())
         said.flush()
         self._bring(job, built=asked.built)
         began = time.time()
@@ -179,7 +182,7 @@ class Container:
     def _bring(self, job: c.Job, *, built: bool) -> None:
         if self._kept is None:
             return
-        if again := built and self._jobs > 1:  # the first job's container has just seen the volume
+        if again := built and self.jobs > 1:  # the first job's container has just seen the volume
             self._sync(self._reload)
         self._kept.bring(*_shelf(job), again=again)
 

@@ -241,7 +241,8 @@ async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock
     assert (session.runs, session.gpu_s) == (2, 25)
     assert session.usd(clock.now) == pytest.approx(125 * H100 / 3600)
     clock.now += 30
-    sessions.ended(sessions.forget("H100"))
+    assert sessions.idle("H100") == {"ta-1"}
+    sessions.left("H100", "ta-1")
     assert await spent_and_due(costs) == (155, 0)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from grpclib import Status
 
 from orbit_lsp import startup
 from orbit_lsp.session import Session
@@ -242,6 +243,78 @@ async def test_release_ends_the_container_at_once(h100s, author) -> None:
     assert len(h100s.world.containers) == 1
     assert one.runner.sessions() == []
     assert not await one.runner.release("H100")
+
+
+async def test_two_containers_of_one_gpu_are_released_together(h100s, author) -> None:
+    one: Author = author()
+    slow = SAXPY + "// SLOW\n"
+    async with one.until(one.job(text=slow), "running"), one.until(one.job(text=slow, run="r2"), "running"):
+        pass
+    assert len(one.runner.sessions()) == 2
+    assert await one.runner.release("H100")
+    assert one.runner.sessions() == []
+    h100s.until(lambda world: not world.alive())
+    assert len(h100s.world.containers) == 2
+
+
+async def test_what_compiled_is_released_too_with_what_was_started_and_not_needed(modal, author) -> None:
+    one: Author = author()
+    modal.limit_capacity(0)
+    async with one.until(one.job("compile"), "waiting"), one.until(one.job("compile", run="r2"), "waiting"):
+        await asyncio.to_thread(modal.until, lambda world: len(world.inputs) == 2)
+        modal.grant_capacity()
+        await asyncio.to_thread(modal.until, lambda world: sum(one.ready for one in world.alive()) == 2)
+    await one.finished(one.job("compile"))  # in one of the two
+    await one.runner.close()
+    modal.until(lambda world: not world.alive())
+    assert len(modal.world.containers) == 2
+
+
+async def test_a_container_that_cannot_be_reached_is_warm_until_its_idle_time(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    (session,) = one.runner.sessions()
+    ends = session.until
+    h100s.fail("FunctionMap", Status.INTERNAL, "not now", times=None)
+    assert not await one.runner.release("H100")
+    assert one.runner.sessions() == [session]
+    assert session.until == ends
+    h100s.heal()
+    assert await one.runner.release("H100")
+    h100s.until(lambda world: not world.alive())
+
+
+async def test_a_container_that_is_gone_already_is_not_started_to_be_released(h100s, author) -> None:
+    one: Author = author()
+    await one.finished(one.job())
+    h100s.limit_capacity(1)
+    h100s.idle_out()
+    h100s.limit_capacity(0)
+    assert not await one.runner.release("H100")
+    h100s.grant_capacity()
+    h100s.until(
+        lambda world: all(item.result for item in world.inputs.values())
+    )  # nobody waits for a container
+    assert not h100s.containers()
+
+
+async def test_the_warm_container_of_another_editor_stays(h100s, author) -> None:
+    mine, other = author(), author()
+    slow = SAXPY + "// SLOW\n"
+    async with mine.until(mine.job(text=slow), "running"), other.until(other.job(text=slow), "running"):
+        pass
+    (kept,) = other.runner.sessions()
+    assert await mine.runner.release("H100")
+    h100s.until(lambda world: len(world.alive()) == 1)
+    assert [one.id for one in h100s.containers()] == [kept.container]
+
+
+async def test_what_is_at_work_is_not_released_under_its_run(h100s, author) -> None:
+    one: Author = author()
+    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
+        assert not await one.runner.release("H100")
+        assert [session.until for session in one.runner.sessions()] == [None]
+    assert await one.runner.release("H100")
 
 
 async def test_closing_the_editor_releases_what_is_warm(h100s, author) -> None:

@@ -210,7 +210,7 @@ class Control:
         if known is None:
             known = self._world.functions[key] = Function(key, app, made, metadata)
         known.definition, known.metadata = made, metadata
-        known.autoscaler.Clear()  # redeploying resets what update_autoscaler set, as Modal documents
+        known.autoscaler.Clear()  # redeploying resets what `autoscaler.update` set, as Modal documents
         for variant in self._world.variants.values():
             if variant.base is known:
                 variant.definition, variant.metadata = _with_options(made, variant.options), metadata

@@ -83,7 +83,7 @@ class Function:
     options: pb.FunctionOptions = field(default_factory=pb.FunctionOptions)
     pending: collections.deque[Input] = field(default_factory=collections.deque["Input"])
     containers: dict[str, Container] = field(default_factory=dict[str, "Container"])
-    # what update_autoscaler set
+    # what `autoscaler.update` set
     autoscaler: pb.AutoscalerSettings = field(default_factory=pb.AutoscalerSettings)
 
     @property
@@ -92,7 +92,7 @@ class Function:
 
     @property
     def settings(self) -> pb.AutoscalerSettings:
-        """The definition's settings, with those of update_autoscaler over them."""
+        """The definition's settings, with those of `autoscaler.update` over them."""
         made = self.definition
         settings = pb.AutoscalerSettings(
             min_containers=made.warm_pool_size,
