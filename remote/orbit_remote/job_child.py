@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from orbit_remote import contracts as c
 from orbit_remote import cuda_job, injection, machine, program, telemetry, triton_job, verdict
+from orbit_remote.children import Child
 from orbit_remote.program import Ended, Kept, Stream
-from orbit_remote.spares import Child
 
 if TYPE_CHECKING:
     from orbit_remote.spec_build import Image

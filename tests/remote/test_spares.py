@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orbit_remote import children, processes, program, spares
 from orbit_remote import contracts as c
-from orbit_remote import processes, program, spares
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only")
 pytest.importorskip("torch")
@@ -32,7 +32,7 @@ async def pool(tmp_path):
     await pool.close()
 
 
-async def finish(child: spares.Child) -> tuple[int, c.Finished | None, str, str]:
+async def finish(child: children.Child) -> tuple[int, c.Finished | None, str, str]:
     """(status, result, stdout, stderr) of a child that ends by itself."""
     out, err = asyncio.ensure_future(child.stdout.read()), asyncio.ensure_future(child.stderr.read())
     events = [event async for event in child.events()]
