@@ -38,7 +38,7 @@ class Triton:
 
     def tunes(self, launch: Launch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""
-        return any(hasattr(one, "configs") for one in _layers(self._kernel(launch)))
+        return any(hasattr(one, "configs") for one in layers(self._kernel(launch)))
 
     def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
         kernel = self._kernel(launch)
@@ -54,8 +54,8 @@ class Triton:
         extents = self._grid(launch, values, world)
 
         def ready(memory: Memory) -> Ready:
-            arguments = [self._passed(value, memory, span) for span, value in positional]
-            options = {name: self._passed(value, memory, span) for name, (span, value) in keywords.items()}
+            arguments = [passed(value, memory, span) for span, value in positional]
+            options = {name: passed(value, memory, span) for name, (span, value) in keywords.items()}
             return _Launch(kernel, extents, arguments, options)
 
         return Bound(launch.span, tuple(tensors), ready)
@@ -80,8 +80,8 @@ class Triton:
         def copied(tensor: Tensor) -> Any:
             return tensor.data.clone()
 
-        given = [self._passed(value, copied, one.call.span) for value in arguments]
-        named = {name: self._passed(value, copied, one.call.span) for name, value in keywords.items()}
+        given = [passed(value, copied, one.call.span) for value in arguments]
+        named = {name: passed(value, copied, one.call.span) for name, value in keywords.items()}
         made: Any = function(*given, **named)
         results: tuple[Any, ...] = (made,) if isinstance(made, self._torch.Tensor) else tuple(made)
         if not all(isinstance(each, self._torch.Tensor) for each in results):
@@ -105,25 +105,7 @@ class Triton:
             raise SpecError(place, f"The file has no function '{call.name}' once it is run.")
         return found
 
-    # -- arguments ----------------------------------------------------------------------------------
-
-    def _passed(self, value: Value, memory: Memory, span: Span) -> Any:
-        match value:
-            case Tensor():
-                return memory(value)
-            case TensorMap():
-                descriptors: Any = importlib.import_module("triton.tools.tensor_descriptor")
-                return descriptors.TensorDescriptor.from_tensor(memory(value.tensor), list(value.box))
-            case Scalar():
-                return value.value
-            case tuple():
-                return tuple(self._passed(one, memory, span) for one in value)
-            case Lambda() | Dim3():
-                raise SpecError(span, f"{shown(value).capitalize()} cannot be passed to a kernel.")
-            case None | str():
-                return value
-            case _:
-                return getattr(importlib.import_module("triton.language"), value.name)
+    # -- the grid -------------------------------------------------------------------------------------
 
     def _grid(self, launch: Launch, values: Mapping[str, Value], world: World) -> Any:
         """The extents, or a function of the constants that tuning has chosen."""
@@ -163,7 +145,7 @@ class _Launch:
         self.compiled = self.kernel[self.grid](*self.arguments, **self.options)
 
     def facts(self) -> Facts:
-        function = _layers(self.kernel)[-1]
+        function = layers(self.kernel)[-1]
         one = triton_kernels.instance(function, self.compiled)
         resources = one.resources()
         return Facts(
@@ -177,7 +159,27 @@ class _Launch:
         )
 
 
-def _layers(kernel: Any) -> list[Any]:
+def passed(value: Value, memory: Memory, span: Span) -> Any:
+    """What a launch is given for a value of its spec. Raises SpecError where nothing can be."""
+    match value:
+        case Tensor():
+            return memory(value)
+        case TensorMap():
+            descriptors: Any = importlib.import_module("triton.tools.tensor_descriptor")
+            return descriptors.TensorDescriptor.from_tensor(memory(value.tensor), list(value.box))
+        case Scalar():
+            return value.value
+        case tuple():
+            return tuple(passed(one, memory, span) for one in value)
+        case Lambda() | Dim3():
+            raise SpecError(span, f"{shown(value).capitalize()} cannot be passed to a kernel.")
+        case None | str():
+            return value
+        case _:
+            return getattr(importlib.import_module("triton.language"), value.name)
+
+
+def layers(kernel: Any) -> list[Any]:
     """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
     found = [kernel]
     while not hasattr(found[-1], "params") and hasattr(found[-1], "fn"):
@@ -188,7 +190,7 @@ def _layers(kernel: Any) -> list[Any]:
 def tuning(kernel: Any) -> tuple[Tried, ...]:
     """What autotuning tried last, the fastest first; nothing where it tried nothing in this process."""
     found: list[Tried] = []
-    for one in _layers(kernel):
+    for one in layers(kernel):
         tried: Mapping[Any, Any] = getattr(one, "configs_timings", None) or {}
         best = getattr(one, "best_config", None)
         for config, timing in tried.items():

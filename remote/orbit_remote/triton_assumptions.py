@@ -16,6 +16,7 @@ from typing import Any
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _ADDRESSED = {"load", "store", "make_block_ptr", "make_tensor_descriptor"}  # and atomic_*
+_OF_DESCRIPTORS = {"load", "store", "gather", "scatter", "block_shape", "block_type"}
 _FLOAT_NAMES = re.compile(r"(?:^|_)(?:eps|epsilon|scale|alpha|beta|gamma|lr|momentum|decay|p|prob)$")
 
 
@@ -135,6 +136,22 @@ def addressed(tree: ast.Module, parameters: set[str]) -> set[str]:
             reached.add(name)
             bases |= sources.get(name, set())
     return reached & parameters
+
+
+def described(function: Any) -> list[str]:
+    """Parameters that are used as tensor descriptors, made on the host: how large their blocks are no kernel says."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(function.src)):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute in _OF_DESCRIPTORS:
+                found.add(name)
+            case ast.Call(func=ast.Attribute(attr=attribute), args=[ast.Name(id=name), *_]) if (
+                attribute.endswith("_tensor_descriptor") and not attribute.startswith("make")
+            ):
+                found.add(name)
+            case _:
+                pass
+    return [name for name in function.arg_names if name in found]
 
 
 def _leftmost(node: ast.expr) -> set[str]:

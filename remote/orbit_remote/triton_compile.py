@@ -1,31 +1,41 @@
 """Compiles the Triton kernels of a file for an architecture, on a machine that may have no GPU.
 
-Triton compiles without a GPU when it is told types and constants, which only a launch knows. Constants
-are taken from the file: autotune's configurations, defaults, the keywords of a launch in its text.
-Types are assumed: what is loaded from or stored to is a pointer (to fp32, else fp16, else i32), the
-rest i32. An error is reported only where it does not depend on what was assumed; a kernel whose
-constants the file does not say needs a run.
+Triton compiles without a GPU when it is told types and constants, which only a launch knows. A launch
+spec without a fault says them all. Without one, constants are taken from the file: autotune's
+configurations, defaults, the keywords of a launch in its text. Types are then assumed: what is loaded
+from or stored to is a pointer (to fp32, else fp16, else i32), the rest i32. An error is reported only
+where it does not depend on what was assumed; a kernel whose constants the file does not say needs a run.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orbit_remote import ptxas, triton_errors, triton_kernels
 from orbit_remote.contracts import Problem, Resources
-from orbit_remote.triton_assumptions import OPTIONS, Configuration, assumed_signature, configurations_of
+from orbit_remote.triton_assumptions import (
+    OPTIONS,
+    Configuration,
+    assumed_signature,
+    configurations_of,
+    described,
+)
 from orbit_remote.triton_errors import Explained
 from orbit_remote.user_module import UserFile
+
+if TYPE_CHECKING:
+    from orbit_remote import triton_spec
 
 _MOST_CONFIGURATIONS = 4
 _POINTEES = ("fp32", "fp16", "i32")
@@ -72,11 +82,35 @@ def compile_file(file: UserFile, architecture: str | None, kernel: str | None = 
     else:
         functions = _kernels(file, kernel)
     resources: list[Resources] = []
+    specified: triton_spec.Read | None = None
+    if "orbit:" in file.text:
+        from orbit_remote import triton_spec
+
+        with contextlib.suppress(ImportError):  # of torch, without which no spec runs either
+            specified = triton_spec.read(file.text, tree)
     for function in functions:
         name = function.fn.__name__
+        if specified is not None:
+            if name in specified.launches:
+                outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path)
+                if outcome is not None:
+                    problems += outcome.problems
+                    resources += outcome.resources
+                    remarks += outcome.remarks
+                    continue
+                remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
+            elif name in specified.faulty:
+                remarks.append(
+                    f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
+                )
         configurations, missing = configurations_of(function, tree, namespace)
         if getattr(function, "is_gluon", bool)():
             remarks.append(f"{name} needs a run: it is written in Gluon")
+            continue
+        if blocks := described(function):
+            remarks.append(
+                f"{name} needs a run: the file does not say which blocks {', '.join(blocks)} describe"
+            )
             continue
         if missing:
             remarks.append(f"{name} needs a run: the file does not say what {', '.join(missing)} is")
@@ -100,7 +134,39 @@ def compile_file(file: UserFile, architecture: str | None, kernel: str | None = 
     return Compiled(tuple(dict.fromkeys(problems)), tuple(resources), tuple(remarks))
 
 
-# -- one kernel -------------------------------------------------------------------------------------
+# -- as a launch spec launches it -------------------------------------------------------------------
+
+
+def _as_launched(
+    function: Any,
+    launches: Sequence[triton_spec.Specified],
+    namespace: Mapping[str, Any],
+    capability: int,
+    path: str,
+) -> Compiled | None:
+    """The first configurations of its launches; None where it is not the compiler that refuses them."""
+    from orbit_remote import triton_spec
+
+    name = function.fn.__name__
+    found: dict[str, Resources] = {}
+    remarks = [f"{name}: types and constants of its launch spec"]
+    for launch in launches:
+        try:
+            compiled, every = triton_spec.compile_kernel(function, launch, namespace, _MOST_CONFIGURATIONS)
+        except Exception as error:  # noqa: BLE001 - Triton raises all kinds, and the user's own hooks do
+            explained = triton_errors.explain(error, path)
+            return Compiled(explained.problems) if explained.failure.category == "compile error" else None
+        if every > len(compiled):
+            remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
+        for one in compiled[: _MOST_CONFIGURATIONS - len(found)]:
+            constants = dict(triton_kernels.instance(function, one).constants) | _options(one)
+            found[one.hash] = _figures(
+                function, one, constants | triton_spec.types(function, one), capability
+            )
+    return Compiled((), tuple(found.values()), tuple(remarks))
+
+
+# -- by assumption ----------------------------------------------------------------------------------
 
 
 def _compile(
@@ -150,12 +216,19 @@ def _triton_compile(
 def _resources(
     function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, capability: int
 ) -> Resources:
-    one = triton_kernels.instance(function, compiled).resources()
-    usage = _ptxas(compiled.asm["ptx"], capability)
     types = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
     constants = {name: triton_kernels.show(value) for name, value in configuration.constants.items()}
-    options = {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
-    one = replace(one, architecture=_architecture(capability), constants=constants | options | types)
+    return _figures(function, compiled, constants | _options(compiled) | types, capability)
+
+
+def _options(compiled: Any) -> dict[str, str]:
+    return {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
+
+
+def _figures(function: Any, compiled: Any, constants: dict[str, str], capability: int) -> Resources:
+    one = triton_kernels.instance(function, compiled).resources()
+    usage = _ptxas(compiled.asm["ptx"], capability)
+    one = replace(one, architecture=_architecture(capability), constants=constants)
     if usage is None:
         return one
     return replace(
