@@ -9,6 +9,7 @@ from orbit_lsp.session import Session
 from orbit_remote import contracts as c
 
 _TRITON = ("torch", "triton")
+_LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
 _TOKEN = f"{sys.executable} -m modal token new"
 
@@ -58,6 +59,8 @@ def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> lis
         )
     if own and machine.nvcc:
         found.append(f"CUDA files: run and timed on {own.name}")
+        if not _absent(machine, ("torch", *_LAUNCHERS)):
+            found.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
     if own and triton:
         found.append(f"Triton files: run and timed on {own.name}")
     return found
@@ -85,11 +88,13 @@ def _missing(session: Session, machine: c.Machine, compiles_on_modal: bool) -> l
         )
     if absent := _absent(machine, _TRITON):
         what = (
-            "Triton files (.py; CUDA files need none of it)"
+            "Triton files (.py; CUDA files with a main need none of it)"
             if local
             else "compiler errors and registers of Triton files without a run"
         )
         found += _package(what, machine, absent)
+    if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
+        found += _package("launch specs of CUDA kernels", machine, absent)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):
         found += _package("clocks, power and throttling beside the times", machine, absent)
     return ["", "does not work yet", *found] if found else []

@@ -13,7 +13,13 @@ from orbit_remote import contracts as c
 NO_GPU = c.Failure("infrastructure", "this machine has no NVIDIA GPU", "install its driver")
 NO_NVCC = c.Failure("infrastructure", "no CUDA compiler (nvcc) was found", "pip install it")
 H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
-PACKAGES = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": "13.6"}
+PACKAGES = {
+    "torch": "2.11.0",
+    "triton": "3.6.0",
+    "nvidia-ml-py": "13.6",
+    "cuda-core": "1.2.0",
+    "cuda-bindings": "13.3.1",
+}
 NONE = dict.fromkeys(PACKAGES)
 FULL = c.Machine("p", c.VERSION, "/py", "3.12.3", PACKAGES, (H100,), "/nvcc", "13.0.88", "g++ 13.3")
 LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,))
@@ -32,12 +38,13 @@ def test_nothing_is_missing() -> None:
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
 GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
-packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
   ✓ CUDA files: compiler errors, registers, occupancy
   ✓ Triton files: compiler errors, registers, occupancy (on the command Compile)
   ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
+  ✓ launch specs of CUDA kernels: checked and timed on NVIDIA H100 80GB HBM3
   ✓ Triton files: run and timed on NVIDIA H100 80GB HBM3
 """)  # fmt: skip
 
@@ -54,7 +61,7 @@ does not work yet
   ✗ running kernels: this machine has no NVIDIA GPU
     mend it: install its driver
     or rent one from Modal: PYTHON -m modal token new
-  ✗ Triton files (.py; CUDA files need none of it): /py has no torch and no triton
+  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no torch and no triton
     mend it: /py -m pip install torch triton
 """)  # fmt: skip
 
@@ -72,7 +79,7 @@ does not work yet
     mend it: pip install it
   ✗ running kernels: this machine has no NVIDIA GPU
     mend it: install its driver
-  ✗ Triton files (.py; CUDA files need none of it): /py has no torch and no triton
+  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no torch and no triton
     mend it: /py -m pip install torch triton
 """, runner="local")  # fmt: skip
 
@@ -89,8 +96,10 @@ works now
   ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
 
 does not work yet
-  ✗ Triton files (.py; CUDA files need none of it): /py has no triton
+  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no triton
     mend it: /py -m pip install triton
+  ✗ launch specs of CUDA kernels: /py has no cuda-core and no cuda-bindings
+    mend it: /py -m pip install cuda-core cuda-bindings
   ✗ clocks, power and throttling beside the times: /py has no nvidia-ml-py
     mend it: /py -m pip install nvidia-ml-py
 """)  # fmt: skip
@@ -101,7 +110,7 @@ def test_a_setting_names_a_gpu_that_is_not_there() -> None:
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
 GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
-packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
   ✓ CUDA files: compiler errors, registers, occupancy
@@ -131,7 +140,7 @@ def test_modal_is_wanted_and_there_is_no_token() -> None:
     check(replace(FULL, devices=(), problems=(NO_GPU,)), """\
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
-packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
   ✓ CUDA files: compiler errors, registers, occupancy

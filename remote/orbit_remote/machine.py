@@ -15,7 +15,7 @@ from pathlib import Path
 from orbit_remote import nvcc, telemetry
 from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe
 
-PACKAGES = ("torch", "triton", "nvidia-ml-py")
+PACKAGES = ("torch", "triton", "nvidia-ml-py", "cuda-core", "cuda-bindings")
 """Distributions that a GPU machine's Python should have."""
 
 _DRIVER_S = 10.0

@@ -65,7 +65,14 @@ def image(spec: Spec) -> modal.Image:
         f"cuda-cupti-dev-{major}-{minor}",
         *spec.apt,
     )
-    base = base.uv_pip_install(f"torch=={spec.torch}", f"nvidia-ml-py=={spec.nvml}", "setuptools", *spec.pip)
+    base = base.uv_pip_install(
+        f"torch=={spec.torch}",
+        f"nvidia-ml-py=={spec.nvml}",
+        f"cuda-core=={spec.cuda_core}",
+        f"cuda-bindings=={spec.cuda_bindings}",
+        "setuptools",
+        *spec.pip,
+    )
     # an author's pair of versions need not be the one that torch's own requirement names
     base = base.uv_pip_install(f"triton=={spec.triton}", extra_options="--no-deps")
     base = base.run_commands(

@@ -34,6 +34,8 @@ class Spec:
     torch: str = "2.11.0"
     triton: str = "3.6.0"
     nvml: str = "13.615.71"
+    cuda_core: str = "1.2.0"
+    cuda_bindings: str = "13.3.1"
     cuda: str = "13.0.1"
     nsight_compute: str = "2025.2.1"
     pip: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from orbit_remote import contracts as c
 from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys
 from tests.modal_loopback import images
 from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.world import FINAL
 
 ROOT = Path(__file__).parents[2]
 
@@ -180,6 +181,32 @@ async def test_cancel_while_it_builds_leaves_no_compiler(modal, author) -> None:
         await until_compiling(modal)
     names = programs(modal)
     assert not COMPILERS & set(names), names
+
+
+@pytest.mark.parametrize(("rpc", "after"), [("VolumeCommit", 0), ("VolumeReload", 1)])
+async def test_cancel_while_the_volume_is_synchronised_is_not_lost(
+    h100s, author, rpc: str, after: int
+) -> None:
+    """The word of the cancelling and Modal's answer reach the container together. A commit reloads by itself:
+    the second reload is that of the container with the GPU, which was warm before.
+    """
+    other, one = author(), author(compiled=False)
+    await other.finished(other.job())
+    before = pids(h100s)
+    h100s.slow(rpc, lambda world: any(one.interrupted for one in world.alive()), after=after)
+    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "queued"):
+        await asyncio.to_thread(h100s.until_slow, rpc)
+    (ended,) = [item for item in h100s.world.inputs.values() if item.id in interrupted(h100s)]
+    assert ended.result is not None
+    assert ended.result.status == FINAL.GENERIC_STATUS_TERMINATED
+    h100s.heal()
+    assert (await one.finished(one.job())).outcome == "ok"
+    assert set(before) <= set(pids(h100s))
+
+
+def interrupted(loopback: Loopback) -> list[str]:
+    """Inputs whose container was told to cancel them."""
+    return [name for one in loopback.containers() for name in one.interrupted]
 
 
 async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +385,7 @@ async def test_the_image_is_pinned(h100s, author) -> None:
     image = next(iter(h100s.world.containers.values())).definition.image_id
     recipe = images.recipe(h100s.world, image)
     for part in (
-        "nvidia/cuda:13.0.1-devel-ubuntu24.04", "torch==2.11.0", "triton==3.6.0", "nvidia-ml-py==",
+        "nvidia/cuda:13.0.1-devel-ubuntu24.04", "torch==2.11.0", "triton==3.6.0", "nvidia-ml-py==", "cuda-core==",
         "nsight-compute-2025.2.1", "cuda-sanitizer-13-0", "cuda-cupti-dev-13-0", "NVIDIA_DRIVER_CAPABILITIES",
         "ln -sf /opt/nvidia/nsight-compute/2025.2.1/ncu /usr/local/bin/ncu",
     ):  # fmt: skip
