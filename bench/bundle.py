@@ -14,11 +14,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "remote")]
-from orbit_lsp.closure import closure  # noqa: E402
-from orbit_remote.contracts import Job  # noqa: E402
-from orbit_remote.files import Store  # noqa: E402
+from orbit_lsp.closure import closure
+from orbit_remote.contracts import Job
+from orbit_remote.files import Store
 
 FOLDERS = 10
 BODY = "\n".join(f"/* line {n} of a header as long as headers are */" for n in range(165))
@@ -37,7 +37,7 @@ def module(number: int, count: int) -> tuple[str, str]:
     return f"d{number % FOLDERS}/m{number}.py", lines + BODY.replace("/*", "#") + "\nx = 1\n"
 
 
-def project(folder: Path, language: str, count: int) -> Job:
+def project(folder: Path, language: Literal["cuda", "triton"], count: int) -> Job:
     make = header if language == "cuda" else module
     for number in range(count - 1):
         name, text = make(number, count)
@@ -49,7 +49,7 @@ def project(folder: Path, language: str, count: int) -> Job:
         main, text = "k.cu", "".join(f'#include "d{n % FOLDERS}/h{n}.cuh"\n' for n in range(count - 1))
     else:
         main, text = "k.py", "".join(f"import d{n % FOLDERS}.m{n}\n" for n in range(count - 1))
-    return Job("1", "run", language, str(folder / main), text, directory=str(folder), flags=("-I", "."))  # type: ignore[arg-type]
+    return Job("1", "run", language, str(folder / main), text, directory=str(folder), flags=("-I", "."))
 
 
 def click(job: Job, folder: Path, store: Store, tree: Path) -> tuple[float, float, int]:
@@ -68,7 +68,8 @@ def click(job: Job, folder: Path, store: Store, tree: Path) -> tuple[float, floa
 
 
 def main(count: int = 200, clicks: int = 50) -> None:
-    for language in ("cuda", "triton"):
+    languages: tuple[Literal["cuda", "triton"], ...] = ("cuda", "triton")
+    for language in languages:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch, "project")
             job = project(folder, language, count)

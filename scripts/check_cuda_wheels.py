@@ -22,9 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "remote"))
 
-from orbit_remote import build, nvcc  # noqa: E402
-from orbit_remote import contracts as c  # noqa: E402
-from orbit_remote.cache import Cache  # noqa: E402
+from orbit_remote import build, nvcc
+from orbit_remote import contracts as c
+from orbit_remote.cache import Cache
 
 SOURCE = "#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n__global__ void k(int* p) { p[0] = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n"
 

@@ -21,13 +21,14 @@ from contextlib import aclosing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "remote")]
+sys.path.insert(0, str(ROOT / "remote"))
+sys.path.insert(0, str(ROOT))
 
-from orbit_lsp import startup, summary  # noqa: E402
-from orbit_lsp.runners import modal_errors, modal_gpus  # noqa: E402
-from orbit_lsp.runners.modal_rates import Rates  # noqa: E402
-from orbit_lsp.session import Session  # noqa: E402
-from orbit_remote import contracts as c  # noqa: E402
+from orbit_lsp import startup, summary
+from orbit_lsp.runners import modal_errors, modal_gpus
+from orbit_lsp.runners.modal_rates import Rates
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
 
 MINUTES = 15
 """Of one GPU: more than the steps have ever needed; what they cost at most is said for so long."""

@@ -13,7 +13,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from orbit_lsp import units
 from orbit_lsp.closure.ignores import Ignores
@@ -28,7 +28,7 @@ _MOST_PARSED = 16 << 20  # bytes; a longer text is a table of numbers
 _MOST_REMEMBERED = 20_000
 
 _hashes = Hashes()
-_parsed: dict[tuple[Callable[[bytes], object], str], object] = {}
+_parsed: dict[tuple[Callable[[bytes], object], str], Any] = {}
 
 
 class Spot(NamedTuple):
@@ -189,7 +189,7 @@ class Tree:
         self, parse: Callable[[bytes], T], digest: str, content: bytes | None, spot: Spot, size: int
     ) -> T | None:
         if (parse, digest) in _parsed:
-            return _parsed[parse, digest]  # type: ignore[return-value]
+            return _parsed[parse, digest]
         if size > _MOST_PARSED:
             self.remark(
                 f"{shown(spot.place)} is {units.size(size)} long; what it includes or imports is not looked up."

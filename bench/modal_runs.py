@@ -1,6 +1,6 @@
 """What a run on Modal costs besides Modal: on the offline control plane (tests/modal_loopback), beside bare calls.
 
-    python -P bench/modal.py [--quick] [--out docs/latency-modal.md]
+    python -P bench/modal_runs.py [--quick] [--out docs/latency-modal.md]
 
 Modal's own client and container entrypoint on both sides, so no network, no scheduling, no GPU: figures of
 kernels are recorded (tests/e2e/recorded_worker.py). Linux; needs nvcc for the row that cancels a program.
@@ -26,22 +26,18 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-# not this folder first: its modal.py is not Modal's
-sys.path[:] = [
-    str(ROOT),
-    str(ROOT / "remote"),
-    *(path for path in sys.path if Path(path or ".").resolve() != HERE),
-    str(HERE),
-]
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(ROOT / "remote"))
+sys.path.insert(0, str(ROOT))
 
-import psutil  # noqa: E402
+import psutil
 
-from orbit_lsp.runners import modal_call  # noqa: E402
-from orbit_lsp.runners.modal import ModalRunner  # noqa: E402
-from orbit_lsp.runners.modal_pool import Options  # noqa: E402
-from orbit_remote import contracts as c  # noqa: E402
-from orbit_remote.modal_spec import Spec  # noqa: E402
-from tests.modal_loopback.loopback import Loopback  # noqa: E402
+from orbit_lsp.runners import modal_call
+from orbit_lsp.runners.modal import ModalRunner
+from orbit_lsp.runners.modal_pool import Options
+from orbit_remote import contracts as c
+from orbit_remote.modal_spec import Spec
+from tests.modal_loopback.loopback import Loopback
 
 RECORDED = ROOT / "tests/e2e/recorded_worker.py"
 TOLD_OF_A_GPU = ROOT / "tests/modal/worker_told_of_a_gpu.py"
@@ -265,7 +261,7 @@ async def measure(bench: Bench) -> None:
 
 def head() -> str:
     return (
-        f"`python -P bench/modal.py` on {dt.datetime.now(dt.UTC):%Y-%m-%d}: {os.cpu_count()} shared cores, "
+        f"`python -P bench/modal_runs.py` on {dt.datetime.now(dt.UTC):%Y-%m-%d}: {os.cpu_count()} shared cores, "
         f"Python {platform.python_version()}, modal {version('modal')}, no GPU. Modal's own client and container\n"
         "entrypoint around the control plane of the tests on one machine: no network, no waiting for a GPU."
     )
