@@ -24,11 +24,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent
-sys.path.insert(0, str(HERE))
-sys.path.insert(0, str(ROOT / "remote"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 
@@ -38,6 +36,9 @@ from orbit_lsp.runners.modal_pool import Options
 from orbit_remote import contracts as c
 from orbit_remote.modal_spec import Spec
 from tests.modal_loopback.loopback import Loopback
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
 
 RECORDED = ROOT / "tests/e2e/recorded_worker.py"
 TOLD_OF_A_GPU = ROOT / "tests/modal/worker_told_of_a_gpu.py"

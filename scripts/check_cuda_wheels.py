@@ -19,12 +19,13 @@ import tomllib
 import venv
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "remote"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
 from orbit_remote import build, nvcc
 from orbit_remote import contracts as c
 from orbit_remote.cache import Cache
+
+ROOT = Path(__file__).resolve().parent.parent
 
 SOURCE = "#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n__global__ void k(int* p) { p[0] = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n"
 

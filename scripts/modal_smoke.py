@@ -20,15 +20,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "remote"))
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from orbit_lsp import startup, summary
 from orbit_lsp.runners import modal_errors, modal_gpus
 from orbit_lsp.runners.modal_rates import Rates
 from orbit_lsp.session import Session
 from orbit_remote import contracts as c
+
+ROOT = Path(__file__).resolve().parent.parent
 
 MINUTES = 15
 """Of one GPU: more than the steps have ever needed; what they cost at most is said for so long."""
