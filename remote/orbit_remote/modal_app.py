@@ -6,6 +6,7 @@ raise on purpose, and leave everything that can be done without Modal to `modal_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -93,11 +94,14 @@ class Worker:
 
     @_modal.enter()
     def begin(self) -> None:
-        volume = modal.Volume.from_name(_VOLUME_NAME)
-        self._container = Container(volume.commit, volume.reload)
         # Modal cancels by an exception in this thread, and one that comes just as a call of its client ends
-        # is lost there (synchronicity 0.12.7 returns the call's value instead): calls have a thread apart
+        # is lost there (synchronicity 0.12.7 returns the call's value instead): calls have threads apart.
+        # The volume has its own: a commit that nobody waits for any more is not to hold up events
         self._calls = ThreadPoolExecutor(1, "modal")
+        self._volume_calls = ThreadPoolExecutor(1, "volume")
+        volume = modal.Volume.from_name(_VOLUME_NAME)
+        commit, reload = (partial(self._on_volume, call) for call in (volume.commit, volume.reload))
+        self._container = Container(commit, reload)
         self._container.start()
 
     @modal.method()
@@ -112,6 +116,9 @@ class Worker:
             return bool(self._calls.submit(signs).result())
 
         return self._container.carry_out(request, blobs, post, alive)
+
+    def _on_volume(self, call: Callable[[], None]) -> None:
+        self._volume_calls.submit(call).result()
 
     @modal.method()
     def leave(self, wanted: list[str]) -> tuple[str, bool]:

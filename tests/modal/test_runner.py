@@ -183,18 +183,22 @@ async def test_cancel_while_it_builds_leaves_no_compiler(modal, author) -> None:
     assert not COMPILERS & set(names), names
 
 
-@pytest.mark.parametrize(("rpc", "after"), [("VolumeCommit", 0), ("VolumeReload", 1)])
+@pytest.mark.parametrize(
+    ("rpc", "after", "state"),
+    [
+        ("VolumeCommit", 0, "waiting for a machine without a GPU"),
+        ("VolumeReload", 1, "waiting for an H100"),  # the first is a commit's own, before there is a GPU
+    ],
+)
 async def test_cancel_while_the_volume_is_synchronised_is_not_lost(
-    h100s, author, rpc: str, after: int
+    h100s, author, rpc: str, after: int, state: str
 ) -> None:
-    """The word of the cancelling and Modal's answer reach the container together. A commit reloads by itself:
-    the second reload is that of the container with the GPU, which was warm before.
-    """
+    """The word of the cancelling and Modal's answer reach the container together."""
     other, one = author(), author(compiled=False)
     await other.finished(other.job())
     before = pids(h100s)
     h100s.slow(rpc, lambda world: any(one.interrupted for one in world.alive()), after=after)
-    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "queued"):
+    async with one.until(one.job(text=SAXPY + "// SLOW\n"), state):
         await asyncio.to_thread(h100s.until_slow, rpc)
     (ended,) = [item for item in h100s.world.inputs.values() if item.id in interrupted(h100s)]
     assert ended.result is not None

@@ -70,6 +70,7 @@ class Container:
         self.exit_code: int | None = None
         self.inputs: dict[str, Input] = {}
         self.cancelled: list[str] = []  # ids of inputs, for its next heartbeat
+        self.interrupted: list[str] = []  # those that it has been told of
         self.ready = self.stopping = self.gone = False
         self.served = 0
         self.idle_since = time.monotonic()
@@ -283,6 +284,8 @@ class ContainerCalls:
         if not await self._world.until(lambda: container.cancelled, HEARTBEAT_S):
             return pb.ContainerHeartbeatResponse()
         cancelled, container.cancelled = container.cancelled, []
+        container.interrupted += cancelled
+        self._world.ring()
         return pb.ContainerHeartbeatResponse(cancel_input_event=pb.CancelInputEvent(input_ids=cancelled))
 
     async def function_get_inputs(self, _: pb.FunctionGetInputsRequest) -> pb.FunctionGetInputsResponse:

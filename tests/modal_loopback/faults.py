@@ -34,12 +34,22 @@ class BrokenBuild:
     times: int
 
 
+@dataclass
+class Slow:
+    """Requests for an RPC, but for the first `after`, are answered once `done()`."""
+
+    done: Callable[[], object]
+    after: int
+    waiting: int = 0
+
+
 class Faults:
     def __init__(self) -> None:
         self._by_rpc = collections.defaultdict[str, list[Fault]](list)
         self.deadly: dict[str, Callable[[], None]] = {}  # RPC -> how the server dies when it is asked for
         self.results: collections.deque[pb.GenericResult] = collections.deque()  # next inputs end so, unrun
         self.builds: list[BrokenBuild] = []
+        self.slow: dict[str, Slow] = {}
 
     def add(self, rpc: str, fault: Fault) -> None:
         self._by_rpc[rpc].append(fault)
@@ -49,6 +59,7 @@ class Faults:
         self.deadly.clear()
         self.results.clear()
         self.builds.clear()
+        self.slow.clear()
 
     def strike(self, rpc: str) -> None:
         """Raise what a test wants this RPC to answer, if anything."""
@@ -62,6 +73,14 @@ class Faults:
             if fault.times == 0:
                 waiting.pop(0)
         raise fault.error()
+
+    def slowed(self, rpc: str) -> Slow | None:
+        """What this request for `rpc` has to wait for, if anything."""
+        slow = self.slow.get(rpc)
+        if slow and slow.after:
+            slow.after -= 1
+            return None
+        return slow
 
     def broken_build(self, recipe: str) -> BrokenBuild | None:
         for build in self.builds:

@@ -19,7 +19,7 @@ from tests.modal_loopback.blobs import Blobs
 from tests.modal_loopback.calls import Calls
 from tests.modal_loopback.containers import Container
 from tests.modal_loopback.control import Control
-from tests.modal_loopback.faults import BrokenBuild, Fault
+from tests.modal_loopback.faults import BrokenBuild, Fault, Slow
 from tests.modal_loopback.fleet import Fleet
 from tests.modal_loopback.images import Images
 from tests.modal_loopback.queues import Queues
@@ -176,6 +176,14 @@ class Loopback:
     def heal(self) -> None:
         """Drop every fault that is still to come."""
         self.do(lambda world: world.faults.clear())
+
+    def slow(self, rpc: str, done: Callable[[World], object], *, after: int = 0) -> None:
+        """Requests for this RPC, but for the first `after`, are answered once `done(world)`; returns at once."""
+        self.do(lambda world: world.faults.slow.update({rpc: Slow(lambda: done(world), after)}))
+
+    def until_slow(self, rpc: str) -> None:
+        """Wait until such a request waits."""
+        self.until(lambda world: world.faults.slow[rpc].waiting)
 
     def fail_build(self, marker: str, log: str, message: str = "", *, times: int = 1) -> None:
         """The next image whose recipe contains `marker` fails after this log."""

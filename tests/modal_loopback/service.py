@@ -69,6 +69,10 @@ class Service:
                 if request is None:
                     return
                 world.requests.append((rpc, request))
+                if slow := world.faults.slowed(rpc):
+                    slow.waiting += 1
+                    world.ring()
+                    await world.until(slow.done, None)
                 if method.server_streaming:
                     async for part in answer(request):
                         await stream.send_message(part)
