@@ -7,6 +7,7 @@ somebody asks, never while an edit is taken in. `Watch` asks once typing has pau
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -147,6 +148,32 @@ def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
     checked = spec_of(session, uri, kernel, placed=False)
     error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
     return f"line {error.span.line + 1} of the launch spec: {error.message}" if error else None
+
+
+def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:
+    """Threads a block and bytes of dynamic shared memory of the first CUDA launch of a kernel in its spec; None
+    where there is none, or it is not known before something is mended.
+    """
+    checked = spec_of(session, uri, kernel, placed=False) if kernel.language == "cuda" else None
+    launch = (
+        next((one for one in checked.spec.launches if one.kernel.name == kernel.name), None)
+        if checked
+        else None
+    )
+    if checked is None or launch is None or launch.block is None:
+        return None
+    from orbit_remote.spec_checks import triple, whole
+    from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec_tree import SpecError
+    from orbit_remote.spec_values import World
+
+    world, scope = World("cuda"), Scope(checked.values)
+    try:
+        extents = triple(evaluate(launch.block, world, scope), launch.block.span, "block")
+        shared = whole(evaluate(launch.shared, world, scope), launch.shared.span, "") if launch.shared else 0
+    except (SpecError, Untuned):
+        return None
+    return math.prod(extents), shared
 
 
 def lines_of(session: Session, uri: str) -> list[str]:

@@ -87,6 +87,20 @@ def test_static_figures_take_the_block_size_from_the_launch() -> None:
 """)
 
 
+def test_a_launch_spec_says_the_block_size_and_the_shared_memory() -> None:
+    source = """\
+// orbit: B = 512; x = randn(B)
+// orbit: launch scale<<<1, dim3(B / 2, 2), 100 * 1024>>>(x)
+__global__ void scale(float* x) {}
+"""
+    Bench(source).built(replace(PTXAS, name="scale(float*)", symbol="_Z5scalePf")).shows("""\
+1 // orbit: B = 512; x = randn(B)
+2 // orbit: launch scale<<<1, dim3(B / 2, 2), 100 * 1024>>>(x)
+  ▶ Run on H100
+3 __global__ void scale(float* x) {}   40 regs · occ 50% (shared memory) at 512 threads · sm_90a
+""")
+
+
 def test_with_no_block_size_the_best_reachable_is_said_to_be_that() -> None:
     Bench("__global__ void saxpy(int n, float* y) { y[n] = 0; }\n").built(
         replace(PTXAS, registers=128)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from orbit_lsp import bundle, jobs, recipes, units
+from orbit_lsp import bundle, jobs, launch_specs, recipes, units
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.recipes import Recipe
 from orbit_lsp.session import Figures, Frozen, KernelId, Result, Running, Session, path_of
@@ -125,8 +125,9 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
     if resources.registers is None:
         return ""
     shared = resources.static_shared or 0
-    dynamic = resources.dynamic_shared or 0
-    threads = resources.threads or block_of(session, uri, kernel) or resources.max_threads
+    said = launch_specs.shape(session, uri, kernel) or (0, 0)
+    dynamic = resources.dynamic_shared or said[1]
+    threads = resources.threads or said[0] or block_of(session, uri, kernel) or resources.max_threads
     if threads:
         found = occupancy.occupancy(
             resources.architecture, resources.registers, threads, shared, dynamic,
