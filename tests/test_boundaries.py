@@ -66,7 +66,7 @@ MAY: dict[str, set[str]] = {
     "contract": {"orbit_lsp.session", "orbit_remote", "orbit_remote.contract_files"} | KERNELS,
     "recipes": {"orbit_lsp", "orbit_lsp.launch_specs", "orbit_lsp.session"} | KERNELS | SHARED | SPEC,
     "bundle": {"orbit_lsp.session"} | SHARED,
-    "closure": {"orbit_lsp", "orbit_lsp.closure", "orbit_lsp.units", "orbit_remote.files", "pathspec", "tree_sitter", "tree_sitter_python"} | KERNELS | SHARED,
+    "closure": {"orbit_lsp", "orbit_lsp.closure", "orbit_lsp.units", "orbit_remote", "orbit_remote.contract_files", "orbit_remote.files", "pathspec", "tree_sitter", "tree_sitter_python"} | KERNELS | SHARED,
     "session": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.config", "orbit_lsp.launch_specs", "orbit_remote.measure"} | KERNELS | SHARED,
     "launch_specs": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session", "orbit_remote"} | KERNELS | SHARED | SPEC,
     "drafts": {"orbit_lsp.drafts"} | KERNELS | SHARED | SPEC,

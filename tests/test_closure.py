@@ -38,11 +38,12 @@ def find(
     limit: int = LIMIT,
     read: tuple[str, ...] = (),
     python_path: tuple[str, ...] = (),
+    through: str = "program",
 ) -> Closure:
     path = folder / main
     language = "triton" if main.endswith(".py") else "cuda"
     job = Job("1", "run", language, str(path), path.read_text() if text is None else text,
-              directory=str(folder), flags=flags)  # fmt: skip
+              directory=str(folder), flags=flags, through=through)  # fmt: skip
     found = closure(job, [str(folder)] if folders is None else folders, data=data, limit=limit, read=read,
                     python_path=python_path)  # fmt: skip
     check(found.manifest)
@@ -155,6 +156,20 @@ def test_files_that_an_earlier_build_read_travel_too(project: Path) -> None:
     write(project, {"gen/x.cuh": '#include "y.cuh"', "gen/y.cuh": ""})
     read = (str(project / "gen/x.cuh"), "/usr/include/stdio.h", "/elsewhere/z.h", str(project / "gone.h"))
     assert travels(project, "k.cu", "", read=read) == ["gen/x.cuh", "gen/y.cuh"]
+
+
+def test_what_a_contract_needs_travels_although_nothing_imports_it(tmp_path: Path) -> None:
+    """popcorn's problem above a submission, and KernelBench's model beside one; their own imports too."""
+    task = "files:\n  - {name: utils.py, source: ../utils.py}\ntests:\n  - {n: 1}\n"
+    write(tmp_path, {
+        "utils.py": "", "norm/task.yml": task, "norm/reference.py": "import shapes", "norm/shapes.py": "", "other/reference.py": "",
+        "norm/mine/submission.py": "def custom_kernel(data): return data",
+        "x.py": "class Model: pass", "x_new.py": "class ModelNew: pass",
+    })  # fmt: skip
+    needed = travels(tmp_path, "norm/mine/submission.py", through="contract")
+    assert needed == ["norm/reference.py", "norm/shapes.py", "norm/task.yml", "utils.py"]
+    assert travels(tmp_path, "x_new.py", through="contract") == ["x.py"]
+    assert travels(tmp_path, "x_new.py") == []
 
 
 def test_the_edited_text_of_the_main_file_travels_and_the_saved_text_of_others(project: Path) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbit_lsp.closure.tree import Tree, below
+from orbit_remote import contract_files
 from orbit_remote.contracts import Job, Manifest, content_hash
 
 Content = bytes | Path
@@ -80,7 +81,16 @@ def closure(
     else:
         from orbit_lsp.closure import imports
 
-        imports.follow(tree, job, read, python_path)
+        beside = (
+            [str(one) for one in contract_files.companions(Path(path), job.text)]
+            if job.through == "contract"
+            else []
+        )
+        theirs = dict.fromkeys(os.path.dirname(one) for one in beside)
+        imports.follow(tree, job, (*read, *beside), (*python_path, *theirs))
+        for name in beside:
+            if (spot := tree.spot(name)) and spot.place not in tree.files:
+                tree.take(spot, named=True)
     from orbit_lsp.closure import data as data_files
 
     data_files.follow(tree, data)
