@@ -1,0 +1,169 @@
+-- :Orbit
+local M = {}
+
+---@class orbit.Subcommand
+---@field command? string the server's command
+---@field about? 'kernel'|'file'|'all' the kernel at the cursor, this file, or every server; default: neither
+---@field words? fun(words: string[]): table? what words after the subcommand add to the argument
+---@field complete? fun(): string[] what those words may be
+---@field answer? fun(result: any, target: table?) what is done with the server's answer
+---@field here? fun() done in Neovim alone
+
+local function tell(text, level)
+  vim.notify('orbit: ' .. text, level or vim.log.levels.INFO)
+end
+
+---@return vim.lsp.Client?
+local function client_here()
+  return vim.lsp.get_clients({ name = 'orbit', bufnr = 0 })[1] or vim.lsp.get_clients({ name = 'orbit' })[1]
+end
+
+local function gpu(words)
+  return words[1] and { gpu = words[1] }
+end
+
+---The GPUs that the server knows.
+local function gpus()
+  local client = client_here()
+  local said = client and client:request_sync('workspace/executeCommand', { command = 'orbit.info' }, 500)
+  local info = said and said.result or {}
+  return vim.tbl_values(info.gpus or vim.tbl_get(info, 'settings', 'gpus') or {})
+end
+
+local function show_info(result)
+  vim.cmd('botright new')
+  vim.bo.buftype, vim.bo.bufhidden, vim.bo.swapfile, vim.bo.filetype = 'nofile', 'wipe', false, 'lua'
+  vim.api.nvim_buf_set_lines(0, 0, -1, false, vim.split(vim.inspect(result), '\n'))
+  vim.bo.modified = false
+end
+
+---A new one is one line here.
+---@type table<string, orbit.Subcommand>
+M.subcommands = {
+  run = {
+    command = 'orbit.run', about = 'kernel',
+    words = function(words) return words[1] == 'program' and { through = 'program' } or nil end,
+    complete = function() return { 'program' } end,
+  },
+  apart = { command = 'orbit.runRestricted', about = 'kernel' },
+  check = { command = 'orbit.check', about = 'file' },
+  compile = { command = 'orbit.compile', about = 'file' },
+  draft = { command = 'orbit.draft', about = 'kernel' },
+  report = { command = 'orbit.openReport', about = 'kernel' },
+  live = {
+    command = 'orbit.live', about = 'kernel',
+    answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
+  },
+  cancel = {
+    command = 'orbit.cancel', about = 'all',
+    answer = function(any) if not any then tell('nothing runs') end end,
+  },
+  runOnAll = {
+    command = 'orbit.runOnAll', about = 'kernel', complete = gpus,
+    words = function(words) return words[1] and { gpus = words } end,
+  },
+  gpu = { command = 'orbit.chooseGpu', words = gpu, complete = gpus },
+  keep = { command = 'orbit.keepWarm', words = gpu, complete = gpus },
+  release = { command = 'orbit.release', words = gpu, complete = gpus },
+  sessions = { command = 'orbit.sessions' },
+  info = { command = 'orbit.info', answer = show_info },
+  log = { here = function() vim.cmd.tabedit(vim.fn.fnameescape(require('orbit.server').log_path())) end },
+  restart = { here = function() require('orbit.server').restart() end },
+}
+
+---@param client vim.lsp.Client
+---@param one orbit.Subcommand
+---@param argument table?
+local function send(client, one, argument)
+  local provider = client.server_capabilities.executeCommandProvider
+  if not vim.list_contains(provider and provider.commands or {}, one.command) then
+    local version = client.server_info and client.server_info.version or 'there'
+    tell(('orbit-lsp %s has no %s: update it'):format(version, one.command), vim.log.levels.WARN)
+    return
+  end
+  local params = { command = one.command, arguments = argument and { argument } or nil }
+  client:request('workspace/executeCommand', params, function(fault, result)
+    if fault then
+      tell(fault.message, vim.log.levels.ERROR)
+    elseif one.answer and result ~= nil and result ~= vim.NIL then
+      one.answer(result, argument)
+    end
+  end)
+end
+
+---{uri, kernel} of the kernel at the cursor, as the server's code actions there name it.
+---@param client vim.lsp.Client
+---@param command string actions with this command go first: a helper's names the kernel that calls it
+---@param found fun(target: table)
+local function kernel_at_cursor(client, command, found)
+  local params = vim.lsp.util.make_range_params(0, client.offset_encoding)
+  params.context = { diagnostics = {} }
+  client:request('textDocument/codeAction', params, function(_, actions)
+    local targets = {}
+    for _, action in ipairs(actions or {}) do
+      local argument = type(action.command) == 'table' and (action.command.arguments or {})[1]
+      if type(argument) == 'table' and argument.kernel then
+        local at = action.command.command == command and 'same' or 'other'
+        targets[at] = targets[at] or { uri = argument.uri, kernel = argument.kernel }
+      end
+    end
+    local target = targets.same or targets.other
+    if target then
+      found(target)
+    else
+      tell('there is no kernel at the cursor', vim.log.levels.WARN)
+    end
+  end, 0)
+end
+
+---@param words string[] the subcommand and what follows
+function M.run(words)
+  local name, rest = words[1], vim.list_slice(words, 2)
+  local one = M.subcommands[name]
+  if not one then
+    local names = table.concat(vim.fn.sort(vim.tbl_keys(M.subcommands)), ', ')
+    tell(('there is no :Orbit %s, but %s'):format(name, names), vim.log.levels.ERROR)
+    return
+  end
+  if one.here then
+    one.here()
+    return
+  end
+  local client = client_here()
+  if not client then
+    tell('no server runs; :checkhealth orbit says why', vim.log.levels.WARN)
+    return
+  end
+  local more = one.words and one.words(rest)
+  if one.about == 'all' then
+    for _, each in ipairs(vim.lsp.get_clients({ name = 'orbit' })) do
+      send(each, one, more)
+    end
+  elseif one.about == nil then
+    send(client, one, more)
+  elseif not client.attached_buffers[vim.api.nvim_get_current_buf()] then
+    tell('the server does not look after this buffer; it takes .cu, .cuh and .py', vim.log.levels.WARN)
+  elseif one.about == 'file' then
+    send(client, one, { uri = vim.uri_from_bufnr(0) })
+  else
+    kernel_at_cursor(client, one.command, function(target)
+      send(client, one, vim.tbl_extend('force', target, more or {}))
+    end)
+  end
+end
+
+---@param start string
+---@param line string
+---@return string[]
+function M.complete(start, line)
+  local name = line:match('Orbit%s+(%S+)%s')
+  local one = M.subcommands[name]
+  local choices = name and (one and one.complete and one.complete() or {}) or vim.tbl_keys(M.subcommands)
+  choices = vim.tbl_filter(function(choice)
+    return vim.startswith(choice, start)
+  end, choices)
+  table.sort(choices)
+  return choices
+end
+
+return M

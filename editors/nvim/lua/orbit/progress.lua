@@ -1,0 +1,46 @@
+-- Progress of builds and runs in the message line, where nothing else shows it.
+local M = {}
+
+local titles = {} ---@type table<string|integer, string>
+
+---Whether fidget.nvim, noice.nvim, a status line or an autocommand of the user shows it already.
+local function shown_elsewhere()
+  return vim.iter(vim.api.nvim_get_autocmds({ event = 'LspProgress' })):any(function(one)
+    local group = one.group_name or ''
+    return group ~= 'orbit' and not vim.startswith(group, 'nvim.')
+  end)
+end
+
+---@param params lsp.ProgressParams
+function M.show(params)
+  local value = params.value
+  local ended = value.kind == 'end'
+  local title = value.title or titles[params.token] or ''
+  titles[params.token] = not ended and title or nil
+  local wanted = require('orbit').options().progress
+  if wanted == nil then
+    wanted = not shown_elsewhere()
+  end
+  if not wanted then
+    return
+  end
+  local text = value.message or (ended and 'done' or '…')
+  if vim.fn.has('nvim-0.12') == 1 then
+    vim.api.nvim_echo({ { text } }, ended, {
+      id = 'orbit.' .. params.token,
+      kind = 'progress',
+      source = 'orbit',
+      title = title,
+      status = ended and 'success' or 'running',
+    })
+    return
+  end
+  text = ('%s: %s'):format(title, text):gsub('%s+', ' ')
+  -- a longer one would ask for a key press
+  while vim.fn.strdisplaywidth(text) > vim.v.echospace do
+    text = vim.fn.strcharpart(text, 0, vim.fn.strchars(text) - 1)
+  end
+  vim.api.nvim_echo({ { text } }, ended, {})
+end
+
+return M

@@ -1,0 +1,47 @@
+if vim.g.loaded_orbit then
+  return
+end
+vim.g.loaded_orbit = true
+if vim.fn.has('nvim-0.11') == 0 then
+  vim.notify('orbit: Neovim 0.11 or newer is needed', vim.log.levels.ERROR)
+  return
+end
+
+vim.api.nvim_create_user_command('Orbit', function(call)
+  require('orbit.command').run(call.fargs)
+end, {
+  nargs = '+',
+  desc = 'Run and measure GPU kernels',
+  complete = function(start, line)
+    return require('orbit.command').complete(start, line)
+  end,
+})
+
+local group = vim.api.nvim_create_augroup('orbit', {})
+vim.api.nvim_create_autocmd('LspAttach', {
+  group = group,
+  callback = function(event)
+    local client = vim.lsp.get_client_by_id(event.data.client_id)
+    if client and client.name == 'orbit' then
+      require('orbit').attach(client, event.buf)
+    end
+  end,
+})
+vim.api.nvim_create_autocmd('LspProgress', {
+  group = group,
+  callback = function(event)
+    local client = vim.lsp.get_client_by_id(event.data.client_id)
+    if client and client.name == 'orbit' then
+      require('orbit.progress').show(event.data.params)
+    end
+  end,
+})
+vim.api.nvim_create_autocmd('FileType', {
+  group = group,
+  pattern = { 'cuda', 'python' },
+  callback = function(event)
+    require('orbit.server').say_if_missing(event.buf)
+  end,
+})
+
+vim.lsp.enable('orbit')
