@@ -138,6 +138,13 @@ def test_within(actual: float, allowed: Tolerance, passes: bool) -> None:
     assert (found.differing == 0) == passes
 
 
+@pytest.mark.parametrize(("actual", "differing"), [(INF, 0), (-INF, 1), (5.0, 1), (NAN, 1)])
+def test_no_tolerance_reaches_infinity(actual: float, differing: int) -> None:
+    expected = torch.tensor([INF, 1.0], dtype=torch.float64)
+    found = compare(torch, torch.tensor([actual, 1.0]), expected, Tolerance(1e-3, 1e-3, 1e-3))
+    assert found.differing == differing
+
+
 def test_the_largest_numbers_of_unsigned_types_are_told_apart() -> None:
     big = torch.tensor([(1 << 63) - 1], dtype=torch.int64).view(torch.uint64)
     assert compare(torch, big, big.view(torch.int64), EXACT).differing == 0
