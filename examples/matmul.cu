@@ -1,10 +1,12 @@
 // c = a @ b in float32, row-major: tiles in shared memory, EACH x EACH results a thread in registers.
 
-// orbit: m = 2048; n = 2048; k = 1024
-// orbit: a = randn(m, k); b = randn(k, n); c = empty(m, n)
+// orbit: m = 2048; n = 2048; k = 1024; corner = 1.0f
+// orbit: a = where(arange(m * k).view(m, k) == k, corner, randn(m, k)); b = randn(k, n); c = empty(m, n)
 // orbit: launch matmul<64, 16, 4><<<dim3(cdiv(n, 64), cdiv(m, 64)), 256>>>(m, n, k, a, b, c)
 // orbit: expect c == a @ b
 // orbit: case ragged: m = 130, n = 67, k = 33
+// Row 1 begins with infinity: whoever reads on from row 0 and multiplies by zero gets NaN.
+// orbit: case infinite: m = 65, n = 70, k = 33, corner = INFINITY
 // orbit: bytes sizeof(float) * (m * k + k * n + m * n); flops 2 * m * n * k
 template <int TILE, int DEPTH, int EACH>
 __global__ void __launch_bounds__((TILE / EACH) * (TILE / EACH))

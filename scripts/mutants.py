@@ -2,8 +2,10 @@
 
     python -P scripts/mutants.py FOLDER          write every mutant and FOLDER/mutants.json, compile each
     python -P scripts/mutants.py FOLDER --run    run each on this machine's GPU, print the table
+        --rules "wrong tail" unwritten           only these kinds or rules
+        --all                                    the rules beyond the five kinds as well
 
-Every rule is applied wherever it fits in the text of a kernel and of the device functions that it calls, and every
+The five kinds are: off by one, wrong tail, unwritten element, wrong constant, computes once. Every rule is applied wherever it fits in the text of a kernel and of the device functions that it calls, and every
 mutant is counted; none is chosen by hand. Left alone by rule are
 
 - declarations of arrays, whose extents say how much room there is and not what is computed;
@@ -11,9 +13,9 @@ mutant is counted; none is chosen by hand. Left alone by rule are
   sanitizer's business (no rule removes a barrier either);
 - mutants whose text another rule has made already, and those that do not compile, which are listed.
 
-Set aside, and listed apart from the rest with the reason, are mutants whose results are the original's: those from
-which the compiler makes the very same machine code, and those argued one by one in ASIDE. A mutant is found if its run is a wrong
-answer, a runtime error or a time-out.
+Set aside, counted by category and listed with the reason, is what comparing outputs cannot find: mutants from which
+the compiler makes the very same machine code, those that a rule of mutants_aside.py recognises, and those argued one
+by one there. A mutant is found if its run is a wrong answer, a runtime error or a time-out.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from mutants_aside import SAME, reason
 from spec_job import job, kernel_of, run
 
 from orbit_lsp.kernels.model import Kernel
@@ -55,55 +59,6 @@ FOUND = ("wrong answer", "runtime error", "timed out")
 LIMIT_S = 20.0
 """Of a mutant's run: some loops of theirs never end."""
 
-_MEMCHECK = "the results stay right; what it reads beyond the array is not used, and memcheck's to name"
-_SHARED = "the results stay right; it writes shared memory beyond the array, which is memcheck's to name"
-_LANES = "17, 8, 4, 2 and 1 reach every lane as 16, 8, 4, 2 and 1 do"
-_ALIKE = "all lanes of the warp hold the same sum"
-_REUSED = "both sums in one array: right, or a race between the first's readers and the second's writers"
-_PADDED = "what stands for missing elements of one factor meets zeros of the other, or is not stored"
-ASIDE: dict[tuple[str, str, str], str] = {
-    ("transpose", "bound off by one", "for (int i = 0; i <= TILE; i += ROWS)"): _SHARED,
-    ("transpose", "bound off by one", "for (int i = 0; i <= TILE; i += ROWS) #2"): "a race with the block whose elements it writes as well",
-    ("transpose", "bound off by one", "if (row + i <= rows && column < columns)"): _MEMCHECK,
-    ("transpose", "bound off by one", "if (row + i < rows && column <= columns)"): _MEMCHECK,
-    ("transpose", "no bound", "if (true)"): _MEMCHECK,
-    ("transpose", "wrong operator", "if (row - i < rows && column < columns)"): _MEMCHECK,
-    ("transpose", "wrong operator", "if (row + i < rows || column < columns)"): _MEMCHECK,
-    ("reduce_sum", "wrong constant", "if (warp == 1) {"): "any one warp may add up",
-    ("softmax", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2)"): _LANES,
-    ("softmax", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);"): _LANES,
-    ("softmax", "wrong constant", "if (lane == 1) warps[0][warp] = largest;"): _ALIKE,
-    ("softmax", "wrong constant", "if (lane == 1) warps[1][warp] = sum;"): _ALIKE,
-    ("softmax", "wrong constant", "int lane = threadIdx.x % 33, warp = threadIdx.x / 32;"): "with up to 8 warps each still has a lane 0, and lanes 0 to 7",
-    ("layer_norm", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset);"): _LANES,
-    ("layer_norm", "wrong constant", "for (int offset = 17; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffff, value, offset); #2"): _LANES,
-    ("layer_norm", "wrong constant", "if (threadIdx.x % 33 == 0) warps[threadIdx.x / 32] = value;"): "with up to 31 warps one thread of each is a multiple of 33, and all lanes hold the same sum",
-    ("layer_norm", "wrong constant", "if (threadIdx.x % 32 == 1) warps[threadIdx.x / 32] = value;"): _ALIKE,
-    ("layer_norm", "indices swapped", "if (threadIdx.y % 32 == 0) warps[threadIdx.x / 32] = value;"): _ALIKE,
-    ("layer_norm", "index off by one", "float middle = block_sum(sum, warps[0 + 1]) / columns;"): _REUSED,
-    ("layer_norm", "wrong constant", "float middle = block_sum(sum, warps[1]) / columns;"): _REUSED,
-    ("layer_norm", "wrong constant", "if (threadIdx.x == 1) {"): "every thread holds the row's mean",
-    ("layer_norm", "indices swapped", "if (threadIdx.y == 0) {"): "every thread stores the same",
-    ("histogram", "bound off by one", "for (int bin = threadIdx.x; bin <= 256; bin += blockDim.x) bins[bin] = 0;"): _SHARED,
-    ("histogram", "wrong constant", "for (int bin = threadIdx.x; bin < 257; bin += blockDim.x) bins[bin] = 0;"): _SHARED,
-    ("matmul", "bound off by one", "for (int start = 0; start <= k; start += DEPTH) {"): "one more tile, all of it beyond k and so all zeros",
-    ("matmul", "bound off by one", "for (int i = threadIdx.x; i <= TILE * DEPTH; i += THREADS) {"): "element 64 of a row is padding",
-    ("matmul", "bound off by one", "as[i % DEPTH][i / DEPTH] = row <= m && inner < k ? a[row * k + inner] : 0.0f;"): _MEMCHECK,
-    ("matmul", "bound off by one", "bs[i / TILE][i % TILE] = inner < k && column <= n ? b[inner * n + column] : 0.0f;"): _MEMCHECK,
-    ("matmul", "wrong constant", "as[i % DEPTH][i / DEPTH] = row < m && inner < k ? a[row * k + inner] : 1.0f;"): _PADDED,
-    ("matmul", "wrong constant", "bs[i / TILE][i % TILE] = inner < k && column < n ? b[inner * n + column] : 1.0f;"): _PADDED,
-    ("matmul", "wrong operator", "constexpr int SIDE = TILE / EACH, THREADS = SIDE + SIDE;"): "every element is loaded eight times, the same each time",
-    ("matmul", "factor missing", "constexpr int SIDE = TILE / EACH, THREADS = SIDE;"): "every element is loaded 16 times, the same each time",
-    ("heat", "bound off by one", "for (int i = threadIdx.y * TX + threadIdx.x; i <= (TY + 2) * (TX + 2); i += TX * TY) {"): _SHARED,
-    ("heat", "one short", "for (int i = threadIdx.y * TX + threadIdx.x; i + 1 < (TY + 2) * (TX + 2); i += TX * TY) {"): "the halo's last corner is none of the five points",
-    ("heat", "wrong constant", "for (int i = threadIdx.y * TX + threadIdx.x; i < (TY + 3) * (TX + 2); i += TX * TY) {"): _SHARED,
-    ("heat", "wrong constant", "for (int i = threadIdx.y * TX + threadIdx.x; i < (TY + 2) * (TX + 3); i += TX * TY) {"): _SHARED,
-    ("online_softmax", "no bound", "x = tl.load(x_ptr + start + offsets, mask=(inside) == (inside))"): _MEMCHECK,
-    ("online_softmax", "wrong constant", "total = 1.0"): "it is multiplied with exp(-inf) at once",
-}  # fmt: skip
-"""(kernel, rule, mutated line, `#2` where a second line becomes the same) -> why its results are the original's for every input. Where it is a race or an access
-out of bounds besides, the sanitizer has to say so."""
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -116,8 +71,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`file` is its name in the folder; lines count from 1. `aside` says why its results are the original's,
-    `broken` why it does not compile; mostly both are empty.
+    """`file` is its name in the folder; lines count from 1. `aside` says why comparing outputs need not find it and
+    `category` what it is then, `broken` why it does not compile; mostly all three are empty.
     """
 
     file: str
@@ -127,6 +82,7 @@ class Mutant:
     line: int
     original: str
     mutated: str
+    category: str = ""
     aside: str = ""
     broken: str = ""
 
@@ -344,20 +300,52 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "factor missing": (_factor,),
     "computes once": (_once,),
 }
+KINDS: dict[str, tuple[str, ...]] = {
+    "off by one": ("bound off by one", "index off by one"),
+    "wrong tail": ("one short", "no bound"),
+    "unwritten element": ("unwritten",),
+    "wrong constant": ("wrong constant",),
+    "computes once": ("computes once",),
+}
+"""What a round makes unless told otherwise, by the rules that make it."""
+
+
+def chosen(names: Sequence[str], *, every: bool = False) -> list[str]:
+    """The rules that kinds and rules name, in their order. Raises KeyError for a name that is neither."""
+    named = {rule for name in names or KINDS for rule in KINDS.get(name, (name,))}
+    if unknown := named - set(RULES):
+        raise KeyError(", ".join(sorted(unknown)))
+    return [rule for rule in RULES if every or rule in named]
+
+
+def made(mutants: Sequence[Mutant]) -> list[str]:
+    """How many each kind and each of its rules made, a line each."""
+    counts = Counter(one.rule for one in mutants)
+    lines: list[str] = []
+    for kind, rules in (
+        KINDS | {"others": tuple(set(RULES) - {r for many in KINDS.values() for r in many})}
+    ).items():
+        parts = [f"{rule} {counts[rule]}" for rule in RULES if rule in rules and counts[rule]]
+        if parts:
+            lines.append(
+                f"{kind} {sum(counts[rule] for rule in rules)}"
+                + (f" ({', '.join(parts)})" if len(rules) > 1 else "")
+            )
+    return lines
 
 
 # -- making them ----------------------------------------------------------------------------------------
 
 
-def make(folder: Path) -> list[Mutant]:
-    """Writes every mutant below `folder` and says which of them compile to something else."""
+def make(folder: Path, rules: Sequence[str]) -> list[Mutant]:
+    """Writes every mutant of these rules below `folder` and says which of them compile to something else."""
     found: list[Mutant] = []
     times: Counter[tuple[str, str, str]] = Counter()
     for example, name in KERNELS:
         of = source(example, name)
         seen = {of.text}
-        for rule, parts in RULES.items():
-            changes = [change for part in parts for change in part(of)]
+        for rule in rules:
+            changes = [change for part in RULES[rule] for change in part(of)]
             for change in sorted(changes, key=lambda one: one.start):
                 text = of.text[: change.start] + change.text + of.text[change.end :]
                 if rule == "computes once":
@@ -369,7 +357,8 @@ def make(folder: Path) -> list[Mutant]:
                 key = one.kernel, rule, one.mutated
                 times[key] += 1
                 again = f" #{times[key]}" if times[key] > 1 else ""
-                found.append(replace(one, aside=ASIDE.get((*key[:2], one.mutated + again), "")))
+                category, aside = reason(one.kernel, rule, one.mutated + again, of.text, text)
+                found.append(replace(one, category=category, aside=aside))
     originals = {example: _assembled(EXAMPLES / example, name) for example, name in KERNELS}
     with ThreadPoolExecutor() as pool:
         return list(pool.map(partial(_judged, folder, originals), found))
@@ -403,7 +392,7 @@ def _judged(folder: Path, originals: dict[str, bytes | str], mutant: Mutant) -> 
     if isinstance(made, str):
         return replace(mutant, broken=made)
     if mutant.example.endswith(".cu") and made == originals[mutant.example]:
-        return replace(mutant, aside="the compiler makes the same machine code")
+        return replace(mutant, category=SAME, aside="the compiler makes the same machine code")
     return mutant
 
 
@@ -459,7 +448,7 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
 
 
 def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
-    """The table in Markdown, and whether every mutant that is none in name only was found without a false alarm."""
+    """The table in Markdown, and whether all that is not set aside was found, without a false alarm."""
     judged = [one for one in mutants if not one.broken]
     real = [one for one in judged if not one.aside]
     found = [one for one in real if ended[one.file].outcome in FOUND]
@@ -469,15 +458,16 @@ def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bo
     caught = Counter((one.kernel, one.rule) for one in found)
     names = [kernel for _, kernel in KERNELS]
     lines = [f"| rule: found of made | {' | '.join(names)} | all |", "|---" * (len(names) + 2) + "|"]
-    for rule in RULES:
+    kinds = {rule: kind for kind, rules in KINDS.items() for rule in rules}
+    for rule in (one for one in RULES if any(counts[n, one] for n in names)):
         cells = [f"{caught[n, rule]}/{counts[n, rule]}" if counts[n, rule] else "" for n in names]
         total = sum(counts[n, rule] for n in names)
-        lines.append(f"| {rule} | {' | '.join(cells)} | {sum(caught[n, rule] for n in names)}/{total} |")
+        label = rule if rule not in kinds or kinds[rule].startswith(rule) else f"{kinds[rule]}: {rule}"
+        lines.append(f"| {label} | {' | '.join(cells)} | {sum(caught[n, rule] for n in names)}/{total} |")
     outcomes = Counter(ended[one.file].outcome for one in found)
     lines.append(
         f"\n{len(found)} of {len(real)} mutants found, {len(missed)} missed; {len(alarms)} false alarms on the "
-        f"{len(KERNELS)} originals. Besides: {len(judged) - len(real)} whose results are the original's, "
-        f"{len(mutants) - len(judged)} that do not compile.\n\n"
+        f"{len(KERNELS)} originals. Besides: {_aside(judged, ended)}{len(mutants) - len(judged)} that do not compile.\n\n"
         f"Found as: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}.\n"
     )
     lines += [
@@ -485,13 +475,20 @@ def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bo
     ]
     lines += [f"- missed ({ended[one.file].outcome}): {_shown(one)}" for one in missed]
     same = [one for one in judged if one.aside]
-    lines += [f"- {'set aside, and yet found' if ended[one.file].outcome in FOUND else 'set aside'}: {_shown(one)}: {one.aside}" for one in same]  # fmt: skip
+    lines += [f"- {'set aside, and yet found' if ended[one.file].outcome in FOUND else 'set aside'}: {_shown(one)}: {one.category}: {one.aside}" for one in same]  # fmt: skip
     lines += [f"- does not compile: {_shown(one)}: {one.broken}" for one in mutants if one.broken]
     return "\n".join(lines), not (missed or alarms)
 
 
 def _shown(one: Mutant) -> str:
     return f"{one.file}, {one.kernel}, {one.rule}, line {one.line}: `{one.original}` -> `{one.mutated}`"
+
+
+def _aside(judged: Sequence[Mutant], ended: dict[str, c.Finished]) -> str:
+    """What is set aside, by category, and how much of it was found all the same."""
+    counts = Counter(one.category for one in judged if one.aside)
+    found = Counter(one.category for one in judged if one.aside and ended[one.file].outcome in FOUND)
+    return "".join(f"{counts[name]} {name} ({found[name]} found all the same), " for name in counts)
 
 
 def _why(finished: c.Finished) -> str:
@@ -505,13 +502,21 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--run", action="store_true", help="run them on this machine's GPU")
     parser.add_argument("--at-once", type=int, default=8, help="jobs under way; their runs take turns")
+    parser.add_argument(
+        "--rules", nargs="+", default=[], metavar="NAME", choices=[*KINDS, *RULES],
+        help=f"kinds ({', '.join(KINDS)}; these unless given) or rules ({', '.join(RULES)})",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="every rule")
     options = parser.parse_args()
-    mutants = make(options.folder)
+    mutants = make(options.folder, chosen(options.rules, every=options.all))
     listing = [asdict(one) for one in mutants]
     (options.folder / "mutants.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
     broken = [one for one in mutants if one.broken]
     same = [one for one in mutants if one.aside]
+    categories = Counter(one.category for one in same)
+    print(*made(mutants), sep="\n", file=sys.stderr)
     print(f"{len(mutants)} made, {len(broken)} do not compile, {len(same)} set aside", file=sys.stderr)
+    print(*(f"set aside: {count} {name}" for name, count in categories.items()), sep="\n", file=sys.stderr)
     for one in broken:
         print(f"does not compile: {one.file}: {one.mutated}: {one.broken}", file=sys.stderr)
     if not options.run:

@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 import mutants
+import mutants_aside
 
 
 def check(file: Path, text: str, expected: str, *rules: str) -> None:
@@ -127,3 +128,77 @@ def test_triton(triton: Path) -> None:
         """,
         "index off by one", "no bound", "unwritten",
     )  # fmt: skip
+
+
+# -- which are made, and which set aside ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "every", "expected"),
+    [
+        ([], False, "bound off by one, one short, no bound, index off by one, unwritten, wrong constant, computes once"),
+        (["wrong tail"], False, "one short, no bound"),
+        (["computes once", "wrong operator"], False, "wrong operator, computes once"),
+        ([], True, ", ".join(mutants.RULES)),
+    ],
+)  # fmt: skip
+def test_five_kinds_are_made_unless_others_are_named(names: list[str], every: bool, expected: str) -> None:
+    assert ", ".join(mutants.chosen(names, every=every)) == expected
+
+
+def test_how_many_each_kind_makes() -> None:
+    rules = ["one short", "no bound", "one short", "wrong constant", "wrong operator"]
+    made = [mutants.Mutant("f", "e", "k", rule, 1, "", "") for rule in rules]
+    assert "\n".join(mutants.made(made)) == dedent("""\
+        wrong tail 3 (one short 2, no bound 1)
+        wrong constant 1
+        others 1 (wrong operator 1)""")
+
+
+def check_aside(rule: str, original: str, mutated: str, expected: str) -> None:
+    """The category of a mutant, of which only this line is another."""
+    around = "__global__ void k(float* y) {{ __shared__ float kept[32];\n  {}\n}}"
+    category, why = mutants.reason("k", rule, mutated, around.format(original), around.format(mutated))
+    assert (category, bool(why)) == (expected, bool(expected))
+
+
+@pytest.mark.parametrize(
+    ("rule", "original", "mutated", "expected"),
+    [
+        ("wrong constant", "for (int o = 16; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffff, x, o);", "for (int o = 17; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffff, x, o);", "with the original's results"),
+        ("wrong constant", "for (int o = 16; o > 0; o /= 2) x += __shfl_down_sync(0xffffffff, x, o);", "for (int o = 17; o > 0; o /= 2) x += __shfl_down_sync(0xffffffff, x, o);", ""),
+        ("wrong constant", "for (int o = 8; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffff, x, o);", "for (int o = 9; o > 0; o /= 2) x += __shfl_xor_sync(0xffffffff, x, o);", ""),
+        ("bound off by one", "x = sum(lane < 8 ? kept[lane] : 0.0f);", "x = sum(lane <= 8 ? kept[lane] : 0.0f);", "that read unwritten shared memory"),
+        ("no bound", "x = sum(lane < 8 ? kept[lane] : 0.0f);", "x = sum(true ? kept[lane] : 0.0f);", "that read unwritten shared memory"),
+        ("no bound", "x = sum(lane < 8 ? y[lane] : 0.0f);", "x = sum(true ? y[lane] : 0.0f);", ""),
+        ("one short", "x = sum(lane < 8 ? kept[lane] : 0.0f);", "x = sum(lane + 1 < 8 ? kept[lane] : 0.0f);", ""),
+    ],
+)  # fmt: skip
+def test_what_a_rule_sets_aside(rule: str, original: str, mutated: str, expected: str) -> None:
+    check_aside(rule, original, mutated, expected)
+
+
+def test_what_is_argued_is_made_from_the_examples_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mutants, "_assembled", lambda *_: "not compiled here")
+    made = mutants.make(tmp_path, mutants.chosen([], every=True))
+    lines = {(one.kernel, one.rule, one.mutated) for one in made}
+    argued = {(kernel, rule, line.removesuffix(" #2")) for kernel, rule, line in mutants_aside.ARGUED}
+    assert argued <= lines
+
+
+def test_the_report_counts_every_mutant() -> None:
+    one = mutants.Mutant("a.cu", "matmul.cu", "matmul", "one short", 1, "i < n", "i + 1 < n")
+    aside = mutants.replace(one, file="b.cu", category=mutants_aside.UNSET, aside="because")
+    broken = mutants.replace(one, file="c.cu", broken="error")
+    outcomes = {"a.cu": "ok", "b.cu": "wrong answer"} | {example: "ok" for example, _ in mutants.KERNELS}
+    ended = {file: mutants.c.Finished("1", outcome) for file, outcome in outcomes.items()}
+    table, passed = mutants.report([one, aside, broken], ended)
+    assert not passed
+    for words in (
+        "0 of 1 mutants found, 1 missed; 0 false alarms on the 10 originals.",
+        "1 that read unwritten shared memory (1 found all the same), 1 that do not compile.",
+        "| wrong tail: one short |",
+    ):
+        assert words in table
