@@ -335,6 +335,13 @@ class Environment:
         self._session.disk += 1
         return [uri for uri, read in self._session.reads.items() if path in read]
 
+    def _gpu(self) -> str | None:
+        """The GPU that runs get, None where there is none or it is not known yet."""
+        if jobs.place(self._session) == "modal":
+            return self.settings.gpu
+        own = jobs.own_gpu(self._session)
+        return own.name if own else None
+
     def info(self, capabilities: Any) -> dict[str, Any]:
         from importlib.metadata import version
 
@@ -351,12 +358,15 @@ class Environment:
             "settings": self.settings.model_dump(mode="json"),
             "runner": {
                 "name": jobs.place(self._session),
+                "gpu": self._gpu(),
                 "python": self.python(),
                 "nvcc": machine.nvcc if machine else None,
                 "nvcc_version": machine.nvcc_version if machine else None,
                 "devices": [device.name for device in machine.devices] if machine else [],
                 "packages": machine.packages if machine else {},
             },
+            "rented": [self.session_text(one) for one in self.sessions()],
+            "gpus": self.gpu_choices(),
             "capabilities": {
                 "codeLens.refresh": _get(capabilities, "workspace", "code_lens", "refresh_support"),
                 "inlayHint.refresh": _get(capabilities, "workspace", "inlay_hint", "refresh_support"),

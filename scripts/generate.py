@@ -1,4 +1,4 @@
-"""Write what is generated from the code: docs/settings.md, docs/schema/, VS Code's settings.
+"""Write what is generated from the code: docs/settings.md, docs/schema/, VS Code's settings and commands.
 
 .venv/bin/python scripts/generate.py
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
 from orbit_lsp import config, schema
+from orbit_lsp.server import server
 from orbit_remote.contracts import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -20,10 +21,35 @@ PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 SERVER_PATH = {
     "type": "string",
     "default": "",
-    "markdownDescription": "The `orbit-lsp` to start. Empty: that of the selected Python environment "
-    "(trusted workspaces only), else the one on PATH.",
+    "markdownDescription": "The `orbit-lsp` to start: an absolute path, or a name on PATH. Empty: that of the "
+    "selected Python environment (trusted workspaces only), else the one on PATH.",
     "scope": "machine-overridable",
 }
+TITLES = {
+    "orbit.run": "Run the Kernel at the Cursor",
+    "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
+    "orbit.openReport": "Open the Report of the Kernel at the Cursor",
+    "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
+    "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
+    "orbit.cancel": "Cancel What Runs",
+    "orbit.runRestricted": "Run the Kernel at the Cursor, Kept Apart: the Code Is Not Mine",
+    "orbit.compile": "Compile the File at the Cursor",
+    "orbit.runOnAll": "Run the Kernel at the Cursor on All GPUs of the Settings",
+    "orbit.chooseGpu": "Choose the Modal GPU",
+    "orbit.sessions": "Show Which Modal GPUs Are Rented",
+    "orbit.keepWarm": "Keep a Modal GPU Until It Is Released",
+    "orbit.release": "Release the Modal GPUs",
+    "orbit.info": "Show Versions, Settings and Capabilities, for a Report of a Fault",
+}
+"""Of the server's commands, as VS Code's palette lists them."""
+OWN_TITLES = {
+    "orbit.status": "Status",
+    "orbit.showOutput": "Show the Output of Runs",
+    "orbit.showLog": "Show the Server's Log",
+    "orbit.restartServer": "Restart the Server",
+    "orbit.install": "Install the Server into the Selected Python Environment",
+}
+"""Of the extension's own."""
 
 
 def files() -> dict[Path, str]:
@@ -36,8 +62,18 @@ def files() -> dict[Path, str]:
 
 
 def package(text: str) -> str:
-    """package.json with the settings of the model; `trusted` is VS Code's own to say."""
+    """package.json with the server's commands and settings; `trusted` is VS Code's own to say.
+
+    Raises KeyError for a command of the server's that has no title.
+    """
     manifest: dict[str, Any] = json.loads(text)
+    served = set(cast("dict[str, Any]", server.protocol.fm.commands))
+    if served != set(TITLES):
+        raise KeyError(f"TITLES and the server's commands differ in {sorted(served ^ set(TITLES))}")
+    manifest["contributes"]["commands"] = [
+        *(_entry(name, title) | {"enablement": "orbit.running"} for name, title in TITLES.items()),
+        *(_entry(name, title) for name, title in OWN_TITLES.items()),
+    ]
     settings = {"orbit.serverPath": SERVER_PATH} | properties(config.Settings, "orbit")
     del settings["orbit.trusted"]
     manifest["contributes"]["configuration"]["properties"] = settings
@@ -47,6 +83,10 @@ def package(text: str) -> str:
     ]
     manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+
+
+def _entry(name: str, title: str) -> dict[str, str]:
+    return {"command": name, "category": "Orbit", "title": title}
 
 
 def properties(model: type[BaseModel], section: str) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+// Which orbit-lsp to start, and what to offer where there is none: functions of what the machine has.
+
+import * as path from 'node:path';
+
+export interface Place {
+  /** The setting `orbit.serverPath`, "" where it is not set. */
+  setting: string;
+  /** The interpreter selected in VS Code; undefined where there is none, or the workspace is not trusted. */
+  python: string | undefined;
+  /** The value of PATH. */
+  path: string;
+  platform: NodeJS.Platform;
+  home: string;
+  /** The extension's own version, which the server's is pinned to. */
+  version: string;
+  /** Whether the author has agreed to `uvx` fetching this version. */
+  uvx: boolean;
+  isProgram(file: string): boolean;
+}
+
+export interface Server {
+  command: string;
+  args: string[];
+  from: 'setting' | 'environment' | 'PATH' | 'uvx';
+}
+
+export interface Missing {
+  problem: string;
+}
+
+/** The setting, then the selected Python environment, then PATH, then `uvx` where that was agreed to. */
+export function findServer(place: Place): Server | Missing {
+  if (place.setting) return fromSetting(place);
+  const inEnvironment = environmentFolders(place)
+    .flatMap((folder) => names('orbit-lsp', place).map((name) => pathsOf(place).join(folder, name)))
+    .find(place.isProgram);
+  if (inEnvironment) return { command: inEnvironment, args: [], from: 'environment' };
+  const onPath = findProgram('orbit-lsp', place);
+  if (onPath) return { command: onPath, args: [], from: 'PATH' };
+  const uvx = place.uvx && findProgram('uvx', place);
+  if (uvx) return { command: uvx, args: [`orbit-lsp@${place.version}`], from: 'uvx' };
+  const searched = place.python ? 'neither in the selected Python environment nor on PATH' : 'not on PATH';
+  return { problem: `orbit-lsp was found ${searched}. Install it, or set orbit.serverPath.` };
+}
+
+function fromSetting(place: Place): Server | Missing {
+  const { isAbsolute, join } = pathsOf(place);
+  const setting = place.setting.startsWith('~/') ? join(place.home, place.setting.slice(2)) : place.setting;
+  const bare = !/[\\/]/.test(setting);
+  if (!bare && !isAbsolute(setting))
+    return { problem: `orbit.serverPath is '${place.setting}', but must be an absolute path or a name on PATH.` };
+  const command = bare ? findProgram(setting, place) : place.isProgram(setting) ? setting : undefined;
+  if (command) return { command, args: [], from: 'setting' };
+  return { problem: `orbit.serverPath is '${place.setting}', but there is no such program.` };
+}
+
+/** The first program of this name in the absolute folders of PATH; a relative one may be the workspace's. */
+export function findProgram(name: string, place: Place): string | undefined {
+  const { delimiter, isAbsolute, join } = pathsOf(place);
+  return place.path
+    .split(delimiter)
+    .filter(isAbsolute)
+    .flatMap((folder) => names(name, place).map((file) => join(folder, file)))
+    .find(place.isProgram);
+}
+
+/** The command line that installs the server into the selected Python environment, where there is one. */
+export function installation(place: Place): string[] | undefined {
+  if (!place.python) return undefined;
+  const extra = findProgram('nvcc', place) ? '' : '[cuda]';
+  const requirement = `orbit-lsp${extra}==${place.version}`;
+  const uv = findProgram('uv', place);
+  return uv
+    ? [uv, 'pip', 'install', '--python', place.python, requirement]
+    : [place.python, '-m', 'pip', 'install', requirement];
+}
+
+/** What to say where the versions of server and extension do not go together. */
+export function mismatch(server: string | undefined, extension: string): string | undefined {
+  const series = (version: string) => version.split('.').slice(0, 2).join('.');
+  if (server === undefined || series(server) === series(extension)) return undefined;
+  return `orbit-lsp ${server} was started, but this extension is for ${series(extension)}: update one of the two.`;
+}
+
+function environmentFolders(place: Place): string[] {
+  if (!place.python) return [];
+  const { dirname, join } = pathsOf(place);
+  const folder = dirname(place.python);
+  // conda's python.exe lies beside Scripts, a virtual environment's in it
+  return place.platform === 'win32' ? [folder, join(folder, 'Scripts')] : [folder];
+}
+
+function names(name: string, place: Place): string[] {
+  return place.platform === 'win32' ? [`${name}.exe`] : [name];
+}
+
+function pathsOf(place: Place): path.PlatformPath {
+  return place.platform === 'win32' ? path.win32 : path.posix;
+}

@@ -1,0 +1,300 @@
+// One server process and the client that speaks to it: started, watched, ended, started again.
+
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import * as os from 'node:os';
+import * as vscode from 'vscode';
+import {
+  State as ClientState,
+  CloseAction,
+  CodeLensRequest,
+  ErrorAction,
+  LanguageClient,
+  type LanguageClientOptions,
+  type Middleware,
+  type ShowDocumentResult,
+} from 'vscode-languageclient/node';
+import { afterEnd } from './backoff';
+import type { Server } from './discovery';
+import { type Info, readInfo, runOf, type State } from './status';
+
+const ENDING_MS = 3_000;
+/** Refreshes of the editor come in bursts, one for every step of a run. */
+const CALM_MS = 200;
+
+export interface Channels {
+  /** What runs print and how they went. */
+  output: vscode.OutputChannel;
+  /** What the server and this extension log. */
+  log: vscode.OutputChannel;
+}
+
+export interface Hooks {
+  /** Where the server is; undefined where there is none, which has then been said. */
+  find(): Promise<Server | undefined>;
+  changed(): void;
+  /** It ended again and again, or could not be started at all. */
+  gaveUp(sentence: string): void;
+  command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown>;
+  report(page: vscode.Uri): Promise<void>;
+}
+
+export class ServerHandle {
+  state: State = 'stopped';
+  info: Info | undefined;
+  readonly running = new Map<string | number, string>();
+  private current: Session | undefined;
+  private failures = 0;
+  private again: NodeJS.Timeout | undefined;
+  private calm: NodeJS.Timeout | undefined;
+  private turn: Promise<void> = Promise.resolve();
+
+  constructor(
+    private readonly channels: Channels,
+    private readonly hooks: Hooks,
+  ) {}
+
+  get server(): Server | undefined {
+    return this.current?.server;
+  }
+
+  restart(): Promise<void> {
+    this.failures = 0;
+    return this.inTurn(async () => {
+      await this.end();
+      await this.begin();
+    });
+  }
+
+  stop(): Promise<void> {
+    return this.inTurn(() => this.end());
+  }
+
+  /** The answer of a command of the server's; rejects where it is not running. */
+  request(command: string, ...args: unknown[]): Promise<unknown> {
+    const client = this.current?.client;
+    if (!client?.isRunning()) return Promise.reject(new Error('orbit-lsp is not running'));
+    return client.sendRequest('workspace/executeCommand', { command, arguments: args });
+  }
+
+  /** Tells the server which line the cursor is on, for commands that name no kernel. */
+  async lookAt(editor: vscode.TextEditor): Promise<void> {
+    const client = this.current?.client;
+    if (!client?.isRunning() || editor.document.uri.scheme !== 'file') return;
+    const range = client.code2ProtocolConverter.asRange(editor.selection);
+    await client.sendRequest('textDocument/codeAction', {
+      textDocument: { uri: client.code2ProtocolConverter.asUri(editor.document.uri) },
+      range,
+      context: { diagnostics: [] },
+    });
+  }
+
+  private inTurn(work: () => Promise<void>): Promise<void> {
+    this.turn = this.turn.then(work).catch((error) => this.channels.log.appendLine(`${error}`));
+    return this.turn;
+  }
+
+  private async begin(): Promise<void> {
+    this.enter('starting');
+    const server = await this.hooks.find();
+    if (!server) {
+      this.enter('stopped');
+      return;
+    }
+    const { command, args, from } = server;
+    this.channels.log.appendLine(`starting ${[command, ...args].join(' ')} (found by: ${from})`);
+    // the home folder: a workspace's own files must not decide what a program does that is only started in it
+    const child = spawn(command, args, { cwd: os.homedir(), stdio: 'pipe' });
+    const session = new Session(server, child, this.client(child));
+    this.current = session;
+    child.stderr.on('data', (data) => this.channels.log.append(data.toString()));
+    child.stdin.on('error', () => undefined); // it has ended: `exit` says so
+    child.once('error', (error) =>
+      this.failed(session, `orbit-lsp (${command}) could not be started: ${error.message}`),
+    );
+    child.once('exit', (code, signal) => this.ended(session, signal ?? `exit code ${code}`));
+    session.client.start().then(
+      () => this.ready(session),
+      (error) => {
+        this.channels.log.appendLine(`the server did not start: ${error}`);
+        session.kill();
+      },
+    );
+  }
+
+  private ready(session: Session): void {
+    if (session !== this.current) return;
+    this.enter('running');
+    this.refresh();
+  }
+
+  private async end(): Promise<void> {
+    clearTimeout(this.again);
+    const session = this.current;
+    this.current = undefined;
+    this.enter('stopped');
+    await session?.end();
+  }
+
+  private failed(session: Session, sentence: string): void {
+    if (session !== this.current) return;
+    this.current = undefined;
+    this.enter('stopped');
+    this.hooks.gaveUp(sentence);
+  }
+
+  private ended(session: Session, how: string): void {
+    if (session !== this.current) return;
+    const { failures, pauseS } = afterEnd(this.failures, (Date.now() - session.startedMs) / 1000);
+    this.failures = failures;
+    const sentence = `orbit-lsp (${session.server.command}) ended by itself: ${how}`;
+    this.channels.log.appendLine(sentence);
+    if (pauseS === undefined) {
+      this.failed(session, `${sentence}, ${failures} times in a row. Its log says why.`);
+      return;
+    }
+    this.current = undefined;
+    this.enter('starting');
+    this.channels.log.appendLine(`starting it again in ${pauseS} s`);
+    this.again = setTimeout(() => this.inTurn(() => this.begin()), pauseS * 1000);
+  }
+
+  private enter(state: State): void {
+    this.state = state;
+    if (state !== 'running') {
+      this.info = undefined;
+      this.running.clear();
+      clearTimeout(this.calm);
+      this.calm = undefined;
+    }
+    this.hooks.changed();
+  }
+
+  /** Soon, once for a burst: what the server knows now. */
+  private refresh(): void {
+    this.calm ??= setTimeout(async () => {
+      this.calm = undefined;
+      try {
+        this.info = readInfo(await this.request('orbit.info'));
+        this.hooks.changed();
+      } catch {
+        // it ended meanwhile: `ended` says so
+      }
+    }, CALM_MS);
+  }
+
+  private client(child: ChildProcess): LanguageClient {
+    const options: LanguageClientOptions = {
+      // by suffix: other extensions give .cu and .cuh other languages
+      documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,py}' }],
+      initializationOptions: { ...settings(), trusted: vscode.workspace.isTrusted },
+      initializationFailedHandler: () => false,
+      synchronize: { configurationSection: 'orbit' },
+      outputChannel: this.channels.output,
+      // starting again is `ended`'s, which knows how the process ended
+      errorHandler: {
+        error: () => ({ action: ErrorAction.Continue, handled: true }),
+        closed: () => ({ action: CloseAction.DoNotRestart, handled: true, message: 'orbit-lsp has ended' }),
+      },
+      middleware: this.middleware(() => client),
+    };
+    const { stdout, stdin } = child;
+    if (!stdout || !stdin) throw new Error('the server has no standard input and output');
+    const client: LanguageClient = new LanguageClient(
+      'orbit',
+      'orbit-lsp',
+      async () => ({ reader: stdout, writer: stdin }),
+      options,
+    );
+    return client;
+  }
+
+  private middleware(client: () => LanguageClient): Middleware {
+    let listening = false;
+    return {
+      executeCommand: (command, args, next) => this.hooks.command(command, args, async (given) => next(command, given)),
+      // lenses change whenever what `orbit.info` says does, and the server says when: no polling
+      provideCodeLenses: (document, token, next) => {
+        const provider = client().getFeature(CodeLensRequest.method).getProvider(document);
+        if (provider && !listening) {
+          listening = true;
+          provider.onDidChangeCodeLensEmitter.event(() => this.refresh());
+        }
+        return next(document, token);
+      },
+      handleWorkDoneProgress: (token, params, next) => {
+        const run = runOf(token);
+        if (run && params.kind === 'begin') this.running.set(token, params.title);
+        if (run && params.kind === 'end') this.running.delete(token);
+        if (run) this.hooks.changed();
+        next(token, params);
+      },
+      window: {
+        showDocument: async (params, next) => {
+          const uri = vscode.Uri.parse(params.uri, true);
+          if (!params.external || uri.scheme !== 'file' || !uri.path.endsWith('.html'))
+            return (await next(params, cancellation())) as ShowDocumentResult;
+          try {
+            await this.hooks.report(uri);
+            return { success: true };
+          } catch (error) {
+            this.channels.log.appendLine(`the report ${uri.fsPath} cannot be shown: ${error}`);
+            return { success: false };
+          }
+        },
+      },
+      workspace: {
+        configuration: async (params, token, next) => {
+          const answers = await next(params, token);
+          return Array.isArray(answers) ? answers.map(forServer) : answers;
+        },
+      },
+    };
+  }
+}
+
+class Session {
+  readonly startedMs = Date.now();
+
+  constructor(
+    readonly server: Server,
+    private readonly child: ChildProcess,
+    readonly client: LanguageClient,
+  ) {}
+
+  kill(): void {
+    this.child.kill();
+  }
+
+  /** Asks it to leave, and makes it leave where it does not. */
+  async end(): Promise<void> {
+    if (this.child.exitCode !== null || this.child.signalCode !== null || this.child.pid === undefined) return;
+    const gone = once(this.child, 'exit');
+    const force = setTimeout(() => this.child.kill('SIGKILL'), ENDING_MS);
+    try {
+      if (this.client.state === ClientState.Running) await this.client.stop(ENDING_MS);
+      else this.kill();
+    } catch {
+      this.kill();
+    }
+    await gone;
+    clearTimeout(force);
+  }
+}
+
+/** The section `orbit` as VS Code has it for this window: the user's, then the workspace's where trusted. */
+function settings(): object {
+  return forServer(JSON.parse(JSON.stringify(vscode.workspace.getConfiguration('orbit'))));
+}
+
+/** The section without what is for this client alone. */
+// biome-ignore lint/suspicious/noExplicitAny: the section is JSON of any form
+function forServer(section: any): any {
+  if (section === null || typeof section !== 'object') return section;
+  const { serverPath: _path, ...rest } = section;
+  return rest;
+}
+
+function cancellation(): vscode.CancellationToken {
+  return new vscode.CancellationTokenSource().token;
+}
