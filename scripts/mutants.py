@@ -207,7 +207,8 @@ def _unbounded(of: Source) -> Iterator[Change]:
     for match in of.matches(r"\bif (?=\()"):
         end = _closing(of.code, match.end())
         if re.search(r" [<>]=? ", of.code[match.end() : end]):
-            yield Change(match.end() + 1, end - 1, "true")
+            leaves = re.match(r"\s*return\b", of.code[end:]) is not None
+            yield Change(match.end() + 1, end - 1, "false" if leaves else "true")
     for match in of.matches(r" \? "):
         start = _opening(of.code, match.start())
         if re.search(r" [<>]=? ", of.code[start : match.start()]):
@@ -449,6 +450,7 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
 
 def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
     """The table in Markdown, and whether all that is not set aside was found, without a false alarm."""
+    mutants = [_as_run(one, ended) for one in mutants]
     judged = [one for one in mutants if not one.broken]
     real = [one for one in judged if not one.aside]
     found = [one for one in real if ended[one.file].outcome in FOUND]
@@ -482,6 +484,14 @@ def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bo
 
 def _shown(one: Mutant) -> str:
     return f"{one.file}, {one.kernel}, {one.rule}, line {one.line}: `{one.original}` -> `{one.mutated}`"
+
+
+def _as_run(one: Mutant, ended: dict[str, c.Finished]) -> Mutant:
+    """What Triton does not compile is known only now."""
+    finished = ended.get(one.file)
+    if finished is None or finished.outcome != "compile error" or one.broken:
+        return one
+    return replace(one, broken=_why(finished) or "compile error")
 
 
 def _aside(judged: Sequence[Mutant], ended: dict[str, c.Finished]) -> str:

@@ -28,6 +28,7 @@ _ALIKE = "all lanes of the warp hold the same value"
 _REUSED = "both sums in one array: right, unless the second's writers overtake the first's readers"
 _PADDED = "what stands for missing elements of one factor meets zeros of the other, or is not stored"
 _LOOSE = "its condition holds for elements that no warp wrote; what they are depends on what ran before"
+_UNCLEARED = "bins that are not set to zero begin with what ran before left there, which may be zero"
 
 ARGUED: dict[tuple[str, str, str], tuple[str, str]] = {
     ("transpose", "bound off by one", "if (row + i <= rows && column < columns)"): (MEMCHECK, _NOT_USED),
@@ -52,6 +53,8 @@ ARGUED: dict[tuple[str, str, str], tuple[str, str]] = {
     ("layer_norm", "wrong constant", "float middle = block_sum(sum, warps[1]) / columns;"): (RACE, _REUSED),
     ("layer_norm", "wrong constant", "if (threadIdx.x == 1) {"): (SAME, "every thread holds the row's mean"),
     ("layer_norm", "indices swapped", "if (threadIdx.y == 0) {"): (SAME, "every thread stores the same"),
+    ("histogram", "one short", "for (int bin = threadIdx.x; bin + 1 < 256; bin += blockDim.x) bins[bin] = 0;"): (UNSET, _UNCLEARED),
+    ("histogram", "indices swapped", "for (int bin = threadIdx.y; bin < 256; bin += blockDim.x) bins[bin] = 0;"): (UNSET, _UNCLEARED),
     ("matmul", "bound off by one", "for (int start = 0; start <= k; start += DEPTH) {"): (SAME, "one more tile, all of it beyond k and so all zeros"),
     ("matmul", "bound off by one", "for (int i = threadIdx.x; i <= TILE * DEPTH; i += THREADS) {"): (SAME, "element 64 of a row is padding"),
     ("matmul", "bound off by one", "for (int i = threadIdx.x; i <= TILE * DEPTH; i += THREADS) { #2"): (MEMCHECK, _IN_THE_GAP),

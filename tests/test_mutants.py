@@ -130,6 +130,20 @@ def test_triton(triton: Path) -> None:
     )  # fmt: skip
 
 
+def test_a_guard_that_leaves_is_dropped_by_never_leaving(cuda: Path) -> None:
+    check(
+        cuda,
+        """
+        __global__ void k(int n, float* y) {
+          if (threadIdx.x >= n) return;
+          y[threadIdx.x] = 0.0f;
+        }
+        """,
+        "if (false) return;",
+        "no bound",
+    )
+
+
 # -- which are made, and which set aside ---------------------------------------------------------------
 
 
@@ -192,13 +206,16 @@ def test_the_report_counts_every_mutant() -> None:
     one = mutants.Mutant("a.cu", "matmul.cu", "matmul", "one short", 1, "i < n", "i + 1 < n")
     aside = mutants.replace(one, file="b.cu", category=mutants_aside.UNSET, aside="because")
     broken = mutants.replace(one, file="c.cu", broken="error")
-    outcomes = {"a.cu": "ok", "b.cu": "wrong answer"} | {example: "ok" for example, _ in mutants.KERNELS}
+    late = mutants.replace(one, file="d.py")
+    outcomes = {"a.cu": "ok", "b.cu": "wrong answer", "d.py": "compile error"} | {
+        example: "ok" for example, _ in mutants.KERNELS
+    }
     ended = {file: mutants.c.Finished("1", outcome) for file, outcome in outcomes.items()}
-    table, passed = mutants.report([one, aside, broken], ended)
+    table, passed = mutants.report([one, aside, broken, late], ended)
     assert not passed
     for words in (
         "0 of 1 mutants found, 1 missed; 0 false alarms on the 10 originals.",
-        "1 that read unwritten shared memory (1 found all the same), 1 that do not compile.",
+        "1 that read unwritten shared memory (1 found all the same), 2 that do not compile.",
         "| wrong tail: one short |",
     ):
         assert words in table
