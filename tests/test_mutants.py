@@ -9,17 +9,18 @@ from textwrap import dedent
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+import mutant_reasons
+import mutant_rules
 import mutants
-import mutants_aside
 
 
 def check(file: Path, text: str, expected: str, *rules: str) -> None:
     """Every line that differs from the original, in the order of the rules."""
     file.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
-    of = mutants.source(file.name, "k")
+    of = mutant_rules.source(file, "k")
     found: list[str] = []
-    for rule in rules or mutants.RULES:
-        for part in mutants.RULES[rule]:
+    for rule in rules or mutant_rules.RULES:
+        for part in mutant_rules.RULES[rule]:
             for change in part(of):
                 after = of.text[: change.start] + change.text + of.text[change.end :]
                 first = of.text.rfind("\n", 0, change.start) + 1
@@ -28,14 +29,12 @@ def check(file: Path, text: str, expected: str, *rules: str) -> None:
 
 
 @pytest.fixture
-def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(mutants, "EXAMPLES", tmp_path)
+def cuda(tmp_path: Path) -> Path:
     return tmp_path / "k.cu"
 
 
 @pytest.fixture
-def triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(mutants, "EXAMPLES", tmp_path)
+def triton(tmp_path: Path) -> Path:
     return tmp_path / "k.py"
 
 
@@ -153,11 +152,11 @@ def test_a_guard_that_leaves_is_dropped_by_never_leaving(cuda: Path) -> None:
         ([], False, "bound off by one, one short, no bound, index off by one, unwritten, wrong constant, computes once"),
         (["wrong tail"], False, "one short, no bound"),
         (["computes once", "wrong operator"], False, "wrong operator, computes once"),
-        ([], True, ", ".join(mutants.RULES)),
+        ([], True, ", ".join(mutant_rules.RULES)),
     ],
 )  # fmt: skip
 def test_five_kinds_are_made_unless_others_are_named(names: list[str], every: bool, expected: str) -> None:
-    assert ", ".join(mutants.chosen(names, every=every)) == expected
+    assert ", ".join(mutant_rules.chosen(names, every=every)) == expected
 
 
 def test_how_many_each_kind_makes() -> None:
@@ -196,15 +195,15 @@ def test_what_is_argued_is_made_from_the_examples_as_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mutants, "_assembled", lambda *_: "not compiled here")
-    made = mutants.make(tmp_path, mutants.chosen([], every=True))
+    made = mutants.make(tmp_path, mutant_rules.chosen([], every=True))
     lines = {(one.kernel, one.rule, one.mutated) for one in made}
-    argued = {(kernel, rule, line.removesuffix(" #2")) for kernel, rule, line in mutants_aside.ARGUED}
+    argued = {(kernel, rule, line.removesuffix(" #2")) for kernel, rule, line in mutant_reasons.ARGUED}
     assert argued <= lines
 
 
 def test_the_report_counts_every_mutant() -> None:
     one = mutants.Mutant("a.cu", "matmul.cu", "matmul", "one short", 1, "i < n", "i + 1 < n")
-    aside = mutants.replace(one, file="b.cu", category=mutants_aside.UNSET, aside="because")
+    aside = mutants.replace(one, file="b.cu", category=mutant_reasons.UNSET, aside="because")
     broken = mutants.replace(one, file="c.cu", broken="error")
     late = mutants.replace(one, file="d.py")
     outcomes = {"a.cu": "ok", "b.cu": "wrong answer", "d.py": "compile error"} | {
