@@ -15,14 +15,16 @@ import logging
 import queue as stdlib_queue
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
 from orbit_lsp import closure
 from orbit_lsp.runners import modal_errors, modal_files, modal_gpus
 from orbit_lsp.runners.events import Lines
+from orbit_lsp.runners.modal_deploy import within
 from orbit_lsp.runners.modal_errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal_pool import Pool
 from orbit_lsp.runners.modal_sessions import Sessions
@@ -32,6 +34,9 @@ from orbit_remote.modal_spec import unpack
 log = logging.getLogger("orbit.modal")
 
 _SIGN_S = 5.0
+_AWAY_S = 20.0
+"""How long Modal may be out of reach while a call is there. The container ends the work of one who has given no
+sign for as long; and Modal's own client would ask a connection that is dead for minutes."""
 _POLL_S = 30.0
 _DRAIN_S = 1.0
 """How long the last events may trail the return value, and the return value the last event."""
@@ -43,6 +48,8 @@ _UNASKED = 1 << 20
 _ROUNDS = 3
 
 Validate = Callable[[Any], c.Event]
+Sign = Callable[[], Coroutine[Any, Any, object]]
+T = TypeVar("T")
 
 
 class Call:
@@ -176,7 +183,11 @@ class Call:
                 self._stage("queued", self._why_queued())
                 # never cancelled: its id would be lost, and with it the way to end what it started
                 self._spawning = spawning = asyncio.ensure_future(handle.run.spawn.aio(*arguments))
-                self._call = await asyncio.shield(spawning)
+                try:
+                    self._call = await self._while_there(asyncio.shield(spawning), await self._hello())
+                except ModalError:
+                    spawning.cancel()  # it must not begin once Modal is back; what has begun ends by itself
+                    raise
 
     def _why_queued(self) -> str:
         if self.gpu is None:
@@ -194,17 +205,20 @@ class Call:
         helpers: list[asyncio.Future[None]] = []
         lost = False
         try:
+            sign = await self._hello()
+            ended: list[asyncio.Future[Any]] = [returned]
             if not self.restricted:
                 queue = await self._pool.queue()
                 helpers.append(asyncio.ensure_future(self._listen(queue)))
-                helpers.append(asyncio.ensure_future(_sign(queue, f"{self.key}/alive")))
-                await asyncio.wait([returned, helpers[0]], return_when=asyncio.FIRST_COMPLETED)
+                ended.append(helpers[0])
+                sign = partial(queue.put.aio, 1, partition=f"{self.key}/alive")
+            await self._while_there(asyncio.wait(ended, return_when=asyncio.FIRST_COMPLETED), sign)
             if self._finished is not None and not returned.done():
                 # the call's own end only tells that the container is free again
                 await asyncio.wait([returned], timeout=_DRAIN_S)
                 if not returned.done():
                     return {}
-            answer = await returned
+            answer = await self._while_there(returned, sign)
             self._sessions.answered(self.gpu, self.key, answer, alone=self.restricted)
             if helpers and "finished" in answer:
                 await asyncio.wait(helpers[:1], timeout=_DRAIN_S)
@@ -222,16 +236,29 @@ class Call:
                 self._sessions.lose(self._container)
 
     async def _returned(self) -> dict[str, Any]:
-        """Asks again where the connection was lost: the call goes on meanwhile."""
+        """Asks again where the connection was lost, for as long as it is followed: the call goes on meanwhile."""
         import tenacity
 
         again = tenacity.AsyncRetrying(
-            stop=tenacity.stop_after_attempt(_TRIES),
             wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
             retry=tenacity.retry_if_exception(modal_errors.unreachable),
-            reraise=True,
         )
         return unpack(await again(self._call.get.aio))
+
+    async def _hello(self) -> Sign:
+        client: Any = await self._pool.account.client()
+        return client.hello.aio
+
+    async def _while_there(self, work: Awaitable[T], sign: Sign) -> T:
+        """Raises ModalError (transport) where Modal is out of reach for `_AWAY_S` meanwhile."""
+        doing, watching = asyncio.ensure_future(work), asyncio.ensure_future(_watch(sign))
+        try:
+            await asyncio.wait([doing, watching], return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else watching.result()
+        finally:
+            for task in (doing, watching):
+                task.cancel()
+            await asyncio.gather(doing, watching, return_exceptions=True)
 
     async def _listen(self, queue: Any) -> None:
         """Tell the events as they come, up to the explicit end. Nothing else ends it."""
@@ -323,13 +350,26 @@ class Call:
             return False
 
 
-async def _sign(queue: Any, partition: str) -> None:
-    """A sign of life every 5 s: without them the other side ends the work within 20 s."""
+async def _watch(sign: Sign) -> NoReturn:
+    """Give a sign of life every 5 s: without them the other side ends the work within 20 s. Raises ModalError
+    once none has come through for as long.
+    """
+    through, pause = time.monotonic(), _SIGN_S
     while True:
-        with suppress(Exception):  # the next one may come through
-            await queue.put.aio(1, partition=partition)
-        await asyncio.sleep(_SIGN_S)
+        await asyncio.sleep(pause)
+        begun = time.monotonic()
+        try:
+            await within(_SIGN_S, sign())
+            through = begun
+        except Exception as error:  # noqa: BLE001 - the next one may come through
+            if not modal_errors.unreachable(error):
+                through = begun
+            elif time.monotonic() - through >= _AWAY_S:
+                text = f"Modal is out of reach since {_AWAY_S:g} s"
+                raise ModalError(Trouble("transport", text, _ALONE)) from None
+        pause = max(0.0, begun + _SIGN_S - time.monotonic())
 
 
 _BUILDING = "building the image on Modal, once: CUDA, torch and Triton are several GB, so some minutes"
+_ALONE = "look at the network; the container ends the run by itself"
 _AGAIN = "its container was lost; the run starts again in another one"

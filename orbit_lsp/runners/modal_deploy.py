@@ -6,6 +6,7 @@ Imports `modal` inside its functions: before a first run on Modal nobody pays fo
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Coroutine
@@ -25,6 +26,9 @@ CONTACT_S = 5.0
 """How long a first answer may take; Modal's client alone would try for 56 s."""
 _FRESH_S = 2.0
 """How long an answer counts as a sign that the next one will come."""
+_THROTTLED_S = 10
+"""How long Modal's client itself waits where Modal throttles it, as its setting `max_throttle_wait` has it: for
+ever, if nobody says otherwise."""
 _LOG_LINES = 12
 _OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
 
@@ -163,6 +167,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _modal() -> Any:
+    os.environ.setdefault("MODAL_MAX_THROTTLE_WAIT", str(_THROTTLED_S))
     import modal
 
     return modal

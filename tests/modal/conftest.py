@@ -33,13 +33,16 @@ int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
 
 
 def container(tmp_path: Path, *, recorded: bool) -> dict[str, str]:
-    """Variables of a container whose worker is the real one, or answers as one did on an H100."""
-    home = tmp_path / "orbit"
-    home.mkdir(exist_ok=True)
+    """Variables of a container whose worker is the real one, or answers as one did on an H100.
+
+    On Modal a container has its own file system, and the same paths in it as any other, by which builds are
+    found again. Here it is one or the other: with recorded answers each has a home of its own, so that two
+    never write the same tree; with real builds they share one, and tests use them in turn.
+    """
     if not recorded:
-        return {"ORBIT_HOME": str(home)}
+        return {"ORBIT_HOME": str(tmp_path / "orbit")}
     python = script(tmp_path / "recorded-python", f'exec "{sys.executable}" "{RECORDED}"')
-    return {"ORBIT_HOME": str(home), "ORBIT_PYTHON": str(python)}
+    return {"ORBIT_HOME": str(tmp_path / "orbit-{container}"), "ORBIT_PYTHON": str(python)}
 
 
 def told_of_a_gpu(folder: Path, python: str = sys.executable, told: Path = TOLD) -> Path:

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from orbit_lsp import startup, summary
+from orbit_lsp.runners.modal_errors import ModalError
 from orbit_lsp.runs import Run, Runs
 from orbit_lsp.session import Session, uri_of
 from orbit_remote import contracts as c
@@ -146,6 +148,14 @@ class Desk:
                 return
             await asyncio.sleep(0.02)
         raise AssertionError(f"still there: {left}")
+
+    async def until_reached(self) -> None:
+        """Modal answers again: its client comes back by itself, in its own time."""
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                with suppress(ModalError):
+                    await self.environment.modal().pool.account.client()
+                    return
 
     # -- the watcher --------------------------------------------------------------------------
 

@@ -101,9 +101,21 @@ async def no_name(desk: Desk) -> None:
     await desk.run()
 
 
-@fault("the network is gone at a later click", "infrastructure",
-       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. look at the network", warm=1)  # fmt: skip
+@fault("the network is gone at a later click", "infrastructure", OFFLINE, warm=1)
 async def refused_later(desk: Desk) -> None:
+    desk.patch.setattr(
+        "orbit_lsp.runners.modal_deploy._FRESH_S", 0
+    )  # no answer is so new that it is relied on
+    await desk.run()
+    desk.modal.refuse_connections()
+    await desk.run()
+    desk.modal.accept_connections()
+
+
+@fault("… at one within 2 s of Modal's last word", "infrastructure",
+       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. look at the network", warm=1)  # fmt: skip
+async def refused_soon(desk: Desk) -> None:
+    desk.patch.setattr("orbit_lsp.runners.modal_deploy._FRESH_S", 3600)
     await desk.run()
     desk.modal.refuse_connections()
     await desk.run()
@@ -146,6 +158,26 @@ async def exhausted(desk: Desk) -> None:
     await desk.run()
 
 
+@fault("Modal throttles, and says when to come back", "ok", NUMBERS, warm=1)
+async def throttled(desk: Desk) -> None:
+    await desk.run()
+    desk.modal.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, "too many requests", times=2, retry_after_s=0.1)
+    await desk.run()
+
+
+@fault(
+    "… for longer than 10 s, three times", "infrastructure",
+    "Modal has no room for it now: too many requests; trying again (2 of 2)",
+    "Modal has no room for it now: too many requests. run it again in a minute, or choose another GPU", warm=0,
+)  # fmt: skip
+async def throttled_for_long(desk: Desk) -> None:
+    desk.patch.setenv("MODAL_MAX_THROTTLE_WAIT", "1")  # 10
+    desk.modal.fail(
+        "FunctionMap", Status.RESOURCE_EXHAUSTED, "too many requests", times=None, retry_after_s=0.5
+    )
+    await desk.run()
+
+
 @fault(
     "INTERNAL", "infrastructure",
     "Modal had a fault: something broke. run it again; status.modal.com says more", warm=0,
@@ -175,6 +207,22 @@ async def server_dies_and_returns(desk: Desk) -> None:
     desk.modal.accept_connections()
     go.touch()
     await desk.ended(run)
+
+
+@fault("… and stays away for 20 s", "infrastructure",
+       "Modal is out of reach since … s. look at the network; the container ends the run by itself", warm=1)  # fmt: skip
+async def server_dies(desk: Desk) -> None:
+    desk.patch.setattr("orbit_lsp.runners.modal_call._SIGN_S", 0.2)  # 5
+    desk.patch.setattr("orbit_lsp.runners.modal_call._AWAY_S", 2.0)  # 20
+    desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "2"}))  # 20
+    desk.runs_programs()
+    run = desk.click(HANGS)
+    await desk.sees("begun")
+    desk.modal.refuse_connections()
+    await desk.ended(run)
+    await desk.until_gone(desk.work)
+    desk.modal.accept_connections()
+    await desk.until_reached()
 
 
 @fault("Modal's queue is silent", "ok", NUMBERS, warm=1)

@@ -215,11 +215,7 @@ def interrupted(loopback: Loopback) -> list[str]:
 
 async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signs of life stop, as when the editor's machine is gone; nobody cancels."""
-
-    async def silent(queue: object, partition: str) -> None:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr("orbit_lsp.runners.modal_call._sign", silent)
+    monkeypatch.setattr("orbit_lsp.runners.modal_call._SIGN_S", 3600)
     one: Author = author()
     h100s.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "0.5"}))
     finished = await one.finished(one.job(text=SAXPY + "// SLOW\n"))
@@ -276,20 +272,26 @@ async def test_release_ends_the_container_at_once(h100s, author) -> None:
     assert not await one.runner.release("H100")
 
 
-async def test_two_containers_of_one_gpu_are_released_together(h100s, author) -> None:
+async def test_two_containers_of_one_gpu_are_released_together(h100s, author, tmp_path: Path) -> None:
     one: Author = author()
     slow = SAXPY + "// SLOW\n"
     async with one.until(one.job(text=slow), "running"), one.until(one.job(text=slow, run="r2"), "running"):
         pass
     assert len(one.runner.sessions()) == 2
+    trees = await asyncio.to_thread(lambda: list(tmp_path.glob("orbit-ta-*/trees/*/saxpy.cu")))
+    assert len(trees) == 2  # neither wrote into the other's
     assert await one.runner.release("H100")
     assert one.runner.sessions() == []
     h100s.until(lambda world: not world.alive())
     assert len(h100s.world.containers) == 2
 
 
-async def test_what_compiled_is_released_too_with_what_was_started_and_not_needed(modal, author) -> None:
+async def test_what_compiled_is_released_too_with_what_was_started_and_not_needed(
+    modal, author, tmp_path: Path
+) -> None:
     one: Author = author()
+    homes = {"ORBIT_HOME": str(tmp_path / "orbit-{container}")}  # they work at the same time
+    modal.do(lambda world: world.container_env.update(homes))
     modal.limit_capacity(0)
     async with one.until(one.job("compile"), "waiting"), one.until(one.job("compile", run="r2"), "waiting"):
         await asyncio.to_thread(modal.until, lambda world: len(world.inputs) == 2)
