@@ -12,7 +12,7 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -28,7 +28,7 @@ from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.renting import CannotAsk
 from orbit_lsp.report import opening
-from orbit_lsp.runs import Runs
+from orbit_lsp.runs import Run, Runs
 from orbit_lsp.session import KernelId, Session, path_of
 from orbit_lsp.views import (
     facts,
@@ -44,6 +44,9 @@ from orbit_lsp.views.hover import hover as hover_view
 from orbit_lsp.views.hover import render
 
 log = logging.getLogger("orbit.server")
+
+SETTINGS_S = 3.0
+"""How long a client that is asked for its settings may take before work begins without its answer."""
 
 
 class OrbitServer(LanguageServer):
@@ -70,11 +73,12 @@ class OrbitServer(LanguageServer):
         self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Any, name: str) -> None:
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         """A task of our own, kept until it ends."""
         task: asyncio.Task[None] = asyncio.create_task(work, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        return task
 
 
 server = OrbitServer()
@@ -103,7 +107,11 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     del params
     gc.collect()
     gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
-    await configure(ls)
+    answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
+    if not answered:
+        ls.environment.configure(
+            None
+        )  # what the client said at first; an answer that is late counts from then
     ls.environment.configured.set()
     watch_headers(ls)
     ls.environment.begin_looking()
@@ -309,6 +317,22 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
 # -- commands ---------------------------------------------------------------------------------------
 
 
+def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
+    """Start a run at once and name it; None where there is none, or where the settings, which say where it is
+    to run, are still on their way: then it starts when they have come.
+    """
+    if not ls.environment.configured.is_set():
+        ls.spawn(start_configured(ls, start), "click before the settings")
+        return None
+    started = start()
+    return {"run": started.id} if started else None
+
+
+async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> None:
+    await ls.environment.configured.wait()
+    start()
+
+
 @server.command("orbit.run")
 def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
@@ -316,8 +340,7 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     if target is None:
         return None
     program = named(arguments, "through") == "program"
-    started = ls.runs.start("run", target.uri, target, program=program)
-    return {"run": started.id} if started else None
+    return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
 
 
 @server.command("orbit.check")
@@ -328,8 +351,7 @@ def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     if entry is None:
         ls.watcher.message(contract.NONE, lsp.MessageType.Warning)
         return None
-    started = ls.runs.start("run", uri, entry.target)
-    return {"run": started.id} if started else None
+    return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
 
 
 @server.command("orbit.draft")
@@ -389,13 +411,14 @@ async def show_report(ls: OrbitServer, target: KernelId) -> None:
 def run_restricted(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
     target = targeted(ls, arguments)
-    if target is None:
-        return None
+    return once_configured(ls, lambda: start_restricted(ls, target)) if target else None
+
+
+def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
     if not ls.session.modal_account:
         ls.watcher.message(NO_SANDBOX, lsp.MessageType.Warning)
         return None
-    started = ls.runs.start("run", target.uri, target, restricted=True)
-    return {"run": started.id} if started else None
+    return ls.runs.start("run", target.uri, target, restricted=True)
 
 
 @server.command("orbit.cancel")
@@ -415,8 +438,7 @@ def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_TARGET.replace("kernel", "file"), lsp.MessageType.Warning)
         return None
-    started = ls.runs.start("compile", uri)
-    return {"run": started.id} if started else None
+    return once_configured(ls, lambda: ls.runs.start("compile", uri))
 
 
 @server.command("orbit.runOnAll")
@@ -431,10 +453,14 @@ def run_on_all(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     if mistake := ls.environment.gpus_mistake(gpus):
         ls.watcher.message(mistake, lsp.MessageType.Warning)
         return None
+    return once_configured(ls, lambda: start_on_all(ls, target, gpus))
+
+
+def start_on_all(ls: OrbitServer, target: KernelId, gpus: list[str] | None) -> Run | None:
     started = ls.comparisons.start(target.uri, target, gpus or ls.environment.settings.gpus)
     if started:
         ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
-    return {"run": started.id} if started else None
+    return started
 
 
 async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, target: KernelId) -> None:

@@ -44,6 +44,14 @@ class Editor:
         self.uri = ""
         self.version = 0
         self.encoding = "utf-16"
+        self.withheld: list[Any] | None = None
+        """Questions about settings that are not answered yet; None where they are answered at once."""
+
+    def answer_settings(self) -> None:
+        """Answer what was asked about settings, and from now on at once."""
+        asked, self.withheld = self.withheld or [], None
+        for message in asked:
+            self.client.protocol.handle_message(message)
 
     async def until(self, what: Callable[[], Any]) -> Any:
         """Wait for the message after which `what` holds."""
@@ -185,7 +193,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
     folder = tmp_path / "workspace"
     folder.mkdir()
 
-    async def begin(name: str, *, encoding: str | None = None, **settings: Any) -> Editor:
+    async def begin(
+        name: str, *, encoding: str | None = None, withhold_settings: bool = False, **settings: Any
+    ) -> Editor:
         offered = capabilities(name)
         if encoding:
             offered.general = lsp.GeneralClientCapabilities(
@@ -193,6 +203,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             )
         client = make_test_lsp_client()
         editor = Editor(client, folder, name)
+        if withhold_settings:
+            editor.withheld = []
         _listen(client, editor)
         await client.start_io(*SERVER, cwd=str(folder))
         options = {"gpu": "H100"} | settings
@@ -226,7 +238,10 @@ def _listen(client: LanguageClient, editor: Editor) -> None:
             editor.told.notify_all()
 
     def heard(message: Any) -> None:
-        handle(message)
+        if editor.withheld is None or getattr(message, "method", "") != lsp.WORKSPACE_CONFIGURATION:
+            handle(message)
+        else:
+            editor.withheld.append(message)
         asyncio.get_running_loop().create_task(wake())
 
     client.protocol.handle_message = heard  # type: ignore[method-assign]

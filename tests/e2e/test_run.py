@@ -41,6 +41,21 @@ async def test_a_click_puts_the_time_on_the_kernels_line(start, recorded_python,
     assert ("|---|" in hover) is (name != "emacs")  # which reads plain text only
 
 
+@pytest.mark.parametrize("answers", [True, False], ids=["late", "never"])
+async def test_a_click_before_the_settings_have_come_waits_for_them(
+    start, recorded_python, answers: bool
+) -> None:
+    settings = {"python": recorded_python, "compile_on_save": False}
+    editor: Editor = await start("vscode", withhold_settings=True, **settings)
+    editor.open("saxpy.cu", SOURCE)
+    await editor.until(lambda: editor.withheld)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})  # is answered, and nothing runs
+    assert editor.progress() == []
+    if answers:
+        editor.answer_settings()
+    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
+
+
 @pytest.mark.parametrize("name", ["helix", "emacs"])
 async def test_where_hints_cannot_be_refreshed_the_result_is_a_hint_diagnostic_too(
     start, recorded_python, name: str
