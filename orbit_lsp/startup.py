@@ -362,7 +362,7 @@ class Environment:
                 "python": self.python(),
                 "nvcc": machine.nvcc if machine else None,
                 "nvcc_version": machine.nvcc_version if machine else None,
-                "devices": [device.name for device in machine.devices] if machine else [],
+                "devices": [device.name for device in machine.devices] if machine else None,
                 "packages": machine.packages if machine else {},
             },
             "rented": [self.session_text(one) for one in self.sessions()],

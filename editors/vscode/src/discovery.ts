@@ -39,8 +39,8 @@ export function findServer(place: Place): Server | Missing {
   if (onPath) return { command: onPath, args: [], from: 'PATH' };
   const uvx = place.uvx && findProgram('uvx', place);
   if (uvx) return { command: uvx, args: [`orbit-lsp@${place.version}`], from: 'uvx' };
-  const searched = place.python ? 'neither in the selected Python environment nor on PATH' : 'not on PATH';
-  return { problem: `orbit-lsp was found ${searched}. Install it, or set orbit.serverPath.` };
+  const where = place.python ? 'neither in the selected Python environment nor on PATH' : 'not on PATH';
+  return { problem: `orbit-lsp is ${where}. Install it, or set orbit.serverPath.` };
 }
 
 function fromSetting(place: Place): Server | Missing {

@@ -200,7 +200,7 @@ export class ServerHandle {
     };
     const { stdout, stdin } = child;
     if (!stdout || !stdin) throw new Error('the server has no standard input and output');
-    const client: LanguageClient = new LanguageClient(
+    const client: LanguageClient = new Client(
       'orbit',
       'orbit-lsp',
       async () => ({ reader: stdout, writer: stdin }),
@@ -219,6 +219,7 @@ export class ServerHandle {
         if (provider && !listening) {
           listening = true;
           provider.onDidChangeCodeLensEmitter.event(() => this.refresh());
+          this.refresh();
         }
         return next(document, token);
       },
@@ -250,6 +251,13 @@ export class ServerHandle {
         },
       },
     };
+  }
+}
+
+class Client extends LanguageClient {
+  /** Of a start or an end this extension says one sentence of its own; the library's would stand beside it. */
+  override error(message: string, data?: unknown, show?: boolean | 'force'): void {
+    super.error(message, data, this.state === ClientState.Running ? show : false);
   }
 }
 

@@ -4,6 +4,8 @@ export interface Info {
   version: string | undefined;
   runner: string | undefined;
   gpu: string | undefined;
+  /** Whether the server knows this machine's GPUs yet. */
+  looked: boolean;
   /** One sentence for each rented GPU. */
   rented: string[];
   /** What a picker shows -> the GPU that it stands for. */
@@ -27,6 +29,7 @@ export function readInfo(answer: unknown): Info {
     version: string(info['orbit-lsp']),
     runner: string(runner.name),
     gpu: string(runner.gpu),
+    looked: Array.isArray(runner.devices),
     rented: Array.isArray(info.rented) ? info.rented.filter((one) => typeof one === 'string') : [],
     gpus: Object.fromEntries(
       Object.entries(object(info.gpus)).filter((entry): entry is [string, string] => typeof entry[1] === 'string'),
@@ -38,21 +41,19 @@ export function readInfo(answer: unknown): Info {
 export function show(state: State, info: Info | undefined, running: readonly string[]): Shown {
   if (state === 'stopped') return { text: '$(error) orbit-lsp', tooltip: 'orbit-lsp is not running' };
   if (state === 'starting' || !info) return { text: '$(sync~spin) orbit-lsp', tooltip: 'orbit-lsp is starting' };
-  const gpu = info.gpu?.replace(/^NVIDIA /, '') ?? 'no GPU';
+  const gpu = info.gpu?.replace(/^NVIDIA /, '') ?? (info.looked ? 'no GPU' : 'orbit-lsp');
   const place = info.gpu && info.runner === 'modal' ? `${gpu} · Modal` : gpu;
   const icon = running.length > 0 ? '$(sync~spin)' : info.rented.length > 0 ? '$(flame)' : '$(circuit-board)';
   const count = running.length > 0 ? ` · ${running.length} running` : '';
   return {
     text: `${icon} ${place}${count}`,
-    tooltip: [
-      `orbit-lsp ${info.version ?? ''}`.trim(),
-      info.gpu
-        ? `${info.gpu}, ${info.runner === 'modal' ? 'rented from Modal' : "this machine's own"}`
-        : 'no GPU found',
-      ...running,
-      ...info.rented,
-    ].join('\n'),
+    tooltip: [`orbit-lsp ${info.version ?? ''}`.trim(), ...whereabouts(info), ...running, ...info.rented].join('\n'),
   };
+}
+
+function whereabouts({ gpu, runner, looked }: Info): string[] {
+  if (gpu) return [`${gpu}, ${runner === 'modal' ? 'rented from Modal' : "this machine's own"}`];
+  return looked ? ['no GPU found'] : [];
 }
 
 /** The title of a run from the token of its progress, `orbit/run saxpy r3`; undefined for other progress. */

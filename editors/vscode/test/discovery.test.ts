@@ -38,7 +38,7 @@ test('the setting is before the environment, that before PATH, that before uvx',
 });
 
 test('uvx fetches a program: never without having been agreed to', () => {
-  check(machine(['/usr/bin/uvx']), 'orbit-lsp was found not on PATH. Install it, or set orbit.serverPath.');
+  check(machine(['/usr/bin/uvx']), 'orbit-lsp is not on PATH. Install it, or set orbit.serverPath.');
 });
 
 test('a relative folder on PATH may be the workspace, and is passed over', () => {

@@ -26,12 +26,9 @@ test('the status bar says the GPU, where it is, and what runs', () => {
   check(LOCAL, ['Run saxpy'], '$(sync~spin) H100 80GB HBM3 · 1 running', `${own}\nRun saxpy`);
   const rented = 'orbit-lsp 0.1.0\nL4, rented from Modal\nL4: warm until 14:05:00, 1 run';
   check(MODAL, [], '$(flame) L4 · Modal', rented);
-  check(
-    { 'orbit-lsp': '0.1.0', runner: { gpu: null } },
-    [],
-    '$(circuit-board) no GPU',
-    'orbit-lsp 0.1.0\nno GPU found',
-  );
+  const none = (devices: string[] | null) => ({ 'orbit-lsp': '0.1.0', runner: { gpu: null, devices } });
+  check(none([]), [], '$(circuit-board) no GPU', 'orbit-lsp 0.1.0\nno GPU found');
+  check(none(null), [], '$(circuit-board) orbit-lsp', 'orbit-lsp 0.1.0');
 });
 
 test('an answer of another form breaks nothing', () => {
