@@ -19,6 +19,10 @@ from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value, Wor
 from orbit_remote.user_module import UserFile
 
 
+_OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
+"""Types that triton.language calls otherwise than torch."""
+
+
 class Triton:
     """The kernels of a file, which is executed here as an import would execute it."""
 
@@ -176,7 +180,7 @@ def passed(value: Value, memory: Memory, span: Span) -> Any:
         case None | str():
             return value
         case _:
-            return getattr(importlib.import_module("triton.language"), value.name)
+            return getattr(importlib.import_module("triton.language"), _OWN_NAMES.get(value.name, value.name))
 
 
 def layers(kernel: Any) -> list[Any]:
