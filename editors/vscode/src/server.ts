@@ -13,6 +13,7 @@ import {
   type LanguageClientOptions,
   type Middleware,
   type ShowDocumentResult,
+  type StreamInfo,
 } from 'vscode-languageclient/node';
 import { afterEnd } from './backoff';
 import type { Server } from './discovery';
@@ -200,12 +201,8 @@ export class ServerHandle {
     };
     const { stdout, stdin } = child;
     if (!stdout || !stdin) throw new Error('the server has no standard input and output');
-    const client: LanguageClient = new Client(
-      'orbit',
-      'orbit-lsp',
-      async () => ({ reader: stdout, writer: stdin }),
-      options,
-    );
+    const streams = async () => ({ reader: stdout, writer: stdin });
+    const client: LanguageClient = new Client(this.channels.log, streams, options);
     return client;
   }
 
@@ -255,9 +252,18 @@ export class ServerHandle {
 }
 
 class Client extends LanguageClient {
-  /** Of a start or an end this extension says one sentence of its own; the library's would stand beside it. */
+  constructor(
+    private readonly log: vscode.OutputChannel,
+    streams: () => Promise<StreamInfo>,
+    options: LanguageClientOptions,
+  ) {
+    super('orbit', 'orbit-lsp', streams, options);
+  }
+
+  /** Of a start or an end this extension says one sentence of its own; the library's many go into the log. */
   override error(message: string, data?: unknown, show?: boolean | 'force'): void {
-    super.error(message, data, this.state === ClientState.Running ? show : false);
+    if (this.state === ClientState.Running) super.error(message, data, show);
+    else this.log.appendLine(data === undefined ? message : `${message} ${data}`);
   }
 }
 
