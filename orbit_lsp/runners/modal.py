@@ -190,14 +190,18 @@ class ModalRunner:
         """Ask until so many containers have answered as there are: Modal says which one answers a call. One
         that had a run of another editor stays.
         """
-        idle = len(wanted)
-        if not gpu:
-            # Modal starts one for each of several compiles that wait, and the first may do them all: the others
-            # are not known here. Not so with a GPU: a count that is late would rent one for nothing
-            stats = await handle.leave.get_current_stats.aio()
-            idle = max(idle, stats.num_total_runners - stats.num_running_inputs)
+        stats = await handle.leave.get_current_stats.aio()
+        total = stats.num_total_runners  # one that is gone would be started again by asking it
+        idle = max(total - stats.num_running_inputs, min(len(wanted), total))
         answered: set[str] = set()
-        while (left := idle - len(answered)) > 0:
+        while True:
+            left = idle - len(answered)
+            if gpu:
+                # Modal starts one for each of several runs that wait, and the first may do them all: the others
+                # are not known here, and not asked for: for a count that is late one would be rented for nothing
+                left = min(left, len(wanted - answered))
+            if left <= 0:
+                return
             for container, ends in await asyncio.gather(*(_leave(handle, wanted) for _ in range(left))):
                 answered.add(container)
                 if ends:

@@ -110,6 +110,7 @@ async def refused_later(desk: Desk) -> None:
     desk.modal.refuse_connections()
     await desk.run()
     desk.modal.accept_connections()
+    await desk.until_reached()
 
 
 @fault("… at one within 2 s of Modal's last word", "infrastructure",
@@ -120,6 +121,7 @@ async def refused_soon(desk: Desk) -> None:
     desk.modal.refuse_connections()
     await desk.run()
     desk.modal.accept_connections()
+    await desk.until_reached()
 
 
 # -- Modal's own faults -----------------------------------------------------------------------------
