@@ -10,24 +10,24 @@ export class Reports implements vscode.Disposable {
   /** Shows a page of the server's in the one panel there is. Rejects where the file cannot be read. */
   async show(page: vscode.Uri): Promise<void> {
     const html = guarded(new TextDecoder().decode(await vscode.workspace.fs.readFile(page)));
-    if (!this.panel) {
-      this.panel = vscode.window.createWebviewPanel(
-        'orbit.report',
-        'Report',
-        { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true },
-        {
-          enableScripts: false,
-          enableForms: false,
-          localResourceRoots: [],
-        },
-      );
-      this.panel.onDidDispose(() => {
-        this.panel = undefined;
-      });
-    }
+    const before = this.panel;
+    this.panel ??= this.create();
     this.panel.title = path.basename(page.fsPath).replace(/-\d{8}-\d{6}\.html$/, '');
     this.panel.webview.html = html;
-    this.panel.reveal(undefined, true);
+    before?.reveal(undefined, true);
+  }
+
+  private create(): vscode.WebviewPanel {
+    const panel = vscode.window.createWebviewPanel(
+      'orbit.report',
+      'Report',
+      { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true },
+      { enableScripts: false, enableForms: false, localResourceRoots: [] },
+    );
+    panel.onDidDispose(() => {
+      this.panel = undefined;
+    });
+    return panel;
   }
 
   dispose(): void {

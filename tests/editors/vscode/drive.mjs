@@ -97,7 +97,8 @@ async function palette(title) {
 }
 
 async function listening(url) {
-  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; ) if ((await fetch(url).catch(() => undefined))?.ok) return;
+  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; )
+    if ((await fetch(url).catch(() => undefined))?.ok) return;
   throw new Error('code-server does not listen');
 }
 
@@ -117,9 +118,7 @@ try {
   await page.click('.view-line:has-text("__global__")');
   await palette('Orbit: Open the Report');
   await see('.tab[aria-label*="sweep-saxpy"]', 'the report opens beside it');
-  const frames = async () => Promise.all(page.frames().map((one) => one.$('h1').catch(() => null)));
-  for (const end = Date.now() + PATIENCE_MS; !(await frames()).some(Boolean); )
-    if (Date.now() > end) throw new Error('the report shows no title');
+  await page.frameLocator('iframe.webview').frameLocator('iframe').locator('h1:has-text("saxpy")').waitFor();
   say('and shows itself');
   await page.screenshot({ path: join(pictures, 'vscode-report.png') });
 
