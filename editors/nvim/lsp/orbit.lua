@@ -3,6 +3,11 @@ local config = {
   cmd = { 'orbit-lsp' },
   filetypes = { 'cuda', 'python' },
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
+  handlers = {
+    ['textDocument/inlayHint'] = function(...)
+      require('orbit').draw_hints(...)
+    end,
+  },
   on_exit = function(...)
     require('orbit.server').ended(...)
   end,
@@ -10,11 +15,9 @@ local config = {
 if vim.fn.has('nvim-0.12') == 0 then
   -- 0.11 draws lenses but knows no request to draw them anew
   config.capabilities = { workspace = { codeLens = { refreshSupport = true } } }
-  config.handlers = {
-    ['workspace/codeLens/refresh'] = function(_, _, context)
-      require('orbit').fetch_lenses(context.client_id)
-      return vim.NIL
-    end,
-  }
+  config.handlers['workspace/codeLens/refresh'] = function(_, _, context)
+    require('orbit').fetch_lenses(context.client_id)
+    return vim.NIL
+  end
 end
 return config

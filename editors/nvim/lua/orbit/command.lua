@@ -25,7 +25,7 @@ end
 ---The GPUs that the server knows.
 local function gpus()
   local client = client_here()
-  local said = client and client:request_sync('workspace/executeCommand', { command = 'orbit.info' }, 500)
+  local said = client and client:request_sync('workspace/executeCommand', { command = 'orbit.info' }, 1000)
   local info = said and said.result or {}
   return vim.tbl_values(info.gpus or vim.tbl_get(info, 'settings', 'gpus') or {})
 end
@@ -85,8 +85,8 @@ local function send(client, one, argument)
   client:request('workspace/executeCommand', params, function(fault, result)
     if fault then
       tell(fault.message, vim.log.levels.ERROR)
-    elseif one.answer and result ~= nil and result ~= vim.NIL then
-      one.answer(result, argument)
+    elseif one.answer then
+      one.answer(result ~= vim.NIL and result or nil, argument) -- Neovim 0.12 makes nil of false itself
     end
   end)
 end

@@ -13,22 +13,23 @@ end
 
 local fetching = {} ---@type table<integer, true>
 
----Ask for a buffer's lenses, once for all that changes in this turn of the loop. Neovim 0.11 only:
----its own codelens.refresh() drops what is asked for while an answer is on its way.
+---Ask for a buffer's lenses, once for all that changes in `wait` milliseconds. Neovim 0.11 only: its own
+---codelens.refresh() drops what is asked for while an answer is on its way.
 ---@param client vim.lsp.Client
 ---@param buf integer
-local function fetch(client, buf)
+---@param wait integer
+local function fetch(client, buf, wait)
   if fetching[buf] then
     return
   end
   fetching[buf] = true
-  vim.schedule(function()
+  vim.defer_fn(function()
     fetching[buf] = nil
     if vim.api.nvim_buf_is_loaded(buf) and not client:is_stopped() then
       local params = { textDocument = vim.lsp.util.make_text_document_params(buf) }
       client:request('textDocument/codeLens', params, vim.lsp.codelens.on_codelens, buf)
     end
-  end)
+  end, wait)
 end
 
 ---@param client_id integer
@@ -36,8 +37,25 @@ function M.fetch_lenses(client_id)
   local client = vim.lsp.get_client_by_id(client_id)
   if client and M.options().lenses then
     for buf in pairs(client.attached_buffers) do
-      fetch(client, buf)
+      fetch(client, buf, 0)
     end
+  end
+end
+
+local drawn = {} ---@type table<integer, string> the server's last answer, by buffer
+
+---The handler of textDocument/inlayHint. Neovim (0.11 and 0.12) forgets what it has drawn when it asks: a redraw
+---before the answer draws the old hints again, and the new ones stay undrawn until the text changes. So it is made
+---to forget once the answer is here; that asks again, and ends with an answer that says nothing new.
+---@param fault lsp.ResponseError?
+---@param hints lsp.InlayHint[]?
+---@param context lsp.HandlerContext
+function M.draw_hints(fault, hints, context)
+  local said = not fault and vim.inspect(hints) or nil -- the next line rewrites their positions
+  vim.lsp.inlay_hint.on_inlayhint(fault, hints, context)
+  if said and drawn[context.bufnr] ~= said then
+    drawn[context.bufnr] = said
+    vim.lsp.inlay_hint.on_refresh(nil, nil, context)
   end
 end
 
@@ -56,14 +74,12 @@ function M.attach(client, buf)
     vim.lsp.codelens.enable(true, { bufnr = buf })
     return
   end
-  fetch(client, buf)
-  vim.api.nvim_create_autocmd({ 'TextChanged', 'InsertLeave' }, {
-    group = vim.api.nvim_create_augroup('orbit.lenses.' .. buf, {}),
-    buffer = buf,
-    callback = function()
-      M.fetch_lenses(client.id)
-    end,
-  })
+  fetch(client, buf, 0)
+  local function edited()
+    fetch(client, buf, 200)
+    return client:is_stopped() or nil -- true: no longer told
+  end
+  vim.api.nvim_buf_attach(buf, false, { on_lines = edited, on_reload = edited })
 end
 
 return M

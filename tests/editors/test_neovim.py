@@ -1,0 +1,206 @@
+"""What a person sees in Neovim, from opening a file to a number on its kernel's line, and when the server fails.
+
+The server is the real one. Its GPU side is recorded: these machines have no GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.editors.conftest import Captures
+from tests.editors.neovim import Neovim
+
+Start = Callable[..., Neovim]
+
+SAXPY = """\
+__global__ void saxpy(int n, float a, const float* x, float* y) {
+  y[n] = a * x[n];
+}
+int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
+"""
+ALONE = """\
+__global__ void scale(int n, float a, float* x) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= a;
+}
+"""
+TIME = "⏱ 288 µs ±0.2%"
+
+
+def test_an_author_at_work(neovim: Start, captures: Captures) -> None:
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    captures.check("opened", editor.until_shown("▶ Run on H100 80GB HBM3"))
+
+    editor.lua("vim.api.nvim_win_set_cursor(0, {1, 0}); vim.lsp.codelens.run()")
+    editor.until_shown("· last 288 µs")
+    editor.until_shown("float *) 288 µs")
+    captures.check("the lens was clicked", editor.until_shown(TIME))
+    assert "saxpy(int, float, const float *, float *) 288 µs" in editor.messages()
+
+    editor.lua("vim.lsp.buf.hover()")
+    captures.check("hover", editor.until("float()"))
+    editor.command("fclose!")
+
+    editor.command("%s/a \\* x/b * x/")
+    captures.check("edited", editor.until_shown("last 288 µs ±0.2%, edited since"))
+    editor.command("silent undo")
+    editor.until_gone("edited since")
+    captures.check("the edit was undone", editor.until_shown(TIME))
+
+    editor.command("silent %s/a \\* x/BUG * x/ | silent write")
+    editor.until_shown("is undefined")
+    editor.until_shown("(256 thr) · edited since")
+    captures.check("a compile error", editor.until_shown("last 288 µs ±0.2%, edited since"))
+    editor.command("silent undo | silent write")
+    editor.until_gone("is undefined")
+    editor.until_gone("edited since")
+    captures.check("and its fix", editor.until_shown(TIME))
+
+    editor.open("slow.cu", SAXPY + "// SLOW\n")
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.command("Orbit run")
+    editor.until_shown("⏳ running")
+    captures.check("progress", editor.until_shown("saxpy: running"))
+    editor.command("Orbit cancel")
+    editor.until_gone("⏳")
+    captures.check("cancelled", editor.until_shown("cancelled"))
+
+    editor.open("alone.cu", ALONE)
+    editor.until_shown("✎ Draft a launch spec")
+    editor.lua("vim.lsp.buf.code_action({ apply = true, filter = function(one) return one.edit ~= nil end })")
+    editor.until_shown("orbit: launch")
+    captures.check("a launch spec drafted by a code action", editor.until_shown("▶ Run on H100 80GB HBM3"))
+
+
+def test_a_redraw_between_question_and_answer_loses_no_number(neovim: Start) -> None:
+    """Neovim itself draws the old hints then, and the new ones not until the next edit."""
+    editor = neovim(
+        config="vim.api.nvim_create_autocmd('LspRequest', { callback = function(event)\n"
+        "  if event.data.request.method == 'textDocument/inlayHint' then vim.cmd('redraw!') end end })\n"
+    )
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.command("Orbit run")
+    editor.until(
+        "(vim.lsp.inlay_hint.get({ bufnr = 0 })[1] or { inlay_hint = { label = '' } }).inlay_hint.label:find('288')"
+    )
+    assert TIME in editor.screen()
+
+
+def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
+    editor = neovim()
+    editor.open("two.cu", SAXPY + ALONE.replace("ALONE", "other"))
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.lua("vim.api.nvim_win_set_cursor(0, {7, 0}); vim.cmd('Orbit live')")
+    editor.until("vim.fn.execute('messages'):find('live is on for scale', 1, true)")
+    editor.lua("vim.api.nvim_win_set_cursor(0, {2, 0}); vim.cmd('Orbit run')")
+    editor.until_shown(TIME)
+    editor.lua("vim.api.nvim_win_set_cursor(0, {4, 0}); vim.cmd('Orbit run')")
+    editor.until("vim.fn.execute('messages'):find('no kernel at the cursor', 1, true)")
+    editor.command("Orbit cancel")
+    editor.until("vim.fn.execute('messages'):find('nothing runs', 1, true)")
+
+
+def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start) -> None:
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    offered = editor.lua(
+        "return vim.lsp.get_clients()[1].server_capabilities.executeCommandProvider.commands"
+    )
+    used = editor.lua(
+        "return vim.tbl_map(function(one) return one.command or '' end, require('orbit.command').subcommands)"
+    )
+    assert {name for name, command in used.items() if command and command not in offered} == set()
+    text = editor.lua(
+        "return table.concat(vim.fn.readfile(vim.api.nvim_get_runtime_file('doc/orbit.txt', false)[1]), '\\n')"
+    )
+    assert [name for name in used if f"*:Orbit-{name}*" not in text] == []
+    assert editor.lua("return vim.fn.getcompletion('Orbit re', 'cmdline')") == [
+        "release",
+        "report",
+        "restart",
+    ]
+    assert "H100" in editor.lua("return vim.fn.getcompletion('Orbit gpu H', 'cmdline')")
+
+
+def test_checkhealth_names_the_server_the_client_and_what_works(neovim: Start) -> None:
+    editor = neovim()
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run")
+    editor.command("checkhealth orbit")
+    said = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
+    for words in (
+        "bin/orbit-lsp",
+        "OK version",
+        "positions in utf-8",
+        "files: saxpy.cu",
+        "CUDA files: compiler",
+    ):
+        assert words in said
+
+
+def test_a_server_that_is_not_there_is_said_once(neovim: Start) -> None:
+    nowhere = "vim.lsp.config('orbit', { cmd = { 'orbit-lsp-of-nowhere' } })\n"
+    editor = neovim(config=nowhere)
+    editor.open("plain.py", "print(1)\n")
+    assert "orbit" not in editor.messages()
+    editor.open("saxpy.cu", SAXPY)
+    editor.open("again.cu", SAXPY)
+    assert editor.messages().count("orbit: there is no program orbit-lsp-of-nowhere. Install orbit-lsp") == 1
+    editor.command("Orbit run")
+    assert "no server runs; :checkhealth orbit says why" in editor.messages()
+    editor.command("checkhealth orbit")
+    said = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
+    assert "ERROR there is no program orbit-lsp-of-nowhere" in said
+
+
+def test_a_server_that_ends_at_once_is_tried_four_times_and_then_left_alone(neovim: Start) -> None:
+    editor = neovim(
+        config="vim.cmd.packadd('orbit')\nrequire('orbit.server').delays = { 10, 20, 40 }\n"
+        "_G.said = {}; vim.notify = function(text) table.insert(_G.said, text) end\n",
+        server='echo "started" >> "$HOME/starts"; echo "no such module" >&2; exit 3',
+    )
+    editor.open("saxpy.cu", SAXPY)
+    editor.until("table.concat(said):find('orbit: the server ended', 1, true)")
+    said = [text for text in editor.lua("return said") if text.startswith("orbit")]
+    log = editor.folder / "state" / "nvim" / "lsp.log"
+    told = "orbit: the server ended 4 times in a row (exit code 3, signal 0). Its last words: "
+    assert said == [f"{told}{log} (:Orbit log). :checkhealth orbit, then :Orbit restart"]
+    assert "no such module" in log.read_text()
+    assert (editor.folder / "starts").read_text() == "started\n" * 4
+
+
+def test_a_server_that_is_killed_comes_back_with_its_lenses(neovim: Start) -> None:
+    editor = neovim(server=None)
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    first = editor.lua("return vim.lsp.get_clients()[1].id")
+    editor.lua("require('orbit.server').delays = { 10 }")
+    editor.lua(
+        "for _, child in ipairs(vim.api.nvim_get_proc_children(vim.fn.getpid())) do vim.uv.kill(child, 'sigkill') end"
+    )
+    editor.until(f"(vim.lsp.get_clients({{ bufnr = 0 }})[1] or {{ id = {first} }}).id ~= {first}")
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+
+
+def test_progress_is_left_to_what_else_shows_it(neovim: Start) -> None:
+    editor = neovim(
+        config="vim.api.nvim_create_autocmd('LspProgress', { callback = function(event)\n"
+        "  _G.heard = event.data.params.value.message end })\n"
+    )
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.command("Orbit run")
+    editor.until("_G.heard and _G.heard:find('288 µs', 1, true)")
+    assert "288 µs" not in editor.messages()
+
+
+def test_the_single_file_shows_lenses_and_numbers_too(neovim: Start) -> None:
+    """Its settings are its own: without a Python of ours, the lens is that of a machine without a GPU."""
+    editor = neovim(plugin=False)
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on ")
+    assert editor.lua("return vim.lsp.inlay_hint.is_enabled({ bufnr = 0 })")
+    assert editor.lua("return vim.fn.exists(':Orbit')") == 0
