@@ -301,8 +301,7 @@ function settings(): object {
   return forServer(JSON.parse(JSON.stringify(vscode.workspace.getConfiguration('orbit'))));
 }
 
-/** The section without what is for this client alone. */
-// biome-ignore lint/suspicious/noExplicitAny: the section is JSON of any form
+/** The section, JSON of any form, without what is for this client alone. */
 function forServer(section: any): any {
   if (section === null || typeof section !== 'object') return section;
   const { serverPath: _path, ...rest } = section;
