@@ -102,6 +102,25 @@ def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
     editor.until("vim.fn.execute('messages'):find('nothing runs', 1, true)")
 
 
+def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
+    editor = neovim(
+        config="vim.ui.open = function(uri) _G.opened = uri; return { wait = function() return { code = 0 } end } end\n"
+    )
+    editor.open("alone.cu", ALONE)
+    editor.until_shown("✎ Draft a launch spec")
+    first = editor.lua("return vim.lsp.get_clients()[1].id")
+    editor.command("Orbit restart")
+    editor.until(f"(vim.lsp.get_clients({{ bufnr = 0 }})[1] or {{ id = {first} }}).id ~= {first}")
+    editor.until_shown("✎ Draft a launch spec")
+    editor.command("Orbit draft")
+    editor.until_shown("orbit: launch scale<<<")
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.command("Orbit run")
+    editor.until_shown(TIME)
+    editor.command("Orbit report")
+    assert "/alone-scale-" in editor.until("_G.opened")
+
+
 def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start) -> None:
     editor = neovim()
     editor.open("saxpy.cu", SAXPY)
