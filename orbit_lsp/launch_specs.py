@@ -147,7 +147,7 @@ def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
     """Why a kernel's spec is not run, in one sentence; None where nothing is wrong with it."""
     checked = spec_of(session, uri, kernel, placed=False)
     error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
-    return f"line {error.span.line + 1} of the launch spec: {error.message}" if error else None
+    return f"line {error.span.line + 1}, in the launch spec: {error.message}" if error else None
 
 
 def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -51,18 +52,22 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
     from orbit_remote.spec import points
 
     said = found.spec
+    refusal = launch_specs.refusal(session, uri, kernel) or ""
+    lines = launch_specs.text_of(session, uri, kernel)
+    # a mistake may be what keeps its launch from being read: it is no reason to run something else
+    by_spec = bool(said.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
     words = {name: one.values for name, one in said.words.items()}
     return Recipe(
-        through="spec" if said.launches else "program",
-        definition=launch_specs.definition(kernel) if said.launches else None,
+        through="spec" if by_spec else "program",
+        definition=launch_specs.definition(kernel) if by_spec else None,
         gpu=next(iter(words.get("gpu", ())), ""),
         flags=words.get("flags", ()),
         arguments=words.get("args"),
         stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
         timeout_s=_amount(found, "timeout"),
         swept=any(point.replaced for point in points(said)[0] if not point.case),
-        refusal=launch_specs.refusal(session, uri, kernel) or "",
-        lines=launch_specs.text_of(session, uri, kernel),
+        refusal=refusal,
+        lines=lines,
         elements=_elements(found.values),
     )
 

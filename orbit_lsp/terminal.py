@@ -10,13 +10,14 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp import comparison_terminal, contract, doctor, listing, startup, summary
+from orbit_lsp import comparison_terminal, contract, doctor, launch_specs, listing, startup, summary
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
-from orbit_lsp.session import KernelId, Session, uri_of
+from orbit_lsp.session import KernelId, Session, path_of, uri_of
 from orbit_lsp.views import contract_views, facts, hover
 from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
@@ -172,6 +173,8 @@ async def _file(
     code = 0
     for one in targets:
         finished = await _carry_out(runs, action, uri, one)
+        if action == "compile":
+            finished = _with_specs(finished, session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
         if options.json:
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
@@ -267,6 +270,27 @@ async def _carry_out(runs: Runs, action: Action, uri: str, target: KernelId | No
         runs.cancel_run(run.id)
         await run.task
         raise
+
+
+def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:
+    """A compilation with what is wrong with the file's launch specs, which no compiler reads."""
+    path = path_of(uri)
+    found = tuple(
+        c.Problem(
+            one.severity, one.message, "launch spec", c.Place(path, one.span.line + 1, one.span.column + 1)
+        )
+        for one in launch_specs.faults(session, uri)
+    )
+    finished = replace(finished, problems=(*finished.problems, *found))
+    errors = [one for one in found if one.severity == "error"]
+    if not errors or finished.outcome != "ok":
+        return finished
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    text = f"line {first.place.line if first.place else 0}, in the launch spec: {first.message}{more}"
+    return replace(
+        finished, outcome="compile error", failure=c.Failure("compile error", text, place=first.place)
+    )
 
 
 # -- what is printed --------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ MAY: dict[str, set[str]] = {
     "protocol": {"pygls", "lsprotocol"},
     "editor": {"orbit_lsp", "orbit_lsp.live", "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
     "terminal": {"orbit_lsp.contract",
-        "orbit_lsp", "orbit_lsp.comparison_terminal", "orbit_lsp.doctor", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
+        "orbit_lsp", "orbit_lsp.comparison_terminal", "orbit_lsp.doctor", "orbit_lsp.launch_specs", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.views",
     } | KERNELS | SHARED,
     "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,

@@ -108,7 +108,7 @@ def test_the_places_of_a_spec_are_those_of_the_present_text() -> None:
 def test_a_spec_with_an_error_is_refused_in_one_sentence() -> None:
     session = opened()
     kernel = session.files[URI].scan.kernels[0]
-    assert launch_specs.refusal(session, URI, kernel) == "line 1 of the launch spec: 'm' is not known here."
+    assert launch_specs.refusal(session, URI, kernel) == "line 1, in the launch spec: 'm' is not known here."
     warned = opened(WRONG.replace("x = randn(m)", "x = randn(n); z = 3"))
     assert said(warned) == [(0, 37, 38, "'z' is used nowhere.")]
     assert launch_specs.refusal(warned, URI, warned.files[URI].scan.kernels[0]) is None

@@ -6,6 +6,7 @@ The GPU side is recorded (recorded_worker.py): these machines have none.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -64,7 +65,7 @@ async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
     await named_gpu(editor)
     await editor.click()
     (message,) = await editor.until(editor.messages)
-    assert message.startswith("line 3 of the launch spec: ")
+    assert message.startswith("line 3, in the launch spec: ")
     assert message.endswith(". nothing was run")
     assert not editor.ended()
 
@@ -160,7 +161,7 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
     (tmp_path / "saxpy.cu").write_text("// orbit: args 'never closed\n" + KERNEL + "int main() {}\n")
     code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "saxpy.cu:1:" in out) == (1, True)
-    assert "orbit-lsp: compile error: line 1 of the launch spec: A quotation mark is never closed." in said
+    assert "orbit-lsp: compile error: line 1, in the launch spec: A quotation mark is never closed." in said
     (tmp_path / "saxpy.cu").write_text("// orbit: args closed\n" + KERNEL + "int main() {}\n")
     code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "288 µs ±0.2% (in program, n=19)" in out) == (0, True)
@@ -169,7 +170,7 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
 @pytest.mark.parametrize(
     ("text", "words", "code", "said"),
     [
-        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: compile error: line 3 of the launch spec: "),
+        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: compile error: line 3, in the launch spec: "),
         (SPEC, ("--sweep",), 64, "orbit-lsp: no launch spec of this file has a sweep, as in `n = sweep("),
         ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: --json is of one run"),
     ],
@@ -182,3 +183,16 @@ def test_what_is_not_run(
     assert found == code
     assert said in err
     assert ("saxpy.cu:3:" in out) is (code == 1)
+
+
+def test_compiling_says_what_is_wrong_with_launch_specs_too(recorded_python, tmp_path) -> None:
+    """Also one that is so wrong that its launch cannot be read; such a file is not run as a program either."""
+    (tmp_path / "saxpy.cu").write_text(SPEC.replace(">>>(", ">>(") + KERNEL)
+    code, out, err = orbit(tmp_path, recorded_python, "compile", "saxpy.cu", "--json")
+    finished = json.loads(out)
+    assert (code, finished["outcome"]) == (1, "compile error")
+    assert {one["tool"] for one in finished["problems"]} == {"launch spec"}
+    assert finished["problems"][0]["place"]["line"] == 3
+    assert finished["failure"]["message"].startswith("line 3, in the launch spec: ")
+    code, _, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
+    assert (code, "nothing was run" in err) == (1, True)
