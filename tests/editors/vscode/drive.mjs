@@ -76,7 +76,7 @@ const vsix = join(ROOT, 'editors/vscode/orbit-lsp-0.1.0.vsix');
 execFileSync(join(prefix, 'node'), [...command, '--install-extension', vsix], { env, stdio: 'pipe' });
 say('the .vsix is installed into a fresh profile');
 
-const host = spawn(join(prefix, 'node'), command, { env, stdio: 'ignore' });
+const host = spawn(join(prefix, 'node'), command, { env, stdio: 'ignore', detached: true });
 const browser = await chromium.launch({
   executablePath: '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-gpu', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
@@ -146,6 +146,6 @@ try {
   process.exitCode = 1;
 } finally {
   await browser.close();
-  host.kill();
+  process.kill(-host.pid); // code-server's children outlive it otherwise
   rmSync(scratch, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
 }
