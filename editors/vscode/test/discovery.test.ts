@@ -17,7 +17,7 @@ function machine(programs: string[], rest: Partial<Place> = {}): Place {
   };
 }
 
-const VENV = '/work/kernels/.venv/bin';
+const VENV = '/home/ada/kernels/.venv/bin';
 const EVERYWHERE = ['/opt/orbit/orbit-lsp', `${VENV}/orbit-lsp`, '/usr/bin/orbit-lsp', '/usr/bin/uvx'];
 
 function found(place: Place): string {
