@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.3
 _BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:]*)?:")}
+_MOST_STRAYS = 20
 _MOST_KNOWN = 400
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 
@@ -132,8 +133,9 @@ def text_of(session: Session, uri: str, kernel: Kernel) -> str:
 
 def faults(session: Session, uri: str) -> list[Fault]:
     """What is wrong with the specs of a file, from its top."""
-    found: list[Fault] = []
-    for asked in _all(session, uri):
+    everything = _all(session, uri)
+    found = _strays(session, uri, everything)
+    for asked in everything:
         known = _known(session, uri, asked)
         # what has moved is checked again only where something has a place to tell
         if known and (known.start_line == asked.start or not known.checked.faults):
@@ -141,6 +143,30 @@ def faults(session: Session, uri: str) -> list[Fault]:
         else:
             found += _check(session, uri, asked).faults
     return sorted(set(found), key=lambda one: (one.span.line, one.span.column))
+
+
+def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
+    """A warning for each group of lines that look like a spec and stand above no kernel."""
+    if not _speaks(session, uri):
+        return []
+    from orbit_remote.spec_text import is_spec
+    from orbit_remote.spec_tree import Fault, Span
+
+    read = {piece.line + one.start for one in everything for piece in one.key.block.pieces}
+    read |= {fault.span.line + one.start for one in everything for fault in one.key.block.faults}
+    language = session.files[uri].scan.language
+    found: list[Fault] = []
+    before = -2
+    for at, line in enumerate(lines_of(session, uri)):
+        if at in read or not (said := is_spec(line, language)):
+            continue
+        if at != before + 1 and len(found) < _MOST_STRAYS:
+            span = Span(at, len(line) - len(line.lstrip()), at, said.end())
+            found.append(
+                Fault(span, "This launch spec stands directly above no kernel, so it is not read.", "warning")
+            )
+        before = at
+    return found
 
 
 def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:

@@ -181,3 +181,19 @@ async def test_a_file_without_specs_is_not_told_about() -> None:
     watch._begin(URI)
     assert not watch._tasks
     assert told == []
+
+
+def test_a_spec_that_stands_above_no_kernel_is_said_to() -> None:
+    text = """\
+// orbit: n = 4; x = randn(n)
+// orbit: launch k<<<1, 4>>>(x)
+__device__ float f(float x) { return x; }
+__global__ void k(float* x) {
+  // orbit: n = 4
+}
+// orbit: n = 4; x = randn(n)
+// orbit: launch j<<<n, 4>>>(x)
+__global__ void j(float* x) {}
+"""
+    stray = "This launch spec stands directly above no kernel, so it is not read."
+    assert said(opened(text)) == [(0, 0, 9, stray), (4, 2, 11, stray)]
