@@ -163,7 +163,11 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
         if at != before + 1 and len(found) < _MOST_STRAYS:
             span = Span(at, len(line) - len(line.lstrip()), at, said.end())
             found.append(
-                Fault(span, "This launch spec stands directly above no kernel, so it is not read.", "warning")
+                Fault(
+                    span,
+                    "This launch spec stands directly above no CUDA or Triton kernel, so it is not read.",
+                    "warning",
+                )
             )
         before = at
     return found

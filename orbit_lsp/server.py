@@ -559,6 +559,7 @@ def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
         text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
+    ls.session.looked_at = target or ls.session.looked_at  # a click is a look
     return target
 
 

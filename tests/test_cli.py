@@ -101,7 +101,10 @@ def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
     code, out, said = orbit(folder, "doctor --python bare/bin/python", before=no_token)
     assert (code, said) == (0, "")
     assert "works now\n  ✓ CUDA files: compiler errors, registers, occupancy\n" in out
-    assert f"  ✗ Triton files (.py; CUDA files with a main need none of it): {folder}/bare/bin/python has no torch" in out
+    assert (
+        f"  ✗ Triton files (.py; CUDA files with a main need none of it): {folder}/bare/bin/python has no torch"
+        in out
+    )
 
 
 def test_a_program_named_from_the_current_folder(folder: Path) -> None:

@@ -18,7 +18,6 @@ from orbit_remote.spec_tree import Call, Lambda, Launch, Name, Reference, Span, 
 from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
 from orbit_remote.user_module import UserFile
 
-
 _OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
 """Types that triton.language calls otherwise than torch."""
 
