@@ -1,84 +1,38 @@
-"""The language server: the only module that makes a pygls server.
+"""What the language server does with the messages of a client.
 
-Each handler looks up, calls one function and converts; decisions live elsewhere. Commands answer at
+Each handler looks up, calls one function and converts; decisions live elsewhere. Commands (`commands`) answer at
 once and work in tasks of `runs`: Emacs freezes while a command is unanswered, Neovim hides lenses.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import logging
 import sys
-import time
-from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 from lsprotocol import types as lsp
-from pygls.lsp.server import LanguageServer
 
-from orbit_lsp import __version__, contract, startup
-from orbit_lsp.comparisons import Comparisons
+from orbit_lsp import commands, contract
 from orbit_lsp.documents import Change
-from orbit_lsp.editor import EditorWatcher
-from orbit_lsp.launch_specs import Watch
-from orbit_lsp.live import Live
-from orbit_lsp.protocol import OrbitProtocol
-from orbit_lsp.recheck import Recheck
-from orbit_lsp.renting import CannotAsk
-from orbit_lsp.report import opening
-from orbit_lsp.runs import Run, Runs
-from orbit_lsp.session import KernelId, Session, path_of
+from orbit_lsp.language_server import OrbitServer
+from orbit_lsp.session import path_of
 from orbit_lsp.views import (
     facts,
     hints,
     kernel_actions,
     lenses,
-    side_by_side,
     spec_completion,
     spec_drafts,
     spec_hover,
 )
 from orbit_lsp.views.hover import hover as hover_view
-from orbit_lsp.views.hover import render
 
 log = logging.getLogger("orbit.server")
 
 SETTINGS_S = 3.0
 """How long a client that is asked for its settings may take before work begins without its answer."""
-
-
-class OrbitServer(LanguageServer):
-    def __init__(self) -> None:
-        # pygls' own arguments are not typed
-        cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
-        self.session = Session()
-        self.watcher = EditorWatcher(self, self.session)
-        self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
-        self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
-        self.watcher.runs = self.runs
-        self.environment.budget.ask = self.watcher.ask
-        self.comparisons = Comparisons(self.session, self.environment, self.watcher)
-        self.watcher.comparisons = self.comparisons
-        self.live = Live(
-            self.session,
-            self.runs,
-            self.watcher.message,
-            self.watcher.changed,
-            lambda uri: compile_quietly(self, uri),
-        )
-        self.watcher.live = self.live
-        self.recheck = Recheck(self.session, self.watcher.changed)
-        self.specs = Watch(self.session, self.watcher.changed)
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
-        """A task of our own, kept until it ends."""
-        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
 
 
 server = OrbitServer()
@@ -185,7 +139,7 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
 async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     """What an opened file asks for, once the settings are known."""
     await ls.environment.configured.wait()
-    compile_quietly(ls, uri)
+    ls.compile_quietly(uri)
     if warm:
         await ls.environment.warm(warm)
     if warm == "cuda" and any(one.recipe.through == "spec" for one in facts.of(ls.session, uri)):
@@ -214,7 +168,7 @@ def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     changed_on_disk(ls, uri)
     if not ls.live.saved(uri):
-        compile_quietly(ls, uri)
+        ls.compile_quietly(uri)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
@@ -238,18 +192,8 @@ def changed_on_disk(ls: OrbitServer, uri: str) -> None:
     """Compile again what is open and was built from this file."""
     for dependent in ls.environment.changed_on_disk(path_of(uri)):
         if dependent != uri:
-            compile_quietly(ls, dependent)
+            ls.compile_quietly(dependent)
         ls.watcher.changed({dependent})
-
-
-def compile_quietly(ls: OrbitServer, uri: str) -> None:
-    file = ls.session.files.get(uri)
-    if file is None or file.scan.language != "cuda":
-        return
-    for refused in ls.environment.choose_flags(uri):
-        ls.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
-    if ls.environment.settings.compile_on_save:
-        ls.runs.start("compile", uri)
 
 
 # -- views ------------------------------------------------------------------------------------------
@@ -296,15 +240,8 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     return [
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
-        *spec_drafts.actions(ls.session, uri, first, last, versioned=takes_versions(ls)),
+        *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]
-
-
-def takes_versions(ls: OrbitServer) -> bool:
-    """Whether the client refuses an edit of a text that it has changed since."""
-    workspace = ls.client_capabilities.workspace
-    edits = workspace.workspace_edit if workspace else None
-    return bool(edits and edits.document_changes)
 
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
@@ -314,260 +251,8 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     )
 
 
-# -- commands ---------------------------------------------------------------------------------------
-
-
-def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
-    """Start a run at once and name it; None where there is none, or where the settings, which say where it is
-    to run, are still on their way: then it starts when they have come.
-    """
-    if not ls.environment.configured.is_set():
-        ls.spawn(start_configured(ls, start), "click before the settings")
-        return None
-    started = start()
-    return {"run": started.id} if started else None
-
-
-async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> None:
-    await ls.environment.configured.wait()
-    start()
-
-
-@server.command("orbit.run")
-def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    program = named(arguments, "through") == "program"
-    return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
-
-
-@server.command("orbit.check")
-def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
-    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else "")
-    entry = contract.of(ls.session, uri)
-    if entry is None:
-        ls.watcher.message(contract.NONE, lsp.MessageType.Warning)
-        return None
-    return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
-
-
-@server.command("orbit.draft")
-def draft(ls: OrbitServer, *arguments: Any) -> None:
-    """Write a launch spec above a kernel, {uri, kernel}, that has none."""
-    target = targeted(ls, arguments)
-    kernel = ls.session.find(target) if target else None
-    if target and kernel:
-        found = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=takes_versions(ls))
-        if found:
-            ls.spawn(write_draft(ls, found[0]), "draft")
-        else:
-            ls.watcher.message(spec_drafts.none(kernel), lsp.MessageType.Warning)
-
-
-async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
-    workspace = ls.client_capabilities.workspace
-    if not (workspace and workspace.apply_edit):
-        ls.watcher.message(f"orbit: this editor lets no server edit; take the code action `{found.title}`")
-        return
-    answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(found.edit, found.title))
-    if not answer.applied:
-        ls.watcher.message(
-            f"orbit: the editor did not take the draft: {answer.failure_reason or 'no reason given'}"
-        )
-
-
-@server.command("orbit.live")
-def live(ls: OrbitServer, *arguments: Any) -> bool | None:
-    """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
-    target = targeted(ls, arguments)
-    return ls.live.toggle(target) if target else None
-
-
-@server.command("orbit.openReport")
-def open_report(ls: OrbitServer, *arguments: Any) -> None:
-    """Show what the launch spec of a kernel, {uri, kernel}, was last run with, in a browser."""
-    if target := targeted(ls, arguments):
-        ls.spawn(show_report(ls, target), "report")
-
-
-async def show_report(ls: OrbitServer, target: KernelId) -> None:
-    try:
-        path = opening.write(ls.session, target, ls.environment.report_folder())
-    except opening.NoReport as none:
-        ls.watcher.message(str(none), lsp.MessageType.Warning)
-        return
-    window = ls.client_capabilities.window
-    if window and window.show_document and window.show_document.support:
-        shown = await ls.window_show_document_async(lsp.ShowDocumentParams(path.as_uri(), external=True))
-        if shown.success:
-            return
-    ls.watcher.message(f"orbit: the report is {path}")
-
-
-@server.command("orbit.runRestricted")
-def run_restricted(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
-    target = targeted(ls, arguments)
-    return once_configured(ls, lambda: start_restricted(ls, target)) if target else None
-
-
-def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
-    if not ls.session.modal_account:
-        ls.watcher.message(NO_SANDBOX, lsp.MessageType.Warning)
-        return None
-    return ls.runs.start("run", target.uri, target, restricted=True)
-
-
-@server.command("orbit.cancel")
-def cancel(ls: OrbitServer, *arguments: Any) -> bool:
-    """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
-    if not arguments:
-        compared = ls.comparisons.cancel_all()
-        return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0 or compared
-    target = targeted(ls, arguments)
-    return bool(target) and (ls.comparisons.cancel(target) | ls.runs.cancel(target))
-
-
-@server.command("orbit.compile")
-def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Compile a file, {uri}: for Triton this imports the module, so it is never done unasked."""
-    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else None)
-    if uri is None or uri not in ls.session.files:
-        ls.watcher.message(NO_TARGET.replace("kernel", "file"), lsp.MessageType.Warning)
-        return None
-    return once_configured(ls, lambda: ls.runs.start("compile", uri))
-
-
-@server.command("orbit.runOnAll")
-def run_on_all(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    first: Any = arguments[0] if arguments else None
-    asked: Any = cast("dict[str, Any]", first).get("gpus") if isinstance(first, dict) else None
-    gpus = [str(one) for one in cast("list[Any]", asked)] if isinstance(asked, list) else None
-    if mistake := ls.environment.gpus_mistake(gpus):
-        ls.watcher.message(mistake, lsp.MessageType.Warning)
-        return None
-    return once_configured(ls, lambda: start_on_all(ls, target, gpus))
-
-
-def start_on_all(ls: OrbitServer, target: KernelId, gpus: list[str] | None) -> Run | None:
-    started = ls.comparisons.start(target.uri, target, gpus or ls.environment.settings.gpus)
-    if started:
-        ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
-    return started
-
-
-async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, target: KernelId) -> None:
-    """The table in the log; the hover has it too."""
-    if task:
-        await asyncio.wait([task])
-    if comparison := ls.session.comparisons.get(target):
-        found = side_by_side.table(comparison, target.key, time.time(), stale=False)
-        ls.watcher.log(render([found], markdown=False), lsp.MessageType.Info)
-
-
-@server.command("orbit.chooseGpu")
-def choose_gpu(ls: OrbitServer, *arguments: Any) -> None:
-    """Rent this GPU, {gpu}, for runs from now on; the author is asked where none is named."""
-    ls.spawn(choose(ls, named(arguments, "gpu")), "choose GPU")
-
-
-async def choose(ls: OrbitServer, gpu: str | None) -> None:
-    if gpu is None:
-        choices = ls.environment.gpu_choices()
-        question = (
-            f"orbit: which GPU on Modal? Now {ls.environment.settings.gpu}{ls.environment.rates_text()}"
-        )
-        try:
-            answer = await ls.watcher.ask(question, tuple(choices))
-        except CannotAsk:
-            ls.watcher.message(NO_CHOICE, lsp.MessageType.Warning)
-            return
-        if answer not in choices:
-            return
-        gpu = choices[answer]
-    if mistake := ls.environment.choose_gpu(gpu):
-        ls.watcher.message(mistake, lsp.MessageType.Warning)
-        return
-    for uri in list(ls.session.files):
-        compile_quietly(ls, uri)
-    ls.watcher.changed(set(ls.session.files))
-
-
-NO_CHOICE = (
-    "orbit: this editor cannot show a choice: take one of the code actions `Modal GPU: use …` on a kernel, or "
-    "set `orbit.gpu`"
-)
-
-
-@server.command("orbit.sessions")
-def sessions(ls: OrbitServer, *arguments: Any) -> list[dict[str, Any]]:
-    """The containers on Modal that are warm because of this server, said and returned."""
-    del arguments
-    found = ls.environment.sessions()
-    said = "; ".join(map(ls.environment.session_text, found))
-    ls.watcher.message(said or "orbit: no GPU is rented now")
-    return [dataclasses.asdict(one) for one in found]
-
-
-@server.command("orbit.keepWarm")
-def keep_warm(ls: OrbitServer, *arguments: Any) -> None:
-    """Keep a container of a GPU, {gpu, keep}, until it is told otherwise; default: the settings' GPU, yes."""
-    gpu = named(arguments, "gpu") or ls.environment.settings.gpu
-    first: Any = arguments[0] if arguments else None
-    keep = not (isinstance(first, dict) and cast("dict[str, Any]", first).get("keep") is False)
-    ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=keep)), "keep warm")
-
-
-@server.command("orbit.release")
-def release(ls: OrbitServer, *arguments: Any) -> None:
-    """End the warm container of a GPU, {gpu}, or all of them, at once."""
-    ls.spawn(keep_or_release(ls, ls.environment.release(named(arguments, "gpu"))), "release")
-
-
-async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> None:
-    ls.watcher.message(await work)
-
-
-@server.command("orbit.info")
-def info(ls: OrbitServer, *arguments: Any) -> dict[str, Any]:
-    """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
-    del arguments
-    return ls.environment.info(ls.client_capabilities)
-
-
-NO_SANDBOX = (
-    "orbit: code that is not yours is kept apart on Modal alone: `modal token new` makes a token, and "
-    "`orbit.runner` must not be `local`"
-)
-NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
-
-
-def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
-    """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
-    uri, kernel = named(arguments, "uri"), named(arguments, "kernel")
-    target = KernelId(uri, kernel) if uri and kernel else ls.session.looked_at
-    if target is None:
-        ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
-    elif ls.session.find(target) is None and not contract.holds(ls.session, target):
-        text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
-        ls.watcher.message(text, lsp.MessageType.Warning)
-        return None
-    ls.session.looked_at = target or ls.session.looked_at  # a click is a look
-    return target
-
-
-def named(arguments: tuple[Any, ...], name: str) -> str | None:
-    """A field of the command's one argument, an object; None where it has none."""
-    first: Any = arguments[0] if arguments else None
-    value = cast("dict[str, Any]", first).get(name) if isinstance(first, dict) else getattr(first, name, None)
-    return value if isinstance(value, str) else None
+for name, function in commands.COMMANDS.items():
+    server.command(name)(function)
 
 
 def serve() -> None:

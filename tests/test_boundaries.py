@@ -34,9 +34,17 @@ MAY: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"orbit_lsp.cli"},
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
-    "server": {"orbit_lsp.contract",
-        "orbit_lsp", "orbit_lsp.startup", "orbit_lsp.documents", "orbit_lsp.launch_specs", "orbit_lsp.recheck", "orbit_lsp.live", "orbit_lsp.report", "orbit_lsp.editor", "orbit_lsp.protocol",
-        "orbit_lsp.comparisons", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol",
+    "server": {
+        "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.contract", "orbit_lsp.documents", "orbit_lsp.language_server",
+        "orbit_lsp.session", "orbit_lsp.views", "lsprotocol",
+    },
+    "commands": {
+        "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.language_server", "orbit_lsp.renting", "orbit_lsp.report", "orbit_lsp.runs",
+        "orbit_lsp.session", "orbit_lsp.views", "lsprotocol",
+    },
+    "language_server": {
+        "orbit_lsp", "orbit_lsp.comparisons", "orbit_lsp.editor", "orbit_lsp.launch_specs", "orbit_lsp.live", "orbit_lsp.protocol",
+        "orbit_lsp.recheck", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup", "pygls", "lsprotocol",
     },
     "recheck": {"orbit_lsp", "orbit_lsp.session"} | KERNELS,
     "protocol": {"pygls", "lsprotocol"},
