@@ -69,7 +69,17 @@ def make(session: Session, frozen: Frozen, action: Action, run: str, recipe: Rec
         gpu=gpu,
         through=recipe.through,
         definition=recipe.definition,
+        templates=_templates(session, frozen) if action == "compile" else (),
     )
+
+
+def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
+    """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
+    if frozen.scan.language != "cuda" or frozen.uri not in session.files:
+        return ()
+    kernels = [one for one in session.files[frozen.uri].scan.kernels if one.template]
+    found = [recipes.of(session, frozen.uri, one) for one in kernels]
+    return tuple(one.definition for one in found if one.definition and not one.refusal)
 
 
 def restricted(session: Session, job: c.Job, recipe: Recipe) -> c.Job:

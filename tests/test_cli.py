@@ -133,3 +133,34 @@ def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said
     code, _, end = orbit(folder, "compile --gpu H100 k.cu")
     assert code == 0
     assert end.endswith(said)
+
+
+@needs_nvcc
+def test_a_template_is_compiled_as_its_launch_spec_launches_it(folder: Path) -> None:
+    (folder / "t.cu").write_text(
+        "namespace ns {\n"
+        "// orbit: T = sweep(2, 4); x = randn(256)\n"
+        "// orbit: launch k<T><<<1, 256>>>(x)\n"
+        "template <int T> __global__ void k(float* x) { x[threadIdx.x] *= T; }\n"
+        "}\n"
+    )
+    code, out, said = orbit(folder, "compile t.cu --json")
+    finished = json.loads(out)
+    assert (code, finished["problems"]) == (0, []), said
+    assert sorted(one["name"] for one in finished["resources"]) == ["ns::k<2>", "ns::k<4>"]
+
+
+@needs_nvcc
+def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_made_at_its_launch(
+    folder: Path,
+) -> None:
+    spec = "// orbit: x = randn(256)\n// orbit: launch k<{}><<<1, 256>>>(x)\n"
+    kernel = (
+        'template <typename T> __global__ void k(T* x) { static_assert(sizeof(T) == 8, "doubles only"); }\n'
+    )
+    (folder / "t.cu").write_text(spec.format("float") + kernel)
+    code, out, _ = orbit(folder, "compile t.cu")
+    assert (code, 't.cu:3:49: error nvcc: static assertion failed with "doubles only"' in out) == (1, True)
+    (folder / "t.cu").write_text(spec.format("float") + "template <int T> __global__ void k(float* x) {}\n")
+    code, out, _ = orbit(folder, "compile t.cu")
+    assert (code, "t.cu:2:18: error " in out) == (1, True)

@@ -69,7 +69,8 @@ class Job:
     author's: it runs on Modal, in a container for it alone, or not at all.
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
-    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`).
+    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
+    whose launch specs say of which instances a compilation is to tell.
     """
 
     run: str
@@ -92,6 +93,7 @@ class Job:
     restricted: bool = False
     through: Literal["program", "spec", "contract"] = "program"
     definition: Definition | None = None
+    templates: tuple[Definition, ...] = ()
     version: int = VERSION
 
 

@@ -52,6 +52,16 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
 
 
 async def _build(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+    if job.action == "compile" and job.templates:
+        from orbit_remote import cuda_spec
+
+        return await cuda_spec.compile_with_templates(
+            job, lambda one: _nvcc(one, architecture, context, scratch)
+        )
+    return await _nvcc(job, architecture, context, scratch)
+
+
+async def _nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
     with context.intermediate() as intermediates:
         return await build.build(
             job,

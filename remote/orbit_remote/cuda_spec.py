@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from orbit_remote import architectures, build, cuda_job, job_child, machine, spec, spec_build
 from orbit_remote import contracts as c
 from orbit_remote.spec_build import Image
-from orbit_remote.spec_tree import Fault
+from orbit_remote.spec_tree import Fault, Launch
 
 if TYPE_CHECKING:
     from orbit_remote.worker import Context
@@ -49,6 +50,26 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
         )
     finally:
         await asyncio.gather(warming, return_exceptions=True)
+
+
+async def compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
+    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
+    may speak.
+    """
+    wanted: list[tuple[c.Definition, int, list[str]]] = []
+    launches: list[Launch] = []
+    for definition in job.templates:
+        checked = spec.check(job.text, spec.target_of(definition, "cuda"))
+        if checked.spec.launches and (names := spec_build.instances(checked)):
+            launches.append(checked.spec.launches[0])
+            wanted.append((definition, launches[-1].span.line + 1, names))
+    made = await nvcc(replace(job, text=spec_build.used(job.text, job.path, wanted), templates=()))
+    problems = made.built.problems
+    for launch in launches:
+        problems = spec_build.at_launch(problems, job.path, launch)
+    own = c.content_hash(job.text.encode("utf-8", "replace"))
+    built = replace(made.built, problems=problems, files=made.built.files | {job.path: own})
+    return replace(made, built=built)
 
 
 def faulty(job: c.Job, checked: spec.Checked) -> c.Finished | None:

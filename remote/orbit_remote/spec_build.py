@@ -87,15 +87,35 @@ def source(
     parts = [f"using namespace ::{space};"] if space else []
     parts.append("template <int N, class F, F f> __global__ void kernel() {}")
     for at, name in enumerate(names):
-        base, angle, rest = name.partition("<")
-        own = base == definition.name
-        whole = f"&::{definition.qualified}{angle}{rest}" if own else f"&{name}"
-        if own and overload and not angle:
+        whole = f"&{_expression(name, definition)}"
+        if overload and name == definition.name:
             whole = f"static_cast<void (*)({overload})>({whole})"
         parts.append(f"template __global__ void kernel<{at}, decltype({whole}), {whole}>();")
         parts.append(f"void* use_{at}() {{ return (void*)({whole}); }}")
     shown = path.replace("\\", "\\\\").replace('"', '\\"')
     return f'{text}\n#line {line} "{shown}"\nnamespace {_SPACE} {{ {" ".join(parts)} }}\n'
+
+
+def used(text: str, path: str, wanted: Sequence[tuple[Definition, int, Sequence[str]]]) -> str:
+    """`text` with host code that uses instances, so that a compiler makes them: for each kernel the line (from 1) at
+    which its errors are to appear, and the instances' names.
+    """
+    shown = path.replace("\\", "\\\\").replace('"', '\\"')
+    for at, (definition, line, names) in enumerate(wanted):
+        space, _, _ = definition.qualified.rpartition("::")
+        parts = [f"using namespace ::{space};"] if space else []
+        parts += [
+            f"void* use_{number}() {{ return (void*)(&{_expression(name, definition)}); }}"
+            for number, name in enumerate(names)
+        ]
+        text += f'\n#line {line} "{shown}"\nnamespace {_SPACE}_{at} {{ {" ".join(parts)} }}\n'
+    return text
+
+
+def _expression(name: str, definition: Definition) -> str:
+    """An instance as it is named at the end of the file."""
+    base, angle, rest = name.partition("<")
+    return f"::{definition.qualified}{angle}{rest}" if base == definition.name else name
 
 
 def read(cubin: bytes, names: Sequence[str]) -> dict[str, Kernel]:
