@@ -195,7 +195,8 @@ class ModalRunner:
         idle = max(total - stats.num_running_inputs, min(len(wanted), total))
         answered: set[str] = set()
         while True:
-            left = idle - len(answered)
+            # one that was not needed may have answered in the place of one that is known
+            left = max(idle - len(answered), min(len(wanted - answered), total - len(answered)))
             if gpu:
                 # Modal starts one for each of several runs that wait, and the first may do them all: the others
                 # are not known here, and not asked for: for a count that is late one would be rented for nothing

@@ -286,7 +286,7 @@ async def test_two_containers_of_one_gpu_are_released_together(h100s, author, tm
     assert len(h100s.world.containers) == 2
 
 
-async def test_what_compiled_is_released_too_with_what_was_started_and_not_needed(
+async def test_what_compiled_is_released_too_also_beside_what_was_started_and_not_needed(
     modal, author, tmp_path: Path
 ) -> None:
     one: Author = author()
@@ -299,7 +299,9 @@ async def test_what_compiled_is_released_too_with_what_was_started_and_not_neede
         await asyncio.to_thread(modal.until, lambda world: sum(one.ready for one in world.alive()) == 2)
     await one.finished(one.job("compile"))  # in one of the two
     await one.runner.close()
-    modal.until(lambda world: not world.alive())
+    assert one.runner.sessions() == []
+    # Modal's count of those at work may be late by the end of the last call: then the other one idles out
+    modal.until(lambda world: len(world.alive()) < 2)
     assert len(modal.world.containers) == 2
 
 
