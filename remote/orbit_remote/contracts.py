@@ -22,6 +22,7 @@ Outcome = Literal[
     "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
 ]
 Severity = Literal["error", "warning", "information"]
+Action = Literal["compile", "build", "run", "profile", "sanitize"]
 Source = Literal["measured", "compiler", "derived", "device"]
 """Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
 
@@ -59,7 +60,9 @@ class Definition:
 @dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
-    later run finds it built (CUDA alone).
+    later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
+    counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
+    (memcheck, racecheck, initcheck, synccheck) in turn.
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
@@ -74,7 +77,7 @@ class Job:
     """
 
     run: str
-    action: Literal["compile", "build", "run"]
+    action: Action
     language: Literal["cuda", "triton"]
     path: str
     text: str
@@ -94,6 +97,8 @@ class Job:
     through: Literal["program", "spec", "contract"] = "program"
     definition: Definition | None = None
     templates: tuple[Definition, ...] = ()
+    detail: Literal["click", "full"] = "click"
+    tools: tuple[str, ...] = ()
     version: int = VERSION
 
 
@@ -315,6 +320,81 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter under NVIDIA's own name and in the unit that the report gives (`ns`, `%`, `byte/second`, ``)."""
+
+    name: str
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What one of NVIDIA's rules found. `speedup` is its estimate in per cent, of the whole kernel
+    (`global`) or of the part it speaks of (`local`); None where the rule gives none.
+    """
+
+    rule: str
+    section: str
+    title: str
+    message: str
+    speedup: float | None = None
+    scope: Literal["global", "local", ""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was counted of one line of the author's.
+
+    `samples` are warp samples, `stalls` the same by reason (`long_scoreboard`, `selected` where the warp issued).
+    Code that was inlined from elsewhere (headers, Triton's library) is charged to the author's line that
+    called it; `inside` has that part's samples by the line they were taken in (`standard.py:170`).
+    `instructions` are warp instructions executed. `sectors` of 32 bytes were moved between L1 and L2 by its global
+    accesses where `ideal_sectors` would do; `wavefronts` were its passes over shared memory where
+    `ideal_wavefronts` would do; `local_sectors` are of local memory (spills, arrays). None where the report
+    does not say.
+    """
+
+    file: str
+    line: int
+    samples: int = 0
+    stalls: dict[str, int] = field(default_factory=dict[str, int])
+    inside: dict[str, int] = field(default_factory=dict[str, int])
+    instructions: int | None = None
+    sectors: int | None = None
+    ideal_sectors: int | None = None
+    wavefronts: int | None = None
+    ideal_wavefronts: int | None = None
+    local_sectors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One launch as the GPU's counters saw it, replayed as often as they needed.
+
+    `launch` is which launch of its kernel it was, from 0. `tier` is `counters` where Nsight Compute was permitted
+    them; `times` where it was not: metrics and lines are then empty, `why` says what refused and what would
+    enable it, and times and resources stand in the run's `launches`. `metrics` are by NVIDIA's names; one that is
+    missing or not a number is not there. `samples` counts all warp samples, those without a line too.
+    `tool` is ncu's version.
+    """
+
+    symbol: str
+    name: str
+    tier: Literal["counters", "times"]
+    why: str = ""
+    launch: int = 0
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    metrics: dict[str, Metric] = field(default_factory=dict[str, Metric])
+    lines: tuple[Line, ...] = ()
+    samples: int | None = None
+    advice: tuple[Advice, ...] = ()
+    place: Place | None = None
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """The GPU as NVML and the driver name it."""
 
@@ -425,7 +505,8 @@ class Finished:
     """The end of a run, always the last event with its id.
 
     `files` are the user's own files that were read besides the main one, by content hash. `points` are
-    what a launch spec was run with; `launches` are then those of the first one.
+    what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
+    file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field.
     """
 
     run: str
@@ -448,6 +529,8 @@ class Finished:
     remarks: tuple[str, ...] = ()
     points: tuple[Point, ...] = ()
     cost: Cost | None = None
+    profiles: tuple[Profile, ...] = ()
+    report: str = ""
     kind: Literal["finished"] = "finished"
 
 
