@@ -1,0 +1,19 @@
+// a float4 is read from an address that is a multiple of 4 and not of 16
+__global__ void copy4(const float* in, float4* out, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float4 all = *reinterpret_cast<const float4*>(in + 1 + 4 * i);  // PLANTED memcheck
+  out[i] = all;
+}
+
+int main() {
+  float* in;
+  float4* out;
+  cudaMalloc(&in, 1028 * sizeof(float));
+  cudaMalloc(&out, 256 * sizeof(float4));
+  cudaMemset(in, 0, 1028 * sizeof(float));
+  copy4<<<1, 256>>>(in, out, 256);
+  cudaDeviceSynchronize();
+  cudaFree(in);
+  cudaFree(out);
+}
