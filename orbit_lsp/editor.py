@@ -50,7 +50,7 @@ class EditorWatcher:
     def stage(self, run: Run, state: c.State, why: str) -> None:
         if bar := self._bars.get(run.id):
             bar.report(f"{state}: {why}" if why else state)
-        if run.action == "run":
+        if run.action != "compile":
             self.changed({run.frozen.uri})
 
     def output(self, run: Run, stream: str, text: str) -> None:
@@ -62,7 +62,7 @@ class EditorWatcher:
         text = summary.one_line(finished, compiled_only=run.action == "compile")
         if bar := self._bars.pop(run.id, None):
             bar.end(text)
-        if run.action == "run":
+        if run.action != "compile":
             self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
         if failure := finished.failure:
             self._say(run, finished, failure)

@@ -57,7 +57,10 @@ def finished(
     event: c.Finished,
     recipe: Recipe = PROGRAM,
 ) -> set[str]:
-    """File a finished run's results and problems; returns the uris whose views changed."""
+    """File a finished run's results and problems; returns the uris whose views changed.
+
+    What a tool slowed down is no result: of its runs the problems alone are filed here.
+    """
     known = _Kernels(session, frozen)
     changed: set[str] = set()
     if event.outcome != "cancelled":
@@ -72,6 +75,8 @@ def finished(
         changed = session.keep_problems(
             f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
         )
+    if job.action != "run":
+        return changed
     files = build.files if build else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
         before = session.results.get(target)

@@ -97,6 +97,19 @@ def recipe_of(session: Session, target: KernelId | None) -> Recipe:
     return recipes.of(session, target.uri, kernel) if target and kernel else PROGRAM
 
 
+def under_a_tool(
+    session: Session,
+    job: c.Job,
+    target: KernelId | None,
+    detail: Literal["click", "full"],
+    tools: tuple[str, ...],
+) -> c.Job:
+    """The same under Nsight Compute or compute-sanitizer: the file's program, too, then names the kernel."""
+    kernel = session.find(target) if target else None
+    name = job.kernel or (kernel.name if kernel else None)
+    return replace(job, kernel=name, detail=detail, tools=tools)
+
+
 def refusal(session: Session, recipe: Recipe) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
     if not recipe.refusal and recipe.gpu and place(session) == "modal" and not _rented(recipe.gpu):

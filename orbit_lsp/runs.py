@@ -19,9 +19,10 @@ from orbit_remote import contracts as c
 
 log = logging.getLogger("orbit.runs")
 
-Action = Literal["compile", "run"]
+Action = Literal["compile", "run", "profile", "sanitize"]
+_DOING = {"compile": "Compile", "run": "Run", "profile": "Profile", "sanitize": "Check memory of"}
 Lane = tuple[str, Action, str]
-"""Of one (uri, action, kernel with a launch spec) one request waits at most."""
+"""Of one (uri, action, kernel that is run by itself) one request waits at most."""
 _TICK_S = 1.0
 """How often the seconds in a running kernel's lens are renewed."""
 
@@ -45,15 +46,16 @@ class Run:
 
     @property
     def lane(self) -> Lane:
-        return self.frozen.uri, self.action, self.job.definition.qualified if self.job.definition else ""
+        kernel = self.job.definition.qualified if self.job.definition else self.job.kernel
+        return self.frozen.uri, self.action, kernel or ""
 
     @property
     def title(self) -> str:
         names = ", ".join(sorted(contract.named(target) or target.key for target in self.targets))
         name = names or self.frozen.uri.rpartition("/")[2]
-        if self.job.through == "contract":
+        if self.job.through == "contract" and self.action == "run":
             return f"Check {name}"
-        return f"{'Compile' if self.action == 'compile' else 'Run'} {name}"
+        return f"{_DOING[self.action]} {name}"
 
 
 class Watcher(Protocol):
@@ -90,6 +92,8 @@ class Runs:
         program: bool = False,
         live: bool = False,
         restricted: bool = False,
+        detail: Literal["click", "full"] = "click",
+        tools: tuple[str, ...] = (),
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
@@ -97,12 +101,15 @@ class Runs:
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
         asks for the file's own program whatever the launch spec says; `restricted` says that the code is
-        not the author's.
+        not the author's. `detail` is of a profile, `tools` are those of compute-sanitizer.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
-        recipe = jobs.recipe_of(self._session, target) if action == "run" and not program else PROGRAM
+        own = action != "compile" and not program
+        recipe = jobs.recipe_of(self._session, target) if own else PROGRAM
         job = jobs.make(self._session, frozen, action, f"r{next(self._ids)}", recipe)
+        if action in ("profile", "sanitize"):
+            job = jobs.under_a_tool(self._session, job, target, detail, tools)
         if restricted:
             job = jobs.restricted(self._session, job, recipe)
         targets = {target} if target else set[KernelId]()
@@ -135,7 +142,7 @@ class Runs:
 
     def cancel(self, target: KernelId) -> bool:
         """Cancel whatever is under way for `target`; False where nothing is."""
-        ids = [run.id for run in self.under_way() if run.action == "run" and target in run.targets]
+        ids = [run.id for run in self.under_way() if run.action != "compile" and target in run.targets]
         return sum(map(self.cancel_run, reversed(ids))) > 0  # what waits first, or it would be started
 
     def cancel_run(self, run_id: str) -> bool:
@@ -183,7 +190,7 @@ class Runs:
 
     async def _follow(self, run: Run) -> c.Finished:
         log.info("%s %s of %s begins", run.id, run.action, run.frozen.uri)
-        ticking = asyncio.create_task(self._tick(run)) if run.action == "run" else None
+        ticking = asyncio.create_task(self._tick(run)) if run.action != "compile" else None
         try:
             runner = await self._runner(run.job)
             async with aclosing(runner.run(run.job)) as events:
@@ -243,7 +250,7 @@ class Runs:
         changed = {run.frozen.uri}
         if run.action == "compile" and finished.outcome != "ok":
             self._session.compiled.pop(run.job.path, None)
-        if run.action == "run" or finished.outcome not in ("ok", "cancelled"):
+        if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
             changed |= filing.finished(
                 self._session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
             )
@@ -251,7 +258,7 @@ class Runs:
         self._watcher.changed(changed)
 
     def _mark(self, run: Run, state: c.State, why: str) -> None:
-        if run.action != "run":
+        if run.action == "compile":
             return
         for target in run.targets:
             known = self._session.running.get(target)

@@ -92,7 +92,7 @@ class Environment:
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
             return self.runner()
         limit = self.settings.modal.budget_usd
-        if limit is None or job.action != "run":
+        if limit is None or job.action in ("compile", "build"):
             return self.modal()
         return renting.Budgeted(self.modal(), self.budget, self.wanted(job.run, job.gpu), limit)
 
