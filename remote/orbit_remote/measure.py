@@ -298,7 +298,9 @@ def stop(durations_ns: Sequence[int], *, at_cap: bool, target: float = STOP_AT) 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`ratio` is the time after over the time before; `low` and `high` bound it at 99 %."""
+    """`ratio` is the time after over the time before; `low` and `high` bound it, at 99 % of `compare` and at 95 % of
+    `settled`. `pairs` are of launches or of runs.
+    """
 
     verdict: Literal["faster", "slower", "inconclusive"]
     ratio: float
@@ -341,10 +343,52 @@ def compare(
     return Comparison(verdict, ratio, low, high, len(ratios))
 
 
-RUN_TO_RUN = 0.01
+PAIRS = (6, 10)
+"""After how many pairs of runs two versions are judged that take turns, a run each."""
+
+_BOUNDS = {6: 0, 10: 1}
+"""How many of the pairs may lie beyond each end of the interval. With the chance of a pair to go either way if the
+versions are equal, all of 6 agree once in 32 times and, where they did not, 9 of 10 once in 85: 4.3 % together.
+"""
+
+_NO_MATTER = 0.01
+"""Where all of the first pairs are within this, more of them would tell nothing that an author acts on."""
+
+
+def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> Comparison | None:
+    """The verdict on two versions that are run in turn, before, after, before, after, …: a time for each run,
+    such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
+
+    What the launches of one run do not show - clocks, temperature, where buffers lie - differs from run to run, so
+    the runs are what is counted, not their launches: thousands of launches in two runs are two. The interval has
+    95 % whichever look it comes from. As in `compare`, pairs cancel what drifts, the verdict is the sign test's, and a
+    difference must exceed `STOP_AT`. Raises ValueError where the two do not pair up, or a time is not positive.
+    """
+    n = len(before_ns)
+    if n != len(after_ns) or not n:
+        raise ValueError("two versions are compared in pairs of runs made in turn")
+    if min(*before_ns, *after_ns) <= 0:
+        raise ValueError("a time is positive")
+    beyond = _BOUNDS.get(n)
+    if beyond is None:
+        return None
+    ratios = sorted(after / before for before, after in zip(before_ns, after_ns, strict=True))
+    ratio, low, high = median(ratios), ratios[beyond], ratios[-1 - beyond]
+    verdict: Literal["faster", "slower", "inconclusive"] = "inconclusive"
+    if high < 1 and ratio <= 1 - STOP_AT:
+        verdict = "faster"
+    elif low > 1 and ratio >= 1 + STOP_AT:
+        verdict = "slower"
+    elif n < PAIRS[-1] and max(high - 1, 1 - low) > _NO_MATTER:
+        return None
+    return Comparison(verdict, ratio, low, high, n)
+
+
+RUN_TO_RUN = 0.022
 """Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
-temperature and buffer addresses are others. Five runs of an executable on an H100 were up to 0.57 % apart
-(docs/measurements.md, "Repeatability"), and each median is known to `STOP_AT`."""
+temperature and buffer addresses are others. Ten runs on an H100 were up to 2.27 % apart for the worst of 16 kernels
+(docs/measurements-specs.md), which is a deviation of 0.74 % from run to run; two of them differ by more than
+this in 4 % of cases. Of all other kernels ten runs were within 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,3 +424,46 @@ def _total(timings: Sequence[Timing]) -> tuple[float, float, float] | None:
     middle = sum(one.median for one in timings)
     bounds = [median_interval(one.samples, 0.99) or (0.0, math.inf) for one in timings]
     return sum(low for low, _ in bounds), middle, sum(high for _, high in bounds)
+
+
+# -- over the versions of a kernel ------------------------------------------------------------------
+
+REGRESSION = 0.03
+"""A version is called slower than the fastest of those before it from this much on. More than `RUN_TO_RUN`,
+because the fastest of many is in part the luckiest: of twenty equal versions of the kernel whose runs differ
+most, the last would be called slower in 2 % of cases (simulated in the tests)."""
+
+MOST_VERSIONS = 20
+"""As far back is looked for the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """`change` is the time now over that of the fastest version, less 1; that was `edits` versions ago."""
+
+    change: float
+    edits: int
+
+
+def regression(versions: Sequence[Sequence[Sequence[Timing]]]) -> Regression | None:
+    """Whether the last of `versions`, oldest first, is slower than one before it; None where nobody can tell.
+
+    A version is its runs and a run is its launches' timings, all on one GPU with the same values. Runs that were not
+    made in turn decide this, so the benefit of the doubt is the present version's: its quickest run must be
+    slower than the slowest of the other's, by `REGRESSION`, with their 99 % intervals apart.
+    """
+    recent = [[run for run in runs if _sum(run)] for runs in versions[-1 - MOST_VERSIONS :]]
+    *earlier, now = [*recent] or [[]]
+    known = [(at, max(runs, key=_sum)) for at, runs in enumerate(earlier) if runs]
+    if not known or not now:
+        return None
+    at, slowest = min(known, key=lambda one: _sum(one[1]))
+    found = difference(slowest, min(now, key=_sum))
+    if found is None or found.verdict != "slower" or found.change < REGRESSION:
+        return None
+    middles = [median(map(_sum, runs)) for runs in (earlier[at], now)]
+    return Regression(middles[1] / middles[0] - 1, len(earlier) - at)
+
+
+def _sum(run: Sequence[Timing]) -> float:
+    return sum(one.median for one in run)
