@@ -15,7 +15,7 @@ export interface Place {
   version: string;
   /** Whether the author has agreed to `uvx` fetching this version. */
   uvx: boolean;
-  isProgram(file: string): boolean;
+  isProgram: (file: string) => boolean;
 }
 
 export interface Server {
@@ -44,10 +44,10 @@ export function findServer(place: Place): Server | Missing {
 }
 
 function fromSetting(place: Place): Server | Missing {
-  const { isAbsolute, join } = pathsOf(place);
-  const setting = place.setting.startsWith('~/') ? join(place.home, place.setting.slice(2)) : place.setting;
+  const paths = pathsOf(place);
+  const setting = place.setting.startsWith('~/') ? paths.join(place.home, place.setting.slice(2)) : place.setting;
   const bare = !/[\\/]/.test(setting);
-  if (!bare && !isAbsolute(setting))
+  if (!bare && !paths.isAbsolute(setting))
     return { problem: `orbit.serverPath is '${place.setting}', but must be an absolute path or a name on PATH.` };
   const command = bare ? findProgram(setting, place) : place.isProgram(setting) ? setting : undefined;
   if (command) return { command, args: [], from: 'setting' };
@@ -56,11 +56,11 @@ function fromSetting(place: Place): Server | Missing {
 
 /** The first program of this name in the absolute folders of PATH; a relative one may be the workspace's. */
 export function findProgram(name: string, place: Place): string | undefined {
-  const { delimiter, isAbsolute, join } = pathsOf(place);
+  const paths = pathsOf(place);
   return place.path
-    .split(delimiter)
-    .filter(isAbsolute)
-    .flatMap((folder) => names(name, place).map((file) => join(folder, file)))
+    .split(paths.delimiter)
+    .filter((folder) => paths.isAbsolute(folder))
+    .flatMap((folder) => names(name, place).map((file) => paths.join(folder, file)))
     .find(place.isProgram);
 }
 
@@ -84,10 +84,10 @@ export function mismatch(server: string | undefined, extension: string): string 
 
 function environmentFolders(place: Place): string[] {
   if (!place.python) return [];
-  const { dirname, join } = pathsOf(place);
-  const folder = dirname(place.python);
+  const paths = pathsOf(place);
+  const folder = paths.dirname(place.python);
   // conda's python.exe lies beside Scripts, a virtual environment's in it
-  return place.platform === 'win32' ? [folder, join(folder, 'Scripts')] : [folder];
+  return place.platform === 'win32' ? [folder, paths.join(folder, 'Scripts')] : [folder];
 }
 
 function names(name: string, place: Place): string[] {

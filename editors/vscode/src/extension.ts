@@ -16,7 +16,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const log = vscode.window.createOutputChannel('Orbit Server');
   const item = vscode.window.createStatusBarItem('orbit.status', vscode.StatusBarAlignment.Left);
   const reports = new Reports();
-  const version: string = context.extension.packageJSON.version;
+  const { version } = context.extension.packageJSON as { version: string };
   let saidMismatch: string | undefined;
   item.name = 'Orbit';
   item.command = 'orbit.status';
@@ -54,16 +54,18 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
           void vscode.window.showWarningMessage(wrong);
         }
       },
-      gaveUp: async (sentence) => {
-        const choice = await vscode.window.showErrorMessage(sentence, 'Show Log', 'Restart');
-        if (choice === 'Show Log') log.show();
-        if (choice === 'Restart') await server.restart();
-      },
+      gaveUp: (sentence) => void sayGaveUp(sentence),
       command,
       report: (page) => reports.show(page),
     },
   );
   handle = server;
+
+  async function sayGaveUp(sentence: string): Promise<void> {
+    const choice = await vscode.window.showErrorMessage(sentence, 'Show Log', 'Restart');
+    if (choice === 'Show Log') log.show();
+    if (choice === 'Restart') await server.restart();
+  }
 
   async function offer(problem: string, here: Place): Promise<void> {
     log.appendLine(problem);
@@ -163,9 +165,9 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     vscode.commands.registerCommand('orbit.showOutput', () => output.show()),
     vscode.commands.registerCommand('orbit.showLog', () => log.show()),
     vscode.commands.registerCommand('orbit.status', menu),
-    vscode.workspace.onDidGrantWorkspaceTrust(async () => {
-      await server.restart();
-      await watch();
+    vscode.workspace.onDidGrantWorkspaceTrust(() => {
+      void server.restart();
+      void watch();
     }),
     vscode.workspace.onDidChangeConfiguration((change) => {
       if (change.affectsConfiguration('orbit.serverPath')) void server.restart();
@@ -173,11 +175,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   );
 
   async function watch(): Promise<void> {
-    const watching = await watchPython(log, async () => {
-      const found = findServer(await place());
-      if ('command' in found && !same(found, server.server)) await server.restart();
-    });
+    const watching = await watchPython(log, () => void anotherPython());
     if (watching) context.subscriptions.push(watching);
+  }
+
+  async function anotherPython(): Promise<void> {
+    const found = findServer(await place());
+    if ('command' in found && !same(found, server.server)) await server.restart();
   }
 
   await server.restart();

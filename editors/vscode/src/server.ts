@@ -3,6 +3,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import * as os from 'node:os';
+import * as util from 'node:util';
 import * as vscode from 'vscode';
 import {
   State as ClientState,
@@ -20,6 +21,9 @@ import type { Server } from './discovery';
 import { type Info, readInfo, runOf, type State } from './status';
 
 const ENDING_MS = 3_000;
+const SILENCE_S = 30;
+/** uvx downloads the server first. */
+const DOWNLOAD_S = 300;
 /** Refreshes of the editor come in bursts, one for every step of a run. */
 const CALM_MS = 200;
 
@@ -91,7 +95,7 @@ export class ServerHandle {
   }
 
   private inTurn(work: () => Promise<void>): Promise<void> {
-    this.turn = this.turn.then(work).catch((error) => this.channels.log.appendLine(`${error}`));
+    this.turn = this.turn.then(work).catch((error: unknown) => this.channels.log.appendLine(`${error}`));
     return this.turn;
   }
 
@@ -108,7 +112,7 @@ export class ServerHandle {
     const child = spawn(command, args, { cwd: os.homedir(), stdio: 'pipe' });
     const session = new Session(server, child, this.client(child));
     this.current = session;
-    child.stderr.on('data', (data) => this.channels.log.append(data.toString()));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => this.channels.log.append(text));
     child.stdin.on('error', () => undefined); // it has ended: `exit` says so
     child.once('error', (error) =>
       this.failed(session, `orbit-lsp (${command}) could not be started: ${error.message}`),
@@ -116,17 +120,25 @@ export class ServerHandle {
     child.once('exit', (code, signal) => this.ended(session, signal ?? `exit code ${code}`));
     session.client.start().then(
       () => this.ready(session),
-      (error) => {
+      (error: unknown) => {
         this.channels.log.appendLine(`the server did not start: ${error}`);
         session.kill();
       },
     );
+    const patienceS = from === 'uvx' ? DOWNLOAD_S : SILENCE_S;
+    setTimeout(() => this.silent(session, patienceS), patienceS * 1000);
   }
 
   private ready(session: Session): void {
     if (session !== this.current) return;
     this.enter('running');
     this.refresh();
+  }
+
+  private silent(session: Session, seconds: number): void {
+    if (session !== this.current || this.state !== 'starting') return;
+    void session.end();
+    this.failed(session, `${session.server.command} was started as orbit-lsp, but said nothing for ${seconds} s.`);
   }
 
   private async end(): Promise<void> {
@@ -157,7 +169,7 @@ export class ServerHandle {
     this.current = undefined;
     this.enter('starting');
     this.channels.log.appendLine(`starting it again in ${pauseS} s`);
-    this.again = setTimeout(() => this.inTurn(() => this.begin()), pauseS * 1000);
+    this.again = setTimeout(() => void this.inTurn(() => this.begin()), pauseS * 1000);
   }
 
   private enter(state: State): void {
@@ -173,15 +185,17 @@ export class ServerHandle {
 
   /** Soon, once for a burst: what the server knows now. */
   private refresh(): void {
-    this.calm ??= setTimeout(async () => {
-      this.calm = undefined;
-      try {
-        this.info = readInfo(await this.request('orbit.info'));
-        this.hooks.changed();
-      } catch {
-        // it ended meanwhile: `ended` says so
-      }
-    }, CALM_MS);
+    this.calm ??= setTimeout(() => void this.ask(), CALM_MS);
+  }
+
+  private async ask(): Promise<void> {
+    this.calm = undefined;
+    try {
+      this.info = readInfo(await this.request('orbit.info'));
+      this.hooks.changed();
+    } catch {
+      // it ended meanwhile: `ended` says so
+    }
   }
 
   private client(child: ChildProcess): LanguageClient {
@@ -190,6 +204,7 @@ export class ServerHandle {
       documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,py}' }],
       initializationOptions: { ...settings(), trusted: vscode.workspace.isTrusted },
       initializationFailedHandler: () => false,
+      // eslint-disable-next-line @typescript-eslint/no-deprecated -- the server pulls, but waits to be told when
       synchronize: { configurationSection: 'orbit' },
       outputChannel: this.channels.output,
       // starting again is `ended`'s, which knows how the process ended
@@ -201,7 +216,7 @@ export class ServerHandle {
     };
     const { stdout, stdin } = child;
     if (!stdout || !stdin) throw new Error('the server has no standard input and output');
-    const streams = async () => ({ reader: stdout, writer: stdin });
+    const streams = () => Promise.resolve({ reader: stdout, writer: stdin });
     const client: LanguageClient = new Client(this.channels.log, streams, options);
     return client;
   }
@@ -209,7 +224,8 @@ export class ServerHandle {
   private middleware(client: () => LanguageClient): Middleware {
     let listening = false;
     return {
-      executeCommand: (command, args, next) => this.hooks.command(command, args, async (given) => next(command, given)),
+      executeCommand: (command, args: unknown[], next) =>
+        this.hooks.command(command, args, (given) => Promise.resolve(next(command, given))),
       // lenses change whenever what `orbit.info` says does, and the server says when: no polling
       provideCodeLenses: (document, token, next) => {
         const provider = client().getFeature(CodeLensRequest.method).getProvider(document);
@@ -263,7 +279,7 @@ class Client extends LanguageClient {
   /** Of a start or an end this extension says one sentence of its own; the library's many go into the log. */
   override error(message: string, data?: unknown, show?: boolean | 'force'): void {
     if (this.state === ClientState.Running) super.error(message, data, show);
-    else this.log.appendLine(data === undefined ? message : `${message} ${data}`);
+    else this.log.appendLine(data === undefined ? message : `${message} ${util.inspect(data)}`);
   }
 }
 
@@ -298,14 +314,13 @@ class Session {
 
 /** The section `orbit` as VS Code has it for this window: the user's, then the workspace's where trusted. */
 function settings(): object {
-  return forServer(JSON.parse(JSON.stringify(vscode.workspace.getConfiguration('orbit'))));
+  return forServer(JSON.parse(JSON.stringify(vscode.workspace.getConfiguration('orbit'))) as object);
 }
 
 /** The section, JSON of any form, without what is for this client alone. */
-function forServer(section: any): any {
+function forServer<Section>(section: Section): Section {
   if (section === null || typeof section !== 'object') return section;
-  const { serverPath: _path, ...rest } = section;
-  return rest;
+  return { ...section, serverPath: undefined }; // JSON leaves it out
 }
 
 function cancellation(): vscode.CancellationToken {

@@ -56,9 +56,9 @@ function whereabouts({ gpu, runner, looked }: Info): string[] {
   return looked ? ['no GPU found'] : [];
 }
 
-/** The title of a run from the token of its progress, `orbit/run saxpy r3`; undefined for other progress. */
+/** What runs, from the token of its progress, `orbit/run saxpy r3`; undefined for a compile, which nobody started. */
 export function runOf(token: string | number): string | undefined {
-  return /^orbit\/(run .+) \S+$/.exec(String(token))?.[1];
+  return /^orbit\/((?!compile ).+) \S+$/.exec(String(token))?.[1];
 }
 
 function object(value: unknown): Record<string, unknown> {

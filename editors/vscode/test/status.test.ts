@@ -40,13 +40,14 @@ test('an answer of another form breaks nothing', () => {
 
 test('runs are told from compiles by the token of their progress', () => {
   assert.equal(runOf('orbit/run saxpy r3'), 'run saxpy');
+  assert.equal(runOf('orbit/profile saxpy r4'), 'profile saxpy');
   assert.equal(runOf('orbit/compile saxpy.cu c4'), undefined);
   assert.equal(runOf(17), undefined);
 });
 
 test('a server that keeps ending is started four times more, each time later; one that had lived, afresh', () => {
   const pauses: (number | undefined)[] = [];
-  for (let failures = 0; failures < 5; ) {
+  for (let failures = 0; failures < 5;) {
     const verdict = afterEnd(failures, 0.5);
     pauses.push(verdict.pauseS);
     failures = verdict.failures;
