@@ -28,6 +28,9 @@ class Hints(BaseModel):
 
     static: bool = Field(default=True, description="Registers, shared memory, spills and occupancy.")
     measured: bool = Field(default=True, description="Times and occupancy of the last run.")
+    profile: bool = Field(
+        default=True, description="What the last profile found, on the kernel's line and on its hot lines."
+    )
 
 
 class Modal(BaseModel):
@@ -78,6 +81,33 @@ class Modal(BaseModel):
     )
 
 
+class Profile(BaseModel):
+    """What a profile shows on the lines, and what is kept of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    line_percent: float = Field(
+        default=5,
+        ge=0,
+        le=100,
+        description="A line says its share of the kernel's warp samples, and its main stall, from this on, in per "
+        "cent.",
+    )
+    excess_percent: float = Field(
+        default=10,
+        ge=0,
+        le=100,
+        description="A line says that its global accesses are uncoalesced, that its shared memory has bank conflicts "
+        "or that it uses local memory where that is at least this share of all such traffic of the kernel, in per cent.",
+    )
+    reports: int = Field(
+        default=20, ge=1, le=1000, description="How many of Nsight Compute's own reports are kept."
+    )
+    reports_mib: int = Field(
+        default=256, ge=1, le=1 << 20, description="How much room they may take together, in MiB."
+    )
+
+
 class Live(BaseModel):
     """Kernels that are run again while they are edited."""
 
@@ -96,6 +126,25 @@ class Live(BaseModel):
         le=86_400,
         description="Live ends by itself when nothing has been run for this long, in seconds.",
     )
+
+
+class CheckMemory(BaseModel):
+    """compute-sanitizer."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    tools: list[Literal["memcheck", "racecheck", "initcheck", "synccheck"]] = Field(
+        default_factory=lambda: ["memcheck", "racecheck", "initcheck", "synccheck"],
+        min_length=1,
+        description="Tools of compute-sanitizer that *Check memory* runs, one after another: addresses, races over "
+        "shared memory, reads of what nobody has written, barriers.",
+    )
+    timeout_s: float = Field(
+        default=120,
+        gt=0,
+        description="Limit of one of these tools, in seconds: under them a kernel runs 10 to 100 times longer.",
+    )
+    lens: bool = Field(default=False, description="A lens for it; the code action is always there.")
 
 
 class Settings(BaseModel):
@@ -162,7 +211,11 @@ class Settings(BaseModel):
         "its virtual environment is used.",
     )
     hints: Hints = Field(default_factory=Hints, description="Which inlay hints are shown.")
+    profile: Profile = Field(
+        default_factory=Profile, description="What a profile shows on the lines, and what is kept of it."
+    )
     live: Live = Field(default_factory=Live, description="Kernels that are run again while they are edited.")
+    check_memory: CheckMemory = Field(default_factory=CheckMemory, description="compute-sanitizer.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the server's log (stderr) says."
     )
