@@ -1,0 +1,219 @@
+"""The history file: what comes back, how large it grows, and what becomes of one that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import history
+from orbit_lsp.history import Entry, Said, Store
+from orbit_remote import contracts as c
+from orbit_remote import measure
+from tests.e2e import recorded_worker as recorded
+
+TEXT = "__global__ void saxpy() {}\n"
+
+
+def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> Entry:
+    """Run `number` of a kernel that gets slower by 1 µs each time."""
+    timing = measure.timing([288_000 + 1_000 * number + i for i in range(100)], "cold L2, n=100")
+    launches = (replace(recorded.SAXPY, timing=timing, warm=timing),)
+    point = c.Point({"n": "1024"}, launches=launches, checks=(c.Check("y == x", True),), bytes=12.0)
+    finished = c.Finished(
+        "r1", "ok", launches=launches, points=(point,), device=recorded.DEVICE, telemetry=recorded.TELEMETRY,
+        toolchain={"nvcc": "13.0.88"}, stdout="no error\n",
+    )  # fmt: skip
+    said = Said(finished, launches, {"/src/a.cuh": "00"}, "spec", kernel, "// orbit: n = 1024", ("float32",))
+    made = Entry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", said)
+    return replace(made, **fields)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(lambda: tmp_path / "state" / "history.sqlite")
+
+
+def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None:
+    store.keep(entry(1), TEXT)
+    store.keep(entry(2), TEXT + "// more\n")
+    store.keep(entry(3, "other"), TEXT)
+    first, second = store.entries("/src/saxpy.cu", "saxpy")
+    assert replace(first, id=0, text=None) == entry(1)
+    assert [store.text(one.text or "") for one in (first, second)] == [TEXT, TEXT + "// more\n"]
+    assert [one.kernel for one in store.entries("/src/saxpy.cu")] == ["saxpy", "saxpy", "other"]
+    assert [one.digest for one in store.entries("/src/saxpy.cu", "saxpy", most=1)] == ["d2"]
+    assert store.kernels("/src/saxpy.cu") == ["other", "saxpy"]
+    assert store.entries("/src/elsewhere.cu") == []
+    assert store.complaints() == []
+
+
+def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: Store) -> None:
+    metric = c.Metric("gpu__time_duration.sum", 288_032.0, "ns")
+    line = c.Line("/src/saxpy.cu", 3, 120, {"long_scoreboard": 90}, sectors=64, ideal_sectors=64)
+    profile = c.Profile(
+        "_Z5saxpyv", "saxpy()", "counters", metrics={metric.name: metric}, lines=(line,), samples=130,
+        advice=(c.Advice("rule", "section", "title", "message", 12.5, "global"),),
+    )  # fmt: skip
+    said = Said(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
+    store.keep(entry(action="profile", said=said), TEXT)
+    (found,) = store.entries("/src/saxpy.cu")
+    assert (found.action, found.said.finished.profiles) == ("profile", (profile,))
+    assert found.said.finished.report == ""
+
+
+@pytest.mark.parametrize("text", ["\ud800", "", "é€😀\r\n\0"])
+def test_any_text_that_an_editor_can_hold(store: Store, text: str) -> None:
+    store.keep(entry(), text)
+    (found,) = store.entries("/src/saxpy.cu")
+    assert store.text(found.text or "") == text
+
+
+def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "MOST_RUNS", 3)
+    store.keep(entry(0, "other"), TEXT)
+    for number in range(5):
+        store.keep(entry(number), f"{TEXT}// {number}\n")
+    assert [one.digest for one in store.entries("/src/saxpy.cu", "saxpy")] == ["d2", "d3", "d4"]
+    assert len(store.entries("/src/saxpy.cu", "other")) == 1
+    with closing(sqlite3.connect(store._where())) as file:
+        assert file.execute("select count(*) from texts").fetchone() == (4,)
+
+
+def test_the_file_stays_within_its_bound_and_keeps_the_newest(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(history, "_AT_ONCE", 10)
+    store = Store(lambda: tmp_path / "state" / "history.sqlite", most_bytes=400_000)
+    for number in range(60):
+        store.keep(entry(number, f"kernel{number}"), os.urandom(8_000).hex())
+    kept = store.kernels("/src/saxpy.cu")
+    assert kept[0] == "kernel59"
+    assert 10 <= len(kept) < 60
+    assert (tmp_path / "state" / "history.sqlite").stat().st_size <= 500_000
+    assert store.complaints() == []
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database at all" * 100, b"SQLite format 3\0" + bytes(3_000)], ids=["text", "zeros"]
+)
+def test_a_damaged_file_is_set_aside_with_a_message(store: Store, tmp_path: Path, content: bytes) -> None:
+    path = store._where()
+    path.parent.mkdir()
+    path.write_bytes(content)
+    store.keep(entry(), TEXT)
+    (said,) = store.complaints()
+    assert said.startswith("the history of kernels was damaged (")
+    assert said.endswith(".sqlite, and a new one begins")
+    assert len(store.entries("/src/saxpy.cu")) == 1
+    (aside,) = path.parent.glob("history.damaged-*.sqlite")
+    assert aside.read_bytes() == content
+
+
+def test_a_page_that_was_overwritten_is_met_later_and_the_rest_is_kept_aside(store: Store) -> None:
+    for number in range(30):
+        store.keep(entry(number), TEXT * (number + 1))
+    path = store._where()
+    content = bytearray(path.read_bytes())
+    content[8_192:] = b"\xff" * (len(content) - 8_192)
+    path.write_bytes(content)
+    assert store.entries("/src/saxpy.cu") == []
+    assert "was damaged" in store.complaints()[0]
+    store.keep(entry(), TEXT)
+    assert len(store.entries("/src/saxpy.cu")) == 1
+
+
+def test_a_file_of_a_newer_version_is_set_aside_whole(store: Store, tmp_path: Path) -> None:
+    store.keep(entry(), TEXT)
+    with closing(sqlite3.connect(store._where())) as file:
+        file.execute("pragma user_version = 9")
+        file.commit()
+    assert store.entries("/src/saxpy.cu") == []
+    (said,) = store.complaints()
+    assert "was written by a newer orbit-lsp (format 9, this one knows 1)" in said
+    (aside,) = (tmp_path / "state").glob("history.newer-*.sqlite")
+    with closing(sqlite3.connect(aside)) as file:
+        assert file.execute("select count(*) from runs").fetchone() == (1,)
+
+
+def test_a_file_that_another_editor_has_just_replaced_is_left_in_peace(store: Store) -> None:
+    store.keep(entry(), TEXT)
+    unfit = history._Unfit("was damaged (of old)", "damaged")
+    assert store._set_aside(unfit, (0, 0))
+    assert len(store.entries("/src/saxpy.cu")) == 1
+    assert store.complaints() == []
+
+
+def test_a_row_that_cannot_be_read_hides_no_other(store: Store) -> None:
+    store.keep(entry(1), TEXT)
+    store.keep(entry(2), TEXT)
+    with closing(sqlite3.connect(store._where())) as file:
+        file.execute("update runs set said = x'00' where digest = 'd1'")
+        file.commit()
+    assert [one.digest for one in store.entries("/src/saxpy.cu")] == ["d2"]
+
+
+def test_a_folder_that_cannot_be_made_is_a_complaint_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = Store(lambda: tmp_path / "file" / "state" / "history.sqlite")
+    store.keep(entry(), TEXT)
+    assert store.entries("/src/saxpy.cu") == []
+    assert all(one.startswith("the history of kernels cannot be kept: ") for one in store.complaints())
+
+
+def test_no_home_folder_is_a_complaint() -> None:
+    def where() -> Path:
+        raise RuntimeError("no home folder")
+
+    store = Store(where)
+    store.keep(entry(), TEXT)
+    assert store.complaints() == ["the history of kernels cannot be kept: no home folder"]
+
+
+def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_BUSY_S", 0.05)
+    store.keep(entry(1), TEXT)
+    with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
+        file.execute("begin immediate")
+        store.keep(entry(2), TEXT)
+        assert store.complaints() == ["the history of kernels cannot be kept: database is locked"]
+        assert len(store.entries("/src/saxpy.cu")) == 1  # who reads does not wait for who writes
+        file.execute("rollback")
+    store.keep(entry(2), TEXT)
+    assert len(store.entries("/src/saxpy.cu")) == 2
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from orbit_lsp.history import Store
+from tests.test_history import TEXT, entry
+store = Store(lambda: Path(sys.argv[1]))
+for number in range(40):
+    store.keep(entry(number, f"kernel{sys.argv[2]}"), f"{TEXT}// {sys.argv[2]} {number}")
+assert not store.complaints(), store.complaints()
+"""
+
+
+def test_several_editors_write_at_once_from_the_first_moment(store: Store) -> None:
+    path = store._where()
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'remote'}"}
+    commands = [[sys.executable, "-c", WRITER, str(path), str(number)] for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        done = list(
+            pool.map(
+                lambda one: subprocess.run(one, capture_output=True, text=True, check=False, env=environment),
+                commands,
+            )
+        )
+    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
+    assert len(store.entries("/src/saxpy.cu", most=1_000)) == 160
+    assert sorted(store.kernels("/src/saxpy.cu")) == [f"kernel{number}" for number in range(4)]
