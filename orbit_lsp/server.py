@@ -27,6 +27,7 @@ from orbit_lsp.views import (
     spec_drafts,
     spec_hover,
 )
+from orbit_lsp.views.hover import fenced
 from orbit_lsp.views.hover import hover as hover_view
 
 log = logging.getLogger("orbit.server")
@@ -48,6 +49,11 @@ def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
     workspace = params.capabilities.workspace
     hint = workspace.inlay_hint if workspace else None
     ls.session.mirror_hints = not (hint and hint.refresh_support)
+    document = params.capabilities.text_document
+    ls.session.draws_lenses = bool(document and document.code_lens)
+    # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
+    general = params.capabilities.general
+    ls.session.draws_tables = bool(general and general.markdown)
     window = params.capabilities.window
     ls.session.can_ask = bool(window and window.show_message)
     ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
@@ -218,7 +224,8 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     markdown = not formats or lsp.MarkupKind.Markdown in formats
     if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
         return found
-    return hover_view(ls.session, uri, line, markdown=markdown)
+    found = hover_view(ls.session, uri, line, markdown=markdown and ls.session.draws_tables)
+    return fenced(found) if found and markdown and not ls.session.draws_tables else found
 
 
 @server.feature(

@@ -176,6 +176,9 @@ class Session:
     looked_at: KernelId | None = None
     mirror_hints: bool = False
     """Publish hints as Hint diagnostics too: the client cannot be told to ask for hints again."""
+    draws_lenses: bool = True
+    draws_tables: bool = True
+    """Whether the client's markdown has tables; elsewhere a person would read their pipes."""
 
     # -- documents ----------------------------------------------------------------------------
 

@@ -288,6 +288,14 @@ def test_the_hover_escapes_what_programs_say_only_in_markdown(markdown: bool) ->
     assert hover.hover(bench.session, URI, 3, markdown=markdown) is None
 
 
+def test_what_a_program_says_does_not_end_the_block_of_a_hover() -> None:
+    bench = Bench().ran(LAUNCHES, remarks=("```` is said",))
+    found = hover.hover(bench.session, URI, 0, markdown=False)
+    assert found
+    first, *_, last = hover.fenced(found).contents.value.split("\n")
+    assert (first, last) == ("`````text", "`````")
+
+
 @pytest.mark.parametrize(
     ("demangled", "base"),
     [

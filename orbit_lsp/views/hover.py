@@ -260,6 +260,15 @@ def _table(table: Table, *, markdown: bool) -> str:
     return "\n".join([table.title, *(line.rstrip() for line in lines)])
 
 
+def fenced(found: lsp.Hover) -> lsp.Hover:
+    """A hover of plain text as a block of code in markdown: columns stay columns where tables are not drawn."""
+    assert isinstance(found.contents, lsp.MarkupContent)
+    text = found.contents.value
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    value = f"{fence}text\n{text}\n{fence}"
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, value), found.range)
+
+
 def _code(text: str) -> str:
     """A code span; a name that could end it, or the table's cell, is escaped text instead."""
     return escape(text) if re.search(r"[`|\n]", text) else f"`{text}`"

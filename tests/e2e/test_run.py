@@ -38,7 +38,8 @@ async def test_a_click_puts_the_time_on_the_kernels_line(start, recorded_python,
     hover = await editor.hover(0, 18)
     for fact in ("NVIDIA H100 80GB HBM3", "288 µs", "20 launches", "1980 MHz", "13.0.88"):
         assert fact in hover
-    assert ("|---|" in hover) is (name != "emacs")  # which reads plain text only
+    assert ("|---|" in hover) is (name == "vscode")  # which alone draws tables
+    assert ("```" in hover) is (name not in ("vscode", "emacs"))  # Emacs reads plain text only
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["late", "never"])
