@@ -210,6 +210,11 @@ class Settings(BaseModel):
         description="The workspace is trusted: its settings may name programs and any compiler flag, and "
         "its virtual environment is used.",
     )
+    doubled_errors: Literal["hide", "show"] = Field(
+        default="hide",
+        description="nvcc's error on a line where clangd shows an error about the same names: `hide` nvcc's, or `show` "
+        "both. The editor's own part does it, in VS Code and Neovim; other editors show both.",
+    )
     hints: Hints = Field(default_factory=Hints, description="Which inlay hints are shown.")
     profile: Profile = Field(
         default_factory=Profile, description="What a profile shows on the lines, and what is kept of it."
