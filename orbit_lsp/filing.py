@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,6 +139,17 @@ def _difference(
     if now.through == "program" and (len(before.launches) != 1 or len(now.launches) != 1):
         return None  # a program may launch it differently often
     return measure.difference([one.timing for one in before.launches], [one.timing for one in now.launches])
+
+
+def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str], KernelId | None]:
+    """Says which kernel the line of its code, or else its name, belongs to."""
+    known = _Kernels(session, frozen)
+
+    def find(place: c.Place | None, name: str) -> KernelId | None:
+        found = known.find(place, name)
+        return found[0] if found else None
+
+    return find
 
 
 def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:

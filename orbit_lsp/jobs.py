@@ -104,10 +104,11 @@ def under_a_tool(
     detail: Literal["click", "full"],
     tools: tuple[str, ...],
 ) -> c.Job:
-    """The same under Nsight Compute or compute-sanitizer: the file's program, too, then names the kernel."""
+    """The same under Nsight Compute or compute-sanitizer: a job of the file's program, too, then names the kernel."""
     kernel = session.find(target) if target else None
-    name = job.kernel or (kernel.name if kernel else None)
-    return replace(job, kernel=name, detail=detail, tools=tools)
+    if kernel and job.definition is None:
+        job = replace(job, kernel=kernel.name, definition=recipes.definition_of(kernel))
+    return replace(job, detail=detail, tools=tools)
 
 
 def refusal(session: Session, recipe: Recipe) -> str:

@@ -26,7 +26,9 @@ class OrbitServer(LanguageServer):
         self.session = Session()
         self.watcher = EditorWatcher(self, self.session)
         self.environment = startup.Environment(self.session, self.watcher.message, self.watcher.changed)
-        self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
+        self.runs = Runs(
+            self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
+        )
         self.watcher.runs = self.runs
         self.environment.budget.ask = self.watcher.ask
         self.comparisons = Comparisons(self.session, self.environment, self.watcher)

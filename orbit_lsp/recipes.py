@@ -72,6 +72,11 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
     )
 
 
+def definition_of(kernel: Kernel) -> c.Definition:
+    """Where a kernel stands, as jobs say it."""
+    return launch_specs.definition(kernel)
+
+
 def _amount(found: Checked, word: str) -> float | None:
     from orbit_remote.spec_interpreter import Scope, Untuned, evaluate
     from orbit_remote.spec_tree import SpecError

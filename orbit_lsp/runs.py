@@ -9,10 +9,12 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal, Protocol
 
-from orbit_lsp import contract, filing, jobs
+from orbit_lsp import contract, filing, jobs, profile_filing
 from orbit_lsp.recipes import PROGRAM, Recipe
+from orbit_lsp.report import kept
 from orbit_lsp.runners import Runner
 from orbit_lsp.session import Frozen, KernelId, Running, Session
 from orbit_remote import contracts as c
@@ -42,6 +44,8 @@ class Run:
     refused: bool = False
     built: c.Built | None = None
     finished: c.Finished | None = None
+    report: Path | None = None
+    """Nsight Compute's own file, as it is kept here."""
     task: asyncio.Task[c.Finished] | None = None
 
     @property
@@ -72,11 +76,17 @@ class Watcher(Protocol):
 
 class Runs:
     def __init__(
-        self, session: Session, runner: Callable[[c.Job], Awaitable[Runner]], watcher: Watcher
+        self,
+        session: Session,
+        runner: Callable[[c.Job], Awaitable[Runner]],
+        watcher: Watcher,
+        reports: Callable[[], Path] | None = None,
     ) -> None:
+        """`reports` names the folder that profiles are kept in; without it none are."""
         self._session = session
         self._runner = runner
         self._watcher = watcher
+        self._reports = reports
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
@@ -196,7 +206,7 @@ class Runs:
             async with aclosing(runner.run(run.job)) as events:
                 async for event in events:
                     self._take(run, event)
-            finished = run.finished or _lost(run)
+            finished = await self._kept(run, run.finished or _lost(run))
         except asyncio.CancelledError:
             finished = _cancelled(run)
         except Exception as error:
@@ -209,6 +219,21 @@ class Runs:
                 ticking.cancel()
         self._end(run, finished)
         return finished
+
+    async def _kept(self, run: Run, finished: c.Finished) -> c.Finished:
+        """A profile's report as a file on this machine, and no longer in memory."""
+        if not finished.profiles or self._reports is None:
+            return replace(finished, report="") if finished.report else finished
+        settings = jobs.settings_of(self._session).profile
+        kernel = next((target.key for target in sorted(run.targets)), "")
+        try:
+            run.report = await asyncio.to_thread(
+                kept.keep, self._reports(), run.job.path, kernel, run.frozen.text, finished,
+                detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
+            )  # fmt: skip
+        except kept.NotKept as why:
+            return replace(finished, report="", remarks=(*finished.remarks, str(why)))
+        return replace(finished, report="")
 
     def _unbegun(self, run: Run) -> None:
         """Cancelled before the first step of `_follow`, which says the end of every other run."""
@@ -253,6 +278,10 @@ class Runs:
         if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
             changed |= filing.finished(
                 self._session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
+            )
+        if run.action == "profile":
+            changed |= profile_filing.finished(
+                self._session, run.frozen, run.job, run.targets, run.built, finished, run.report
             )
         self._watcher.end(run, finished)
         self._watcher.changed(changed)

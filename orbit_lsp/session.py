@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 from orbit_lsp import kernels
 from orbit_lsp.documents import Change, Document, Encoding
 from orbit_lsp.kernels import Kernel, Scan, Tracker
-from orbit_remote.contracts import Finished, Job, Launches, Machine, Problem, Resources, State
+from orbit_remote.contracts import Finished, Job, Launches, Machine, Problem, Profile, Resources, State
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
@@ -85,6 +85,35 @@ class Result:
     difference: Difference | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """The last profile of a kernel: `profiles` are of its instances and configurations, the longest launch first;
+    empty where the program never launched it.
+
+    `digest`, `inputs`, `files`, `through` and `asked` as in `Result`. `texts` are the files that its lines speak of
+    as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here.
+    `before` is the profile before this one, without the one before that.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    profiles: tuple[Profile, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"] = "program"
+    asked: KernelId | None = None
+    detail: Literal["click", "full"] = "click"
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    report: Path | None = None
+    before: Profiled | None = None
+
+    @property
+    def main(self) -> Profile | None:
+        """The one that a single number speaks of."""
+        return self.profiles[0] if self.profiles else None
+
+
 @dataclass(slots=True)
 class Running:
     """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
@@ -148,6 +177,7 @@ class Session:
     files: dict[str, OpenFile] = field(default_factory=dict[str, OpenFile])
     figures: dict[KernelId, Figures] = field(default_factory=dict["KernelId", Figures])
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
+    profiles: dict[KernelId, Profiled] = field(default_factory=dict["KernelId", Profiled])
     comparisons: dict[KernelId, Comparison] = field(default_factory=dict["KernelId", Comparison])
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])

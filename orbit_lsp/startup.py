@@ -300,6 +300,12 @@ class Environment:
 
         return cache_folder() / "reports"
 
+    def profile_folder(self) -> Path:
+        """Where profiles are kept, with Nsight Compute's own reports."""
+        from orbit_lsp.runners.local import cache_folder
+
+        return cache_folder() / "profiles"
+
     async def warm(self, language: str) -> None:
         await self.runner().warm(language)
 

@@ -104,7 +104,7 @@ async def _main(options: argparse.Namespace) -> int:
     environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
     if complaints := environment.configure(None):
         raise UsageError(complaints[0])
-    runs = Runs(session, environment.runner_of, watcher)
+    runs = Runs(session, environment.runner_of, watcher, environment.profile_folder)
     try:
         if options.command == "doctor":
             return await _doctor(session, environment, as_json=options.json)

@@ -1,0 +1,102 @@
+"""Put what a profile said under its kernel, with the texts that its lines are of; keep its report as a file."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp import bottleneck, bundle, contract, filing
+from orbit_lsp.documents import split_lines
+from orbit_lsp.session import Frozen, KernelId, Profiled, Session, identify, path_of
+from orbit_remote import contracts as c
+
+
+def finished(
+    session: Session,
+    frozen: Frozen,
+    job: c.Job,
+    targets: set[KernelId],
+    build: c.Built | None,
+    event: c.Finished,
+    report: Path | None,
+) -> set[str]:
+    """File the profiles of a finished job; returns the uris whose views changed.
+
+    A program that was profiled without launching the kernel is a result too: it says so. One that failed
+    before there was a profile leaves the last one as it is.
+    """
+    if event.outcome != "ok" and not event.profiles:
+        return set()
+    by_kernel = _by_kernel(session, frozen, job, targets, event)
+    digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
+    files = event.files | (build.files if build else {})
+    now = time.time()
+    for target, profiles in by_kernel.items():
+        before = session.profiles.get(target)
+        session.profiles[target] = Profiled(
+            digest=digests.get(target, contract.digest(frozen.text)),
+            at=now,
+            finished=replace(event, report=""),
+            profiles=tuple(sorted(profiles, key=_length, reverse=True)),
+            inputs=bundle.job_key(job),
+            files=build.files if build else {},
+            through=job.through,
+            asked=next(iter(sorted(targets)), None),
+            detail=job.detail,
+            texts=_texts(session, frozen, files, profiles),
+            report=report,
+            before=replace(before, before=None) if before else None,
+        )
+    return {target.uri for target in by_kernel} | _shown_in(session, by_kernel)
+
+
+def _by_kernel(
+    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, list[c.Profile]]:
+    """By the kernel's place and name. What a launch spec or a contract launches besides is the target's."""
+    find = filing.kernel_of(session, frozen)
+    found: dict[KernelId, list[c.Profile]] = defaultdict(list)
+    for target in targets:
+        found[target] = []
+    for profile in event.profiles:
+        kernel = find(profile.place, profile.name)
+        of = targets if kernel is None or (job.through != "program" and kernel not in targets) else {kernel}
+        for target in of:
+            found[target].append(profile)
+    return found
+
+
+def _length(profile: c.Profile) -> float:
+    return bottleneck.value(profile, bottleneck.TIME) or 0.0
+
+
+def _texts(
+    session: Session, frozen: Frozen, files: dict[str, str], profiles: list[c.Profile]
+) -> dict[str, tuple[str, ...]]:
+    """The file itself as it was frozen; of others those whose text is known to be what was compiled."""
+    found: dict[str, tuple[str, ...]] = {}
+    for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
+        if Path(file) == Path(path_of(frozen.uri)):
+            found[file] = tuple(split_lines(frozen.text))
+        elif file in files and (text := _text_of(session, file, files[file])) is not None:
+            found[file] = tuple(split_lines(text))
+    return found
+
+
+def _text_of(session: Session, file: str, known: str) -> str | None:
+    """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
+    if (open_file := session.files.get(session.uri_for(file))) and (
+        c.content_hash(open_file.document.text.encode(errors="replace")) == known
+    ):
+        return open_file.document.text
+    try:
+        content = Path(file).read_bytes()
+    except (OSError, ValueError):
+        return None
+    return content.decode("utf-8", errors="replace") if c.content_hash(content) == known else None
+
+
+def _shown_in(session: Session, by_kernel: dict[KernelId, list[c.Profile]]) -> set[str]:
+    return {session.uri_for(file) for target in by_kernel for file in session.profiles[target].texts}
