@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -42,6 +42,8 @@ class Comparisons:
         self._session = session
         self._environment = environment
         self._watcher = watcher
+        self.filed: Callable[[Run, c.Finished], None] | None = None
+        """Told of what came of the main GPU, once it is in the session."""
         self._active: dict[str, Together] = {}
         self._ids = itertools.count(1)
 
@@ -194,9 +196,12 @@ class Comparisons:
         if jobs.place(self._session) != "modal" or main not in one.jobs:
             return {target.uri for target in rows}
         job = replace(one.jobs[main], run=run.id)
-        return {target.uri for target in rows} | filing.finished(
+        filed = filing.finished(
             self._session, run.frozen, job, run.targets, one.built.get(main), one.finished[main], run.recipe
         )
+        if self.filed:
+            self.filed(run, one.finished[main])
+        return {target.uri for target in rows} | filed
 
 
 def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:

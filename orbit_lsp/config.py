@@ -108,6 +108,21 @@ class Profile(BaseModel):
     )
 
 
+class History(BaseModel):
+    """What is kept of runs and profiles over restarts."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    keep: bool = Field(
+        default=True,
+        description="Keep every run and profile of a kernel, with the file's text, in the user's state folder: "
+        "results are back after a restart, and versions can be compared.",
+    )
+    mib: int = Field(
+        default=256, ge=1, le=1 << 16, description="What the history may take on disk, in MiB: the oldest goes."
+    )
+
+
 class Live(BaseModel):
     """Kernels that are run again while they are edited."""
 
@@ -220,6 +235,9 @@ class Settings(BaseModel):
         default_factory=Profile, description="What a profile shows on the lines, and what is kept of it."
     )
     live: Live = Field(default_factory=Live, description="Kernels that are run again while they are edited.")
+    history: History = Field(
+        default_factory=History, description="What is kept of runs and profiles over restarts."
+    )
     check_memory: CheckMemory = Field(default_factory=CheckMemory, description="compute-sanitizer.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the server's log (stderr) says."

@@ -65,7 +65,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row. `text` is the hash of the file's text as it ran, None where that was too large to keep; `id` is 0
+    """One row. `text` is the hash of the file's text as it ran, None where that is not kept; `id` is 0
     for one that is yet to be kept.
     """
 
@@ -97,10 +97,10 @@ class Store:
         self._most = most_bytes
         self._complaints: list[str] = []
 
-    def keep(self, entry: Entry, text: str) -> None:
-        """Add a run with the text that ran."""
-        body = text.encode("utf-8", "surrogatepass")
-        name = content_hash(body) if len(body) <= _TEXT_BYTES else None
+    def keep(self, entry: Entry, text: str | None) -> None:
+        """Add a run with the text that ran; None where that is not of this file."""
+        body = (text or "").encode("utf-8", "surrogatepass")
+        name = content_hash(body) if text is not None and len(body) <= _TEXT_BYTES else None
         row = (
             entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.said),
         )  # fmt: skip

@@ -17,6 +17,7 @@ from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import Session
+from orbit_lsp.versions import Versions
 
 
 class OrbitServer(LanguageServer):
@@ -33,6 +34,10 @@ class OrbitServer(LanguageServer):
         self.environment.budget.ask = self.watcher.ask
         self.comparisons = Comparisons(self.session, self.environment, self.watcher)
         self.watcher.comparisons = self.comparisons
+        self.versions = Versions(
+            self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
+        )
+        self.runs.filed = self.comparisons.filed = self.versions.filed
         self.live = Live(
             self.session,
             self.runs,

@@ -87,6 +87,8 @@ class Runs:
         self._runner = runner
         self._watcher = watcher
         self._reports = reports
+        self.filed: Callable[[Run, c.Finished], None] | None = None
+        """Told of every run once what it said is in the session."""
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
@@ -283,6 +285,8 @@ class Runs:
             changed |= profile_filing.finished(
                 self._session, run.frozen, run.job, run.targets, run.built, finished, run.report
             )
+        if self.filed:
+            self.filed(run, finished)
         self._watcher.end(run, finished)
         self._watcher.changed(changed)
 

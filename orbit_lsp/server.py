@@ -84,6 +84,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.live.close()
     ls.specs.close()
     await asyncio.gather(ls.runs.close(), ls.comparisons.close())
+    await ls.versions.close()
     for task in list(ls.tasks):
         task.cancel()
     await ls.environment.close()
@@ -145,6 +146,7 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
 async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     """What an opened file asks for, once the settings are known."""
     await ls.environment.configured.wait()
+    ls.versions.restore(uri)
     ls.compile_quietly(uri)
     if warm:
         await ls.environment.warm(warm)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orbit_lsp.launch_specs import Key as SpecKey
     from orbit_lsp.launch_specs import Known as SpecKnown
     from orbit_lsp.launch_specs import Lines as SpecLines
-    from orbit_remote.measure import Difference
+    from orbit_remote.measure import Difference, Regression
 
 
 class KernelId(NamedTuple):
@@ -179,6 +179,10 @@ class Session:
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict["KernelId", Profiled])
     comparisons: dict[KernelId, Comparison] = field(default_factory=dict["KernelId", Comparison])
+    regressions: dict[KernelId, tuple[str, Regression]] = field(
+        default_factory=dict["KernelId", "tuple[str, Regression]"]
+    )
+    """Kernels whose history has a faster version, with the digest of the slower one."""
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
     reads: dict[str, dict[str, str]] = field(default_factory=dict[str, "dict[str, str]"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from orbit_lsp import __version__, bundle, jobs, renting
 from orbit_lsp.runners import modal_account
 from orbit_lsp.runners.modal_costs import Costs, Wanted
-from orbit_lsp.runners.modal_ledger import ledger_file
+from orbit_lsp.runners.modal_ledger import ledger_file, state_folder
 from orbit_lsp.session import Session, Warm, path_of
 from orbit_remote import contracts as c
 from orbit_remote import nvcc_flags
@@ -294,6 +294,9 @@ class Environment:
             return
         self._session.machine = machine
         self._changed(set(self._session.files))
+
+    def history_file(self) -> Path:
+        return state_folder() / "history.sqlite"
 
     def report_folder(self) -> Path:
         from orbit_lsp.runners.local import cache_folder

@@ -18,6 +18,7 @@ from orbit_lsp import comparison_terminal, contract, doctor, launch_specs, listi
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, path_of, uri_of
+from orbit_lsp.versions import Versions
 from orbit_lsp.views import contract_views, facts, hover
 from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
@@ -105,12 +106,15 @@ async def _main(options: argparse.Namespace) -> int:
     if complaints := environment.configure(None):
         raise UsageError(complaints[0])
     runs = Runs(session, environment.runner_of, watcher, environment.profile_folder)
+    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    runs.filed = versions.filed
     try:
         if options.command == "doctor":
             return await _doctor(session, environment, as_json=options.json)
         return await _file(options, session, environment, runs)
     finally:
         await runs.close()
+        await versions.close()
         await environment.close()
 
 

@@ -110,7 +110,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
     warmth = facts.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
-        title += f" · last {last(known.result)}" + (", edited since" if known.stale else "")
+        title += f" · last {last(known.result)}" + (", edited since" if known.stale else regressed(session, known))
     return [_command(title, "orbit.run", target)]
 
 
@@ -134,6 +134,16 @@ def last(result: Result) -> str:
     if not result.launches:
         return "✗ wrong answer" if mark == "✗" else result.finished.outcome
     return f"{points.time_text(result.launches)} {mark}".strip()
+
+
+def regressed(session: Session, known: Facts) -> str:
+    """` · +12% since 3 edits`, where the history says that the code as it stands was faster before."""
+    digest, found = session.regressions.get(known.target, ("", None))
+    if found is None or digest != known.digest:
+        return ""
+    edits = "1 edit" if found.edits == 1 else f"{found.edits} edits"
+    percent = 100 * found.change
+    return f" · {percent:+.0f}% since {edits}" if percent >= 10 else f" · {percent:+.1f}% since {edits}"
 
 
 def missing_entry(kernel: Kernel) -> str:

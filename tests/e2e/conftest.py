@@ -44,6 +44,7 @@ class Editor:
         self.uri = ""
         self.version = 0
         self.encoding = "utf-16"
+        self.over = False
         self.withheld: list[Any] | None = None
         """Questions about settings that are not answered yet; None where they are answered at once."""
 
@@ -52,6 +53,12 @@ class Editor:
         asked, self.withheld = self.withheld or [], None
         for message in asked:
             self.client.protocol.handle_message(message)
+
+    async def close(self) -> None:
+        """Quit, as the person at it does."""
+        self.over = True
+        await self.client.shutdown_session()
+        await self.client.stop()
 
     async def until(self, what: Callable[[], Any]) -> Any:
         """Wait for the message after which `what` holds."""
@@ -224,9 +231,8 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
 
     yield begin
     for editor in started:
-        await editor.client.shutdown_session()
-        assert editor.client._server is not None
-        await editor.client.stop()
+        if not editor.over:
+            await editor.close()
 
 
 def _listen(client: LanguageClient, editor: Editor) -> None:
