@@ -5,7 +5,7 @@
 __global__ void asserts(int n) { assert(threadIdx.x < n); }  // PLANTED assert
 
 int main() {
-  asserts<<<1, 64>>>(32);
+  asserts<<<1, 8>>>(4);
   if (cudaDeviceSynchronize() != cudaSuccess) {
     printf("========= not from the sanitizer\n");
     return 5;

@@ -1,19 +1,28 @@
 // the twin of barrier.cu, without the fault
-__global__ void halve(float* data) {
-  __shared__ float tile[64];
+__global__ void sum(const float* in, float* out, int n) {
+  __shared__ float partial[64];
   int i = threadIdx.x;
-  tile[i] = data[i];
+  partial[i] = 0.0f;
+  for (int start = 0; start < n; start += 64) {
+    if (start + i < n) {
+      partial[i] += in[start + i];
+    }
+  }
   __syncthreads();
-  if (i % 2 == 0) {
-    data[i] = tile[i] * 0.5f;
+  if (i == 0) {
+    float total = 0.0f;
+    for (int k = 0; k < 64; ++k) total += partial[k];
+    *out = total;
   }
 }
 
 int main() {
-  float* data;
-  cudaMalloc(&data, 64 * sizeof(float));
-  cudaMemset(data, 0, 64 * sizeof(float));
-  halve<<<1, 64>>>(data);
+  float *in, *out;
+  cudaMalloc(&in, 1000 * sizeof(float));
+  cudaMalloc(&out, sizeof(float));
+  cudaMemset(in, 0, 1000 * sizeof(float));
+  sum<<<1, 64>>>(in, out, 1000);
   cudaDeviceSynchronize();
-  cudaFree(data);
+  cudaFree(in);
+  cudaFree(out);
 }

@@ -3,10 +3,13 @@
 #include <cooperative_groups/reduce.h>
 namespace cg = cooperative_groups;
 
-__global__ void diverges(float* data) {
+__global__ void diverges(float* data, int n) {
   cg::thread_block block = cg::this_thread_block();
-  if (threadIdx.x < 16) block.sync();  // PLANTED synccheck (in cooperative_groups)
-  data[threadIdx.x] += 1.0f;
+  for (int at = threadIdx.x; at < n; at += 64) {
+    data[at] += 1.0f;
+    block.sync();  // PLANTED synccheck (in cooperative_groups)
+  }
+  if (threadIdx.x == 0) data[0] += data[n - 1];
 }
 
 __global__ void sums(const float* in, float* out) {
@@ -23,7 +26,7 @@ int main() {
   cudaMalloc(&out, 256 * sizeof(float));
   cudaMemset(in, 0, 256 * sizeof(float));
   cudaMemset(out, 0, 256 * sizeof(float));
-  diverges<<<1, 64>>>(out);
+  diverges<<<1, 64>>>(out, 250);
   sums<<<1, 128>>>(in, out);
   cudaDeviceSynchronize();
   cudaFree(in);

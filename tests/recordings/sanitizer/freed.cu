@@ -3,10 +3,10 @@ __global__ void set(int* data) { data[threadIdx.x] = threadIdx.x; }  // PLANTED 
 
 int main() {
   int *data, *kept;
-  cudaMalloc(&data, 256 * sizeof(int));
+  cudaMalloc(&data, 4 * sizeof(int));
   cudaMalloc(&kept, 4096);  // PLANTED leak
   cudaFree(data);
-  set<<<1, 256>>>(data);
+  set<<<1, 4>>>(data);
   cudaDeviceSynchronize();
   cudaFree(data);  // PLANTED double free
   return 0;

@@ -9,10 +9,10 @@ __global__ void copy4(const float* in, float4* out, int n) {
 int main() {
   float* in;
   float4* out;
-  cudaMalloc(&in, 1028 * sizeof(float));
-  cudaMalloc(&out, 256 * sizeof(float4));
-  cudaMemset(in, 0, 1028 * sizeof(float));
-  copy4<<<1, 256>>>(in, out, 256);
+  cudaMalloc(&in, 132 * sizeof(float));
+  cudaMalloc(&out, 32 * sizeof(float4));
+  cudaMemset(in, 0, 132 * sizeof(float));
+  copy4<<<1, 32>>>(in, out, 32);
   cudaDeviceSynchronize();
   cudaFree(in);
   cudaFree(out);

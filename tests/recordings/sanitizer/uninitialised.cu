@@ -8,10 +8,10 @@ __global__ void axpy(int n, float a, const float* x, float* y) {
 
 int main() {
   float *x, *y;
-  cudaMalloc(&x, 1024 * sizeof(float));
-  cudaMalloc(&y, 1024 * sizeof(float));
-  cudaMemset(x, 0, 1024 * sizeof(float));
-  axpy<<<4, 256>>>(1024, 2.0f, x, y);
+  cudaMalloc(&x, 32 * sizeof(float));
+  cudaMalloc(&y, 32 * sizeof(float));
+  cudaMemset(x, 0, 32 * sizeof(float));
+  axpy<<<1, 32>>>(32, 2.0f, x, y);
   cudaDeviceSynchronize();
   cudaFree(x);
   cudaFree(y);
