@@ -17,6 +17,7 @@ import {
   type StreamInfo,
 } from 'vscode-languageclient/node';
 import { afterEnd } from './backoff';
+import { Diagnostics } from './diagnostics';
 import type { Server } from './discovery';
 import { type Info, readInfo, runOf, type State } from './status';
 
@@ -110,7 +111,9 @@ export class ServerHandle {
     this.channels.log.appendLine(`starting ${[command, ...args].join(' ')} (found by: ${from})`);
     // the home folder: a workspace's own files must not decide what a program does that is only started in it
     const child = spawn(command, args, { cwd: os.homedir(), stdio: 'pipe' });
-    const session = new Session(server, child, this.client(child));
+    const diagnostics = new Diagnostics();
+    const session = new Session(server, child, this.client(child, diagnostics));
+    child.once('close', () => diagnostics.dispose());
     this.current = session;
     child.stderr.setEncoding('utf8').on('data', (text: string) => this.channels.log.append(text));
     child.stdin.on('error', () => undefined); // it has ended: `exit` says so
@@ -198,7 +201,7 @@ export class ServerHandle {
     }
   }
 
-  private client(child: ChildProcess): LanguageClient {
+  private client(child: ChildProcess, diagnostics: Diagnostics): LanguageClient {
     const options: LanguageClientOptions = {
       // by suffix: other extensions give .cu and .cuh other languages
       documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,py}' }],
@@ -212,7 +215,7 @@ export class ServerHandle {
         error: () => ({ action: ErrorAction.Continue, handled: true }),
         closed: () => ({ action: CloseAction.DoNotRestart, handled: true, message: 'orbit-lsp has ended' }),
       },
-      middleware: this.middleware(() => client),
+      middleware: this.middleware(() => client, diagnostics),
     };
     const { stdout, stdin } = child;
     if (!stdout || !stdin) throw new Error('the server has no standard input and output');
@@ -221,11 +224,12 @@ export class ServerHandle {
     return client;
   }
 
-  private middleware(client: () => LanguageClient): Middleware {
+  private middleware(client: () => LanguageClient, diagnostics: Diagnostics): Middleware {
     let listening = false;
     return {
       executeCommand: (command, args: unknown[], next) =>
         this.hooks.command(command, args, (given) => Promise.resolve(next(command, given))),
+      handleDiagnostics: (uri, all, next) => diagnostics.publish(uri, all, next),
       // lenses change whenever what `orbit.info` says does, and the server says when: no polling
       provideCodeLenses: (document, token, next) => {
         const provider = client().getFeature(CodeLensRequest.method).getProvider(document);
