@@ -83,7 +83,7 @@ def candidates(environment: Mapping[str, str], python: str | None = None) -> Ite
         yield Path(found)
     if (path := Path(SYSTEM, "bin", _NVCC)).is_file():
         yield path
-    for folder in _site_packages(python):
+    for folder in site_packages(python):
         for path in sorted(folder.glob(f"nvidia/cu1[3-9]/bin/{_NVCC}"), reverse=True):
             root = path.parent.parent  # other packages bring some of the wheels; nvcc alone compiles nothing
             if (root / "include" / "cuda_runtime.h").is_file() and (root / "nvvm" / "bin").is_dir():
@@ -100,7 +100,7 @@ def _from_setting(setting: str) -> Path | None:
     return Path(found) if found else None
 
 
-def _site_packages(python: str | None) -> Iterator[Path]:
+def site_packages(python: str | None = None) -> Iterator[Path]:
     if python:
         prefix = Path(python).parent.parent  # not resolved: a virtual environment's python is a link
         yield from prefix.glob("lib/python3*/site-packages")

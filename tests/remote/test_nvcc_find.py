@@ -40,7 +40,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setattr(nvcc, "SYSTEM", tmp_path / "usr-local-cuda")
-    monkeypatch.setattr(nvcc, "_site_packages", lambda python: [Path(python)] if python else [])
+    monkeypatch.setattr(nvcc, "site_packages", lambda python: [Path(python)] if python else [])
     return tmp_path
 
 

@@ -1,0 +1,211 @@
+"""What compute-sanitizer wrote of one run, record by record.
+
+Its XML (`--xml --save`) names every part and comes at the end of a run; a run that was ended leaves its log alone. The
+log is read by this grammar, each line behind its prefix `=========`, records ended by an empty line:
+
+    HEADLINE
+        at FUNCTION+0xPC [in FILE:LINE]
+        by thread (X,Y,Z) in block (X,Y,Z)
+        DETAIL…                                     where the address lies
+        Device Frame: FUNCTION+0xPC [in FILE:LINE]  callers, those of inlined code too
+        Saved host backtrace up to driver entry point at …
+            Host Frame: FUNCTION [in FILE:LINE] [0xPC]
+                       in MODULE
+    Error: Race reported between DIRECTION access at FUNCTION+0xPC [in FILE:LINE]
+        and DIRECTION access at FUNCTION+0xPC [in FILE:LINE] [N hazards]
+
+The log alone says how far from which allocation an address lies: that is taken from it also where there is XML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from xml.etree import ElementTree as ET
+
+_PREFIX = re.compile(r"^={9} ?", re.MULTILINE)
+_WHERE = r"(?P<function>.*?)\+?(?P<pc>0x[0-9a-f]+)?(?: in (?P<file>.+):(?P<line>\d+))?"
+_AT = re.compile(rf"^ {{4,}}at {_WHERE}$")
+_BY = re.compile(r"^ {4,}by thread \((?P<thread>\d+,\d+,\d+)\) in block \((?P<block>\d+,\d+,\d+)\)")
+_DEVICE = re.compile(rf"^ {{4,}}Device Frame: ?{_WHERE}$")
+_HOST = re.compile(
+    r"^ {4,}Host Frame: ?(?P<function>.*?)(?: in (?P<file>.+):(?P<line>\d+))?(?: \[0x[0-9a-f]+\])?$"
+)
+_RACE = re.compile(rf"^(?P<level>\w+): Race reported between (?P<direction>\w+) access at {_WHERE}$")
+_AND = re.compile(rf"^ {{4,}}and (?P<direction>\w+) access at {_WHERE} \[(?P<count>\d+) hazards?\]$")
+_NEAREST = re.compile(
+    r"^ {4,}and is (?:(?P<far>[\d,]+) bytes (?P<side>before|after)|(?P<inside>inside)) the nearest allocation at 0x[0-9a-f]+ "
+    r"of size (?P<size>[\d,]+) bytes$"
+)
+_ADDRESS = re.compile(r"^ {4,}(?:Access to|Address) (?P<address>0x[0-9a-f]+)(?: is (?P<error>.*))?$")
+_API = re.compile(r"^Program hit (?P<error>\w+) \(error \d+\)")
+_LEAK = re.compile(r"^Leaked (?P<size>[\d,]+) bytes at (?P<address>0x[0-9a-f]+)")
+_NO_RECORD = re.compile(
+    r"COMPUTE-SANITIZER|(?:LEAK|ERROR|RACECHECK) SUMMARY|Error: (?!Race)|Target application|Internal Sanitizer"
+)
+_KINDS = (
+    ("Invalid ", "Precise"), ("Program hit ", "Api"), ("Leaked ", "Leak"), ("Uninitialized ", "Initcheck"),
+    ("Barrier error", "Synccheck"), ("Warp assert", "Imprecise"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A place in code; `file` and `line` are None without line information."""
+
+    function: str
+    file: str | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One side of a race; `hazards` counts its collisions with the first side, which has none itself."""
+
+    direction: str
+    frames: tuple[Frame, ...]
+    hazards: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One finding in the tool's own words. `kind` is as its XML has it; frames begin with the innermost.
+
+    `nearest` says where an address lies against the nearest allocation.
+    """
+
+    kind: str
+    level: str
+    text: str
+    frames: tuple[Frame, ...] = ()
+    host: tuple[Frame, ...] = ()
+    thread: str = ""
+    block: str = ""
+    address: str = ""
+    nearest: str = ""
+    accesses: tuple[Access, ...] = ()
+    error: str = ""
+
+
+def read(xml: str, log: str) -> tuple[Record, ...]:
+    """Both forms together; either may be empty or cut off."""
+    told = tuple(_from_log(log))
+    try:
+        # written by NVIDIA's tool into a folder of ours; an entity would need a document type, which it has none of
+        root = ET.fromstring(xml) if xml.strip() and "<!DOCTYPE" not in xml else None  # noqa: S314
+    except ET.ParseError:
+        root = None
+    if root is None:
+        return told
+    nearest = {(one.address, one.thread, one.block): one.nearest for one in told if one.nearest}
+    return tuple(
+        replace(one, nearest=nearest.get((one.address, one.thread, one.block), ""))
+        for one in map(_from_xml, root.iterfind("record"))
+    )
+
+
+# -- XML --------------------------------------------------------------------------------------------
+
+
+def _from_xml(record: ET.Element) -> Record:
+    where = record.find("where")
+    frames = (
+        *(() if where is None else (_frame(where),)),
+        *map(_frame, record.iterfind("deviceStack/frame")),
+    )
+    accesses = tuple(
+        Access(one.findtext("direction", ""), _access_frames(one), int(one.findtext("count", "0")))
+        for tag in ("source", "destination")
+        for one in record.iterfind(f"what/{tag}")
+    )
+    return Record(
+        kind=record.findtext("kind", ""),
+        level=record.findtext("level", "Error"),
+        text=record.findtext("what/text") or record.findtext("what/exception") or record.findtext("kind", ""),
+        frames=frames,
+        host=tuple(map(_frame, record.iterfind("hostStack/frame"))),
+        thread=_triple(record.find("who/threadIdx")),
+        block=_triple(record.find("who/blockIdx")),
+        address=record.findtext("what/address", ""),
+        accesses=accesses,
+        error=record.findtext("what/error", ""),
+    )
+
+
+def _access_frames(access: ET.Element) -> tuple[Frame, ...]:
+    return (*map(_frame, access.iterfind("where")), *map(_frame, access.iterfind("deviceStack/frame")))
+
+
+def _frame(element: ET.Element) -> Frame:
+    line = element.findtext("line", "")
+    return Frame(
+        element.findtext("func", ""), element.findtext("path") or None, int(line) if line.isdigit() else None
+    )
+
+
+def _triple(element: ET.Element | None) -> str:
+    return "" if element is None else ",".join(element.findtext(axis, "") for axis in "xyz")
+
+
+# -- the log ----------------------------------------------------------------------------------------
+
+
+def _from_log(log: str) -> Iterator[Record]:
+    lines = [
+        _PREFIX.sub("", line, count=1).rstrip() for line in log.splitlines() if line.startswith("=========")
+    ]
+    block: list[str] = []
+    for line in [*lines, ""]:
+        if line and not (block and not line.startswith(" ")):
+            block.append(line)
+            continue
+        if block and not _NO_RECORD.match(block[0]):
+            yield _record(block)
+        block = [line] if line else []
+
+
+def _record(block: Sequence[str]) -> Record:
+    head = block[0]
+    if race := _RACE.match(head):
+        sides = [Access(race["direction"], (_matched(race),))]
+        sides += [
+            Access(found["direction"], (_matched(found),), int(found["count"]))
+            for found in map(_AND.match, block[1:])
+            if found
+        ]
+        return Record("Analysis", race["level"], "Race condition", accesses=tuple(sides))
+    kind = next((kind for begin, kind in _KINDS if head.startswith(begin)), "")
+    made = Record(kind, "Error", head)
+    if found := _API.match(head):
+        made = replace(made, error=found["error"])
+    elif found := _LEAK.match(head):
+        text = f"Leaked {found['size'].replace(',', '')} bytes"
+        made = replace(made, text=text, address=found["address"])
+    frames: list[Frame] = []
+    host: list[Frame] = []
+    for line in block[1:]:
+        if found := _AT.match(line) or _DEVICE.match(line):
+            frames.append(_matched(found))
+        elif found := _HOST.match(line):
+            host.append(_matched(found))
+        elif found := _BY.match(line):
+            made = replace(made, thread=found["thread"], block=found["block"])
+        elif found := _ADDRESS.match(line):
+            error = found["error"] or ""
+            text = f"{head} is {error}" if error else head
+            made = replace(made, address=found["address"], text=text, error=error)
+        elif found := _NEAREST.match(line):
+            far = f"{found['far']} bytes {found['side']}" if found["far"] else found["inside"]
+            made = replace(made, nearest=f"{far} the nearest allocation, of {found['size']} bytes")
+    return replace(made, frames=tuple(frames), host=tuple(host))
+
+
+def _matched(found: re.Match[str]) -> Frame:
+    line = found["line"]
+    return Frame(_simple(found["function"]), found["file"], int(line) if line else None)
+
+
+def _simple(function: str) -> str:
+    """`[clone k(int)] write_at(float *, int)` -> `write_at`, as the XML has it."""
+    return re.sub(r"^\[clone .*\] ", "", function).partition("(")[0].strip()
