@@ -110,7 +110,9 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
     warmth = facts.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
-        title += f" · last {last(known.result)}" + (", edited since" if known.stale else regressed(session, known))
+        title += f" · last {last(known.result)}" + (
+            ", edited since" if known.stale else regressed(session, known)
+        )
     return [_command(title, "orbit.run", target)]
 
 
