@@ -18,38 +18,60 @@ if TYPE_CHECKING:
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
-    if job.definition is None:
-        text = "the job names no kernel whose launch spec is to be run"
-        return c.Finished(job.run, "infrastructure", c.Failure("infrastructure", text, "please report it"))
     device = await asyncio.to_thread(machine.device, job.device)
     if device is None:
         return cuda_job.no_gpu(job)
-    checked = spec.check(job.text, spec.target_of(job.definition, "cuda"))
-    if refused := faulty(job, checked):
-        return refused
     # a spare needs seconds where none is ready; meanwhile the compiler works
     warming = asyncio.create_task(context.spares.prepare(context.environment()))
     try:
         async with context.scratch() as scratch:
-            async with context.build(job):
-                made = await _build(job, checked, device, context, scratch)
-            context.send(made.built)
-            if made.failure or made.image is None:
-                failure = made.failure or c.Failure("infrastructure", "the compiler made no code")
-                return c.Finished(
-                    job.run, failure.category, failure, resources=made.built.resources,
-                    toolchain=made.toolchain, build_s=made.built.seconds,
-                )  # fmt: skip
+            made = await build_kernels(job, device, context, scratch)
+            if isinstance(made, c.Finished):
+                return made
             finished = await job_child.follow(job, context, device, made.image)
-        return replace(
-            finished,
-            toolchain=made.toolchain | finished.toolchain,
-            build_s=made.built.seconds,
-            resources=made.built.resources,
-            remarks=(*made.remarks, *finished.remarks),
-        )
+        return made.completed(finished)
     finally:
         await asyncio.gather(warming, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The kernels of a launch spec, in a file of the job's scratch folder."""
+
+    image: Image
+    built: c.Built
+    toolchain: dict[str, str]
+    remarks: tuple[str, ...]
+
+    def completed(self, finished: c.Finished) -> c.Finished:
+        """A job's end with what only its build knows."""
+        return replace(
+            finished,
+            toolchain=self.toolchain | finished.toolchain,
+            build_s=self.built.seconds,
+            resources=self.built.resources,
+            remarks=(*self.remarks, *finished.remarks),
+        )
+
+
+async def build_kernels(job: c.Job, device: c.Device, context: Context, scratch: Path) -> Made | c.Finished:
+    """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch."""
+    if job.definition is None:
+        text = "the job names no kernel whose launch spec is to be run"
+        return c.Finished(job.run, "infrastructure", c.Failure("infrastructure", text, "please report it"))
+    checked = spec.check(job.text, spec.target_of(job.definition, "cuda"))
+    if refused := faulty(job, checked):
+        return refused
+    async with context.build(job):
+        made = await _build(job, checked, device, context, scratch)
+    context.send(made.built)
+    if made.failure or made.image is None:
+        failure = made.failure or c.Failure("infrastructure", "the compiler made no code")
+        return c.Finished(
+            job.run, failure.category, failure, resources=made.built.resources,
+            toolchain=made.toolchain, build_s=made.built.seconds,
+        )  # fmt: skip
+    return Made(made.image, made.built, made.toolchain, made.remarks)
 
 
 async def compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
