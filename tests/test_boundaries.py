@@ -86,6 +86,7 @@ MAY: dict[str, set[str]] = {
     "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
     "schema": {"pydantic"} | SHARED,
     "history": {"pydantic"} | SHARED,
+    "git": set(),
     "versions": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.jobs", "orbit_lsp.runs", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | SHARED,
     "config": {"pydantic"},
     "units": set(),

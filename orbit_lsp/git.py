@@ -1,0 +1,203 @@
+"""Files as they were in a revision of a git repository. Nothing of the repository is run, and nothing in it changes.
+
+Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`), which runs no hook, no filter, no textconv and no
+external diff, and needs no working tree; a clone that lacks objects is not allowed to fetch them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_LIMIT_S = 20.0
+_LISTED_BYTES = 32 << 20
+"""Of the list of a revision's files: about 300,000 of them."""
+_FILE_BYTES = 4 << 20
+MOST_FILES = 2_000
+MOST_BYTES = 32 << 20
+"""Sources besides the main one that are taken from a revision."""
+SOURCES = frozenset(
+    (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cpp", ".cc", ".cxx", ".py")
+)  # fmt: skip
+_ALONE = (
+    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never",
+    "--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs",
+)  # fmt: skip
+
+
+class GitError(Exception):
+    """It cannot be read; the text is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """`root` is the repository's top folder, `main` the path in it, with `/`, of the file that was asked for, `text`
+    that file as it was. `name` is what was asked for, `commit` what that means.
+
+    `others` are the sources whose content is another now, or that are gone, by path in the repository: their git hashes.
+    `remarks` are sentences about what was left out.
+    """
+
+    root: str
+    main: str
+    name: str
+    commit: str
+    text: str
+    others: dict[str, str] = field(default_factory=dict[str, str])
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """`HEAD~1 (1a2b3c4)`, or the short hash where that is what was asked for."""
+        short = self.commit[:7]
+        return short if self.commit.startswith(self.name) else f"{self.name} ({short})"
+
+
+def revision(path: str, name: str) -> Revision:
+    """Blocking. Raises GitError."""
+    folder = str(Path(path).parent)
+    if not name or name.startswith("-") or "\0" in name:
+        raise GitError(f"{name!r} is no git revision")
+    root = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n")
+    if not root:
+        raise GitError(f"{path} is in no working tree of git")
+    try:
+        commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
+    except GitError as error:
+        if str(error):
+            raise
+        raise GitError(f"git knows no revision {name} of {root}") from None
+    main = Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
+    listed, remarks = _listed(root, commit, main)
+    if main not in listed:
+        raise GitError(f"{main} is not in {name}")
+    text = blobs(root, [listed[main]])[0].decode("utf-8-sig", "replace")
+    others = {
+        place: known
+        for place, known in listed.items()
+        if place != main
+        and Path(place).suffix.lower() in SOURCES
+        and _hash(Path(root) / place, known) != known
+    }
+    return Revision(root, main, name, commit, text, others, remarks)
+
+
+def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Every regular file of a commit, or of the main file's folder where those are too many: its hash."""
+    remarks: tuple[str, ...] = ()
+    try:
+        found = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, limit=_LISTED_BYTES)
+    except _TooLongError:
+        folder = main.rpartition("/")[0]
+        remarks = (
+            f"the repository is large: only files in {folder or 'its top folder'} are of that revision",
+        )
+        inside = ("-r", f"{folder}/") if folder else ()
+        found = _git(root, "ls-tree", "-z", "--full-tree", commit, *inside, limit=_LISTED_BYTES)
+    listed: dict[str, str] = {}
+    for line in found.split(b"\0"):
+        about, _, place = line.partition(b"\t")
+        mode, _, rest = about.partition(b" ")
+        if mode in (b"100644", b"100755"):  # no links: they may lead anywhere
+            listed[place.decode("utf-8", "surrogateescape")] = rest.rpartition(b" ")[2].decode()
+    return listed, remarks
+
+
+def _hash(path: Path, like: str) -> str | None:
+    """What git would call the file as it is now, by the hash that `like` is one of; None where it is not there."""
+    try:
+        if not path.is_file() or path.stat().st_size > _FILE_BYTES:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    made = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
+    made.update(b"blob %d\0" % len(content) + content)
+    return made.hexdigest()
+
+
+def blobs(root: str, names: Sequence[str]) -> list[bytes]:
+    """Contents by git's hashes. Raises GitError, also where one of them is larger than 4 MiB."""
+    asked = "".join(f"{name}\n" for name in names).encode()
+    told = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
+    total = 0
+    for line in told.decode().splitlines():
+        parts = line.split()
+        if len(parts) != 3 or parts[1] != "blob":
+            raise GitError(f"git has not the content {parts[0]} here (a partial clone?)")
+        if int(parts[2]) > _FILE_BYTES:
+            raise GitError(f"a file of that revision has {int(parts[2]):,} bytes, more than {_FILE_BYTES:,}")
+        total += int(parts[2])
+    if total > MOST_BYTES:
+        raise GitError(f"the sources of that revision have {total:,} bytes, more than {MOST_BYTES:,}")
+    found = _git(root, "cat-file", "--batch", stdin=asked, limit=MOST_BYTES + 200 * len(names))
+    contents: list[bytes] = []
+    at = 0
+    for _ in names:
+        end = found.index(b"\n", at)
+        size = int(found[at:end].rpartition(b" ")[2])
+        contents.append(found[end + 1 : end + 1 + size])
+        at = end + 2 + size
+    return contents
+
+
+def write(found: Revision, wanted: Sequence[str], folder: str) -> tuple[str, ...]:
+    """Write the revision's main file and the files `wanted` of its tree under `folder`, as many as may be.
+    Returns remarks. Raises GitError and OSError.
+    """
+    listed, _ = _listed(found.root, found.commit, found.main)
+    near = Path(found.main).parent
+    places = sorted(
+        (one for one in wanted if one in listed), key=lambda one: (not Path(one).is_relative_to(near), one)
+    )
+    left_out = len(places) - MOST_FILES
+    places = places[:MOST_FILES]
+    remarks = (
+        (f"{left_out} sources of {found.name} are left out: there are more than {MOST_FILES}",)
+        if left_out > 0
+        else ()
+    )
+    contents = blobs(found.root, [listed[one] for one in places]) if places else []
+    for place, content in [
+        *zip(places, contents, strict=True),
+        (found.main, found.text.encode("utf-8", "replace")),
+    ]:
+        path = Path(folder, *place.split("/"))
+        if ".." in path.parts:
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return remarks
+
+
+class _TooLongError(GitError):
+    pass
+
+
+def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = _LISTED_BYTES) -> bytes:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+    try:
+        with subprocess.Popen(
+            ["git", *_ALONE, "-C", folder, *arguments],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+        ) as process:  # fmt: skip
+            try:
+                found, said = process.communicate(stdin or b"", timeout=_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise GitError(f"git {arguments[0]} took longer than {_LIMIT_S:.0f} s") from None
+    except FileNotFoundError:
+        raise GitError("git is not on PATH") from None
+    except OSError as error:
+        raise GitError(f"git cannot be started: {error.strerror}") from None
+    if process.returncode:
+        text = said.decode("utf-8", "replace").strip()
+        raise GitError(text.removeprefix("fatal: ").partition("\n")[0])
+    if len(found) > limit:
+        raise _TooLongError(f"git {arguments[0]} said more than {limit:,} bytes")
+    return found

@@ -1,0 +1,164 @@
+"""Reading a revision: with real git, on repositories that would run something if they could."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import git
+
+
+class Repository:
+    def __init__(self, folder: Path, *how: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.git("init", "-q", "-b", "main", *how)
+
+    def git(self, *words: str) -> str:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        done = subprocess.run(
+            ["git", *identity, *words], cwd=self.folder, check=True, capture_output=True, text=True
+        )
+        return done.stdout
+
+    def commit(self, **files: str | None) -> str:
+        """Write (or with None delete) files, `__` for a folder and a name's last `_` for its dot; the hash."""
+        for name, text in files.items():
+            path = self.path(name)
+            path.parent.mkdir(exist_ok=True)
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text, newline="")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "x")
+        return self.git("rev-parse", "HEAD").strip()
+
+    def path(self, name: str) -> Path:
+        *folders, last = name.split("__")
+        return Path(self.folder, *folders, ".".join(last.rsplit("_", 1)))
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit(
+        k_cu="old\n", a_cuh="old a\n", b_cuh="b\n", gone_cuh="gone\n", inner__c_py="old c\n", data_txt="1\n"
+    )
+    made.commit(k_cu="new\n", a_cuh="new a\n", gone_cuh=None, inner__c_py="new c\n", data_txt="2\n")
+    return made
+
+
+def test_the_text_and_the_sources_that_are_others_now(repository: Repository) -> None:
+    found = git.revision(str(repository.path("k_cu")), "HEAD~1")
+    assert (found.text, found.main) == ("old\n", "k.cu")
+    assert sorted(found.others) == ["a.cuh", "gone.cuh", "inner/c.py"]
+    assert found.title == f"HEAD~1 ({found.commit[:7]})"
+    assert git.revision(str(repository.path("k_cu")), found.commit[:10]).title == found.commit[:7]
+    assert git.revision(str(repository.path("k_cu")), "HEAD").others == {}
+
+
+def test_a_header_that_is_edited_and_not_committed_counts_as_another(repository: Repository) -> None:
+    repository.path("b_cuh").write_text("edited\n")
+    assert sorted(git.revision(str(repository.path("k_cu")), "HEAD").others) == ["b.cuh"]
+
+
+def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
+    repository: Repository, tmp_path: Path
+) -> None:
+    before = repository.git("status", "--porcelain"), repository.git("reflog")
+    found = git.revision(str(repository.path("inner__c_py")), "HEAD~1")
+    assert git.write(found, ["a.cuh", "gone.cuh", "b.cuh", "absent.h"], str(tmp_path / "out")) == ()
+    written = {
+        str(one.relative_to(tmp_path / "out")): one.read_text()
+        for one in (tmp_path / "out").rglob("*")
+        if one.is_file()
+    }
+    assert written == {
+        "inner/c.py": "old c\n",
+        "a.cuh": "old a\n",
+        "gone.cuh": "gone\n",
+        "b.cuh": "b\n",
+    }
+    assert (repository.git("status", "--porcelain"), repository.git("reflog")) == before
+    assert repository.git("worktree", "list").count("\n") == 1
+
+
+def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    trap = tmp_path / "trap"
+    trap.write_text(f"#!/bin/sh\necho $0 >> {ran}\ncat\n")
+    trap.chmod(0o755)
+    for hook in ("post-checkout", "post-index-change", "reference-transaction", "pre-commit"):
+        (repository.folder / ".git/hooks" / hook).symlink_to(trap)
+    for name in ("core.fsmonitor", "diff.x.textconv", "diff.external", "filter.x.clean", "filter.x.smudge",
+                 "core.pager", "core.sshCommand", "alias.cat-file"):  # fmt: skip
+        repository.git("config", name, str(trap))
+    (repository.folder / ".git/info/attributes").write_text("* filter=x diff=x\n")
+    os.utime(repository.path("k_cu"), (1, 1))
+    found = git.revision(str(repository.path("k_cu")), "HEAD~1")
+    git.write(found, list(found.others), str(tmp_path / "out"))
+    assert (found.text, ran.exists()) == ("old\n", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "said"),
+    [
+        ("k_cu", "nowhere", "git knows no revision nowhere of "),
+        ("k_cu", "--output=x", "'--output=x' is no git revision"),
+        ("k_cu", "HEAD\0", "'HEAD\\x00' is no git revision"),
+        ("k_cu", "", "'' is no git revision"),
+        ("new_cu", "HEAD", "new.cu is not in HEAD"),
+    ],
+)
+def test_what_cannot_be_read_is_a_sentence(
+    repository: Repository, name: str, revision: str, said: str
+) -> None:
+    with pytest.raises(git.GitError) as error:
+        git.revision(str(repository.path(name)), revision)
+    assert str(error.value).startswith(said)
+
+
+def test_a_file_outside_any_repository(tmp_path: Path) -> None:
+    with pytest.raises(git.GitError, match="not a git repository"):
+        git.revision(str(tmp_path / "k.cu"), "HEAD")
+
+
+def test_without_git(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(git.GitError, match="git is not on PATH"):
+        git.revision(str(repository.path("k_cu")), "HEAD")
+
+
+def test_a_file_that_is_too_large_is_refused(repository: Repository) -> None:
+    repository.commit(k_cu="x" * (5 << 20))
+    with pytest.raises(git.GitError, match="has 5,242,880 bytes, more than 4,194,304"):
+        git.revision(str(repository.path("k_cu")), "HEAD")
+
+
+def test_a_link_in_the_tree_leads_nowhere(repository: Repository, tmp_path: Path) -> None:
+    (repository.folder / "link.cuh").symlink_to("/etc/passwd")
+    repository.commit()
+    found = git.revision(str(repository.path("k_cu")), "HEAD")
+    git.write(found, ["link.cuh"], str(tmp_path / "out"))
+    assert not (tmp_path / "out" / "link.cuh").exists()
+
+
+def test_hashes_of_the_other_kind(tmp_path: Path) -> None:
+    made = Repository(tmp_path / "sha256", "--object-format=sha256")
+    made.commit(k_cu="old\n", a_cuh="a\n")
+    assert git.revision(str(made.path("k_cu")), "HEAD").others == {}
+
+
+def test_a_large_repository_is_read_in_the_files_own_folder(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.commit(**{f"elsewhere__file{n}_h": "x\n" for n in range(50)}, inner__c_py="newest\n")
+    monkeypatch.setattr(git, "_LISTED_BYTES", 400)
+    monkeypatch.setattr(git._git, "__kwdefaults__", {"stdin": None, "limit": 400})
+    found = git.revision(str(repository.path("inner__c_py")), "HEAD")
+    assert found.text == "newest\n"
+    assert found.remarks == ("the repository is large: only files in inner are of that revision",)
