@@ -64,7 +64,7 @@ TOOLS = (
 )
 COUNTERS = (
     "printf '__global__ void k() {}\\nint main() { k<<<1, 1>>>(); return cudaDeviceSynchronize(); }\\n' > probe.cu "
-    "&& nvcc -o probe probe.cu && timeout 60 ncu --metrics sm__cycles_active.avg ./probe 2>&1 | tail -6"
+    "&& nvcc -o probe probe.cu && env -u CUDA_INJECTION64_PATH timeout 60 ncu --metrics sm__cycles_active.avg ./probe 2>&1 | tail -6"
 )
 NETWORK = "timeout 5 bash -c '</dev/tcp/1.1.1.1/443' 2>/dev/null && echo network || echo no network"
 

@@ -38,7 +38,9 @@ async def follow(
         if device:
             await held.enter_async_context(context.gpu(job))
         context.stage(job, "starting", "a Python with torch and triton")
-        sampler = telemetry.Sampler(device.uuid or device.index) if device else None
+        # a launch spec's process looks at the clocks itself: launches at a low one are not counted
+        watching = device is not None and job.through != "spec"
+        sampler = telemetry.Sampler(device.uuid or device.index) if device and watching else None
         child = await context.spares.take(job, context.environment(), image)
         followed: _Followed | None = None
         held.push_async_callback(
@@ -52,7 +54,7 @@ async def follow(
         context.groups(job)(child.pid, False)
         seconds = time.perf_counter() - began
         finished, kept = followed.finished, followed.kept
-        records = await asyncio.to_thread(child.fresh) if device else []
+        records = await asyncio.to_thread(child.fresh) if sampler else []
         ended = Ended(
             followed.status,
             kept["stdout"].text(),
@@ -164,7 +166,7 @@ def _reported(
         finished,
         problems=() if of_build else finished.problems,
         device=device,
-        telemetry=watched,
+        telemetry=watched or finished.telemetry,
         exit_code=finished.exit_code if finished.exit_code is not None else ended.status,
         run_s=finished.run_s if finished.run_s is not None else ended.seconds,
         stdout=ended.stdout,

@@ -210,25 +210,33 @@ def _overlapping(records: Sequence[LaunchRecord]) -> int:
 def without_throttled(
     records: Iterable[LaunchRecord], clocks: Sequence[tuple[int, float]], default_mhz: float | None
 ) -> tuple[list[LaunchRecord], int]:
-    """The launches but those made below 75 % of the default clock, and how many those were.
+    """The launches but those made below 75 % of the default clock, and how many those were (`at_low_clock`)."""
+    launches = list(records)
+    low = at_low_clock([(one.start_ns, one.end_ns) for one in launches], clocks, default_mhz)
+    kept = [one for one, slow in zip(launches, low, strict=True) if not slow]
+    return kept, len(launches) - len(kept)
 
-    `clocks` are (time in ns on the records' clock, SM clock in MHz) in order of time. A launch is
-    dropped where the last sample before it and the first after it are both low: one low sample may
-    be the idle clock before the work. Where the clock is not known a launch is kept. The rule is
+
+def at_low_clock(
+    spans: Sequence[tuple[int, int]], clocks: Sequence[tuple[int, float]], default_mhz: float | None
+) -> list[bool]:
+    """Which spans (start and end in ns) lay where the clock was below 75 % of its default.
+
+    `clocks` are (time in ns on the spans' clock, SM clock in MHz) in order of time. A span is low
+    where the last sample before it and the first after it are both low: one low sample may be the
+    idle clock before the work. Where the clock is not known a span is not low. The rule is
     nvbench's (`--throttle-threshold`).
     """
-    launches = list(records)
     if default_mhz is None or not clocks:
-        return launches, 0
+        return [False] * len(spans)
     floor = CLOCK_FLOOR * default_mhz
     times = [time for time, _ in clocks]
-    kept: list[LaunchRecord] = []
-    for record in launches:
-        before, after = bisect_right(times, record.start_ns) - 1, bisect_right(times, record.end_ns)
+    low: list[bool] = []
+    for begin, end in spans:
+        before, after = bisect_right(times, begin) - 1, bisect_right(times, end)
         known = before >= 0 and after < len(clocks)
-        if not known or max(clocks[before][1], clocks[after][1]) >= floor:
-            kept.append(record)
-    return kept, len(launches) - len(kept)
+        low.append(known and max(clocks[before][1], clocks[after][1]) < floor)
+    return low
 
 
 # -- how sure, and when to stop ---------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any
 from orbit_remote import spec_build, spec_checks, spec_parameters, symbols
 from orbit_remote.cubin import Cubin
 from orbit_remote.spec_build import Image
-from orbit_remote.spec_clock import Stream
 from orbit_remote.spec_dtypes import DTYPES, DType
 from orbit_remote.spec_interpreter import Scope, evaluate
+from orbit_remote.spec_kernels import Stream, opt_in
 from orbit_remote.spec_launch import Bound, Facts, Memory, Ready
 from orbit_remote.spec_parameters import Parameter, Signature
 from orbit_remote.spec_tree import Launch, Reference, Span, SpecError, Symbol
@@ -244,17 +244,8 @@ class Cuda:
             )
             raise SpecError(where, message)
         if static + shared > _STATIC_LIMIT:
-            self._opt_in(kernel, shared)
+            opt_in(kernel, self._device, shared)
         return kernel
-
-    def _opt_in(self, kernel: Any, shared: int) -> None:
-        driver = self._driver
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (status,) = driver.cuKernelSetAttribute(
-            attribute, shared, driver.CUkernel(int(kernel.handle)), driver.CUdevice(self._device.device_id)
-        )
-        if int(status) != 0:
-            raise RuntimeError(f"the driver refuses {shared} bytes of dynamic shared memory: {status.name}")
 
     def _config(
         self,

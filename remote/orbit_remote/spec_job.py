@@ -16,18 +16,37 @@ from dataclasses import replace
 from typing import Any
 
 from orbit_remote import contracts as c
-from orbit_remote import spec, spec_clock, spec_compare, spec_cuda, symbols, triton_errors
+from orbit_remote import (
+    measure,
+    profile_spec,
+    spec,
+    spec_clock,
+    spec_compare,
+    spec_cuda,
+    spec_kernels,
+    symbols,
+    triton_errors,
+)
 from orbit_remote.recorder import Recorder
 from orbit_remote.spec import Point
 from orbit_remote.spec_build import Image
 from orbit_remote.spec_dtypes import DTYPES, DType, Tolerance
 from orbit_remote.spec_launch import Facts
 from orbit_remote.spec_memory import POISONS, Memory
+from orbit_remote.spec_shared import SharedMemory
 from orbit_remote.spec_timing import Bench, Clock
 from orbit_remote.spec_tree import SpecError
 from orbit_remote.spec_trial import Backend, Gpu, Trial, Trials
 from orbit_remote.spec_values import Scalar, Tensor, Value
 from orbit_remote.spec_verdict import Verdict, definition
+from orbit_remote.telemetry import Sampler
+
+_SAMPLE_S = 0.01
+"""Between two looks at the GPU's clock: a point is timed in some hundredths of a second."""
+_THROTTLED = (
+    f"the GPU's clock was below {measure.CLOCK_FLOOR:.0%} of its default all the time, so no launch was left out; "
+    "the times are those of a slowed GPU"
+)
 
 Send = Callable[[c.Event], None]
 Timed = Callable[[Trial], tuple[c.Launches, ...]]
@@ -38,6 +57,7 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
     began = time.perf_counter()
     send(c.Stage(job.run, "running", time.time()))
     run: Run | None = None
+    timer: _Timer | None = None
     remarks: list[str] = []
     try:
         torch = _torch()
@@ -45,10 +65,21 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
             torch.cuda.set_device(job.device)
         checked = checked_spec(job)
         backend = _backend(torch, job, image, checked)
-        clock, remark = spec_clock.clock(torch, recorder, getattr(recorder, "cache", None))
+        if job.action == "profile":
+            return replace(profile_spec.profiled(torch, job, checked, backend), toolchain=_toolchain())
+        if job.action == "sanitize":
+            from orbit_remote import sanitizer_spec
+
+            finished = sanitizer_spec.launch_once(torch, job, send, checked, backend)
+            return replace(finished, toolchain=_toolchain())
+        kernels = spec_kernels.load(torch, getattr(recorder, "cache", None))
+        clock, remark = spec_clock.clock(torch, recorder, kernels)
         remarks += [remark] if remark else []
-        run = Run(job, send, checked, backend, Gpu(torch))
-        finished = run.finished(lambda trial: _timed(torch, clock, run, trial, remarks))
+        shared = None if isinstance(kernels, str) else SharedMemory(kernels)
+        run = Run(job, send, checked, backend, Gpu(torch, shared))
+        with Sampler(_device(torch, job), period_s=_SAMPLE_S) as sampler:
+            timer = _Timer(torch, clock, run.trials, sampler, remarks)
+            finished = run.finished(timer)
     except SpecError as error:
         finished = _refused(job, error)
     except _Missing as error:
@@ -63,6 +94,7 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
         finished,
         points=points,
         launches=timed,
+        telemetry=timer.telemetry() if timer else None,
         run_s=time.perf_counter() - began,
         toolchain=finished.toolchain | _toolchain(),
         remarks=(*finished.remarks, *remarks),
@@ -142,22 +174,55 @@ def _backend(torch: Any, job: c.Job, image: Image | None, checked: spec.Checked)
     return spec_triton.Triton(torch, job)
 
 
-def _timed(
-    torch: Any, clock: Clock, run: Run | None, trial: Trial, remarks: list[str]
-) -> tuple[c.Launches, ...]:
-    facts = [one.facts() for one in trial.ready]
-    iterations = run.trials.amount("iterations", trial.values) if run else None
-    bench = Bench(torch, clock, [one.symbol for one in facts], int(iterations) if iterations else None)
-    launches = [one.launch for one in trial.ready]
-    cold = bench.cold(trial.memory.restore, launches)
-    warm = bench.warm(trial.memory.restore, launches)
-    if not cold:
-        remarks.append("the launches could not be timed: not all of them were recorded")
-        return ()
-    return tuple(
-        _launches(one, timing, warm[at] if warm else None, bench)
-        for at, (one, timing) in enumerate(zip(facts, cold, strict=True))
-    )
+class _Timer:
+    """Takes the times of trials, and what NVML says meanwhile."""
+
+    def __init__(
+        self, torch: Any, clock: Clock, trials: Trials, sampler: Sampler, remarks: list[str]
+    ) -> None:
+        self._torch = torch
+        self._clock = clock
+        self._trials = trials
+        self._sampler = sampler
+        self._remarks = remarks
+        self._span: tuple[int, int] | None = None
+
+    def __call__(self, trial: Trial) -> tuple[c.Launches, ...]:
+        facts = [one.facts() for one in trial.ready]
+        iterations = self._trials.amount("iterations", trial.values)
+        symbols_ = [one.symbol for one in facts]
+        bench = Bench(
+            self._torch, self._clock, symbols_, int(iterations) if iterations else None, self._sampler
+        )
+        launches = [one.launch for one in trial.ready]
+        cold = bench.cold(trial.memory.restore, launches)
+        warm = bench.warm(trial.memory.restore, launches)
+        if bench.span_ns:
+            self._span = (self._span or bench.span_ns)[0], bench.span_ns[1]
+        if bench.throttled and _THROTTLED not in self._remarks:
+            self._remarks.append(_THROTTLED)
+        if not cold:
+            self._remarks.append("the launches could not be timed: not all of them were recorded")
+            return ()
+        return tuple(
+            _launches(one, timing, warm[at] if warm else None, bench)
+            for at, (one, timing) in enumerate(zip(facts, cold, strict=True))
+        )
+
+    def telemetry(self) -> c.Telemetry | None:
+        """While the timed launches ran: of the idle GPU before and after them the clocks would be others."""
+        if self._span is None:
+            return None
+        begin, end = self._span
+        around = int(_SAMPLE_S * 1e9)
+        found = self._sampler.telemetry(begin - around, end + around)
+        return found if found and found.samples else None
+
+
+def _device(torch: Any, job: c.Job) -> str | int:
+    """As NVML knows it: the number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return f"GPU-{uuid}" if uuid else job.device
 
 
 def _torch() -> Any:

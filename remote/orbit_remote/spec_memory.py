@@ -1,8 +1,8 @@
 """The memory that a launch spec's kernels get: copies of the inputs that can be restored, and watched.
 
 Kernels never touch the values of the spec themselves, because what is expected is computed from them
-afterwards. What a kernel may write lies in a copy between two guard bands; what it cannot write is
-shared. `empty(…)` is filled with a pattern that no kernel leaves by chance: where it is still there,
+afterwards. What a kernel may write lies in a copy between two guard bands. So does what it can only read, where
+there is room: a read out of bounds then meets NaN, and not by chance what would be right. `empty(…)` is filled with a pattern that no kernel leaves by chance: where it is still there,
 nothing was written.
 """
 
@@ -41,7 +41,9 @@ class Trespass:
 class _Buffer:
     """One storage of the spec as kernels see it."""
 
-    def __init__(self, torch: Any, tensor: Tensor, writable: bool, unset: bool, poison: int) -> None:
+    def __init__(
+        self, torch: Any, tensor: Tensor, writable: bool, unset: bool, poison: int, apart: bool
+    ) -> None:
         self.name = tensor.storage or "a tensor"
         self.writable = writable
         self.unset = unset
@@ -50,7 +52,7 @@ class _Buffer:
         storage = tensor.data.untyped_storage()
         self.original = torch.empty(0, dtype=torch.uint8, device=tensor.data.device).set_(storage)
         self.size = int(self.original.numel())
-        if not writable:
+        if not writable and not apart:
             self.whole, self.band, self.body = self.original, 0, self.original
             return
         self.band = _band(self.size)
@@ -90,10 +92,12 @@ class _Buffer:
 
 class Memory:
     """The buffers of one set of values. `tensors` are what launches are given, each with whether they
-    may write it.
+    may write it. What they only read is copied, and lies between bands too, if that takes at most `spare` bytes.
     """
 
-    def __init__(self, torch: Any, tensors: Iterable[tuple[Tensor, bool]], poison: int) -> None:
+    def __init__(
+        self, torch: Any, tensors: Iterable[tuple[Tensor, bool]], poison: int, spare: int = 0
+    ) -> None:
         self._torch = torch
         self._poison = poison
         storages: dict[int, tuple[Tensor, bool, bool]] = {}
@@ -101,8 +105,14 @@ class Memory:
             key = _key(tensor)
             _, written, unset = storages.get(key, (tensor, False, False))
             storages[key] = (tensor, written or writable, unset or tensor.unset)
+        read = [
+            tensor.data.untyped_storage().nbytes()
+            for tensor, writable, _ in storages.values()
+            if not writable
+        ]
+        apart = sum(size + 2 * _band(size) for size in read) <= spare
         self._buffers = {
-            key: _Buffer(torch, tensor, writable, unset, poison)
+            key: _Buffer(torch, tensor, writable, unset, poison, apart)
             for key, (tensor, writable, unset) in storages.items()
             if tensor.numel
         }

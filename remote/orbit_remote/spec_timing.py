@@ -8,6 +8,7 @@ events stand in, and the result says so.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from orbit_remote import measure
 from orbit_remote.contracts import Timing
 from orbit_remote.measure import LaunchRecord
 from orbit_remote.recorder import Native
+from orbit_remote.telemetry import Sampler
 
 FIRST_BATCH: Final = 20
 LEAST_S: Final = 0.02
@@ -50,15 +52,35 @@ class Clock:
         return f"CUPTI serial records, less the {self.share_ns / 1000:.2f} µs that recording adds here"
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Every launch of the spec once: how long each took, and when they were (Unix time in ns)."""
+
+    lengths: list[int]
+    span: tuple[int, int]
+
+
 class Bench:
     """Times the launches of one point. All of them are on torch's current stream."""
 
-    def __init__(self, torch: Any, clock: Clock, symbols: Sequence[str], iterations: int | None) -> None:
-        """`symbols` are the kernels' mangled names in the order of launching."""
+    def __init__(
+        self,
+        torch: Any,
+        clock: Clock,
+        symbols: Sequence[str],
+        iterations: int | None,
+        sampler: Sampler | None = None,
+    ) -> None:
+        """`symbols` are the kernels' mangled names in the order of launching; `sampler` watches the GPU's clock."""
         self._torch = torch
         self._clock = clock
         self._symbols = list(symbols)
         self._cap = iterations or MOST_LAUNCHES
+        self._sampler = sampler
+        self.span_ns: tuple[int, int] | None = None
+        """From the first recorded launch to the end of the last, in Unix time."""
+        self.throttled = False
+        """Whether the clock was too low all the time, so that nothing could be dropped."""
         self.seen: dict[str, LaunchRecord] = {}
         """A record of each kernel: what it used as launched."""
         size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
@@ -83,36 +105,49 @@ class Bench:
     def _timings(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], label: str, cap_s: float
     ) -> list[Timing]:
-        samples: list[list[int]] = [[] for _ in launches]
+        rounds: list[_Round] = []
         began = time.perf_counter()
         size = min(FIRST_BATCH, self._cap)
         while True:
             batch = self._batch(prepare, launches, size)
             if batch is None:
                 return []
-            for at, fresh in enumerate(batch):
-                samples[at] += fresh
-            count = len(samples[0])
-            at_cap = count >= self._cap or time.perf_counter() - began >= cap_s
+            rounds += batch
+            kept = self._kept(rounds)
+            at_cap = len(rounds) >= self._cap or time.perf_counter() - began >= cap_s
             # of a spec with several launches what they take together is to be known
-            stop = measure.stop([sum(one) for one in zip(*samples, strict=True)], at_cap=at_cap)
-            spent_s = sum(map(sum, samples)) / 1e9
-            settled = at_cap or spent_s >= LEAST_S or count >= ENOUGH_LAUNCHES
-            if stop is not None and settled:
+            together = [sum(one.lengths) for one in kept]
+            stop = measure.stop(together, at_cap=at_cap)
+            missing = 0 if at_cap else _missing(together)
+            if stop is not None and not missing:
                 break
-            size = min(count, self._cap - count)  # as many again, so that asking does not find a streak
+            # what is missing, else as many again, so that asking does not find a streak
+            size = min(missing or len(rounds), self._cap - len(rounds))
+        samples = [[one.lengths[at] for one in kept] for at in range(len(launches))]
         return [
             replace(
                 measure.timing(one, f"{label}, n={len(one)}", clock=self._clock.name),
                 error=measure.relative_error(one),
                 stopped=stop.reason,
+                dropped=len(rounds) - len(kept),
             )
             for one in samples
         ]
 
+    def _kept(self, rounds: list[_Round]) -> list[_Round]:
+        """Without those made at a throttled clock, if any others are left."""
+        if self._sampler is None:
+            return rounds
+        low = measure.at_low_clock(
+            [one.span for one in rounds], self._sampler.clocks, self._sampler.default_sm_clock_mhz
+        )
+        kept = [one for one, slow in zip(rounds, low, strict=True) if not slow]
+        self.throttled = not kept
+        return kept or rounds
+
     def _batch(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
-    ) -> list[list[int]] | None:
+    ) -> list[_Round] | None:
         """The times of `size` rounds; None where they could not be recorded."""
         if self._clock.recorder is None:
             return self._by_events(prepare, launches, size)
@@ -129,23 +164,44 @@ class Bench:
         if len(records) != size * each or not all(one.timed for one in records):
             return None
         self.seen |= {one.symbol: one for one in records[-each:]}
-        return [[self._length(one) for one in records[at::each]] for at in range(each)]
+        together = [records[at : at + each] for at in range(0, len(records), each)]
+        found = [
+            _Round([self._length(r) for r in one], (one[0].start_ns, one[-1].end_ns)) for one in together
+        ]
+        return self._seen(found)
+
+    def _seen(self, rounds: list[_Round]) -> list[_Round]:
+        begin, end = rounds[0].span[0], rounds[-1].span[1]
+        self.span_ns = (self.span_ns[0] if self.span_ns else begin, end)
+        return rounds
 
     def _length(self, record: LaunchRecord) -> int:
         return max(_TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
 
     def _by_events(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
-    ) -> list[list[int]]:
+    ) -> list[_Round]:
         event = self._torch.cuda.Event
-        pairs: list[list[tuple[Any, Any]]] = [[] for _ in launches]
+        pairs: list[list[tuple[Any, Any]]] = []
+        began = time.time_ns()
         for _ in range(size):
             prepare()
-            for at, launch in enumerate(launches):
+            pairs.append([])
+            for launch in launches:
                 begin, end = event(enable_timing=True), event(enable_timing=True)
                 begin.record()
                 launch()
                 end.record()
-                pairs[at].append((begin, end))
+                pairs[-1].append((begin, end))
         self._torch.cuda.synchronize()
-        return [[round(begin.elapsed_time(end) * 1e6) for begin, end in one] for one in pairs]
+        span = began, time.time_ns()  # when each was is not known
+        return self._seen(
+            [_Round([round(begin.elapsed_time(end) * 1e6) for begin, end in one], span) for one in pairs]
+        )
+
+
+def _missing(times_ns: Sequence[int]) -> int:
+    """How many more launches there are to be, by `LEAST_S` and `ENOUGH_LAUNCHES`."""
+    lacking_ns = LEAST_S * 1e9 - sum(times_ns)
+    by_time = math.ceil(lacking_ns * len(times_ns) / max(sum(times_ns), 1))
+    return max(0, min(by_time, ENOUGH_LAUNCHES - len(times_ns)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from orbit_remote.spec_interpreter import Scope, evaluate
 from orbit_remote.spec_launch import Bound, Ready
 from orbit_remote.spec_memory import POISONS, Memory
 from orbit_remote.spec_parameters import Signature
+from orbit_remote.spec_shared import SharedMemory
 from orbit_remote.spec_tree import Launch, Reference, SpecError, Symbol
 from orbit_remote.spec_values import Scalar, Tensor, Value, World, amount
 
@@ -39,8 +40,9 @@ class Gpu:
 
     device = "cuda"
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, shared: SharedMemory | None = None) -> None:
         self.torch = torch
+        self._shared = shared
 
     def free(self) -> int:
         """Bytes that new tensors may take: what the driver has, and what torch holds and nobody uses."""
@@ -50,6 +52,11 @@ class Gpu:
 
     def synchronize(self) -> None:
         self.torch.cuda.synchronize()
+
+    def fill_shared(self, turn: int) -> None:
+        """Leave nothing in shared memory that a launch could take for its own."""
+        if self._shared:
+            self._shared.fill(turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,9 @@ class Trial:
     memory: Memory
     ready: tuple[Ready, ...]
 
-    def launch(self) -> None:
+    def launch(self, before: Callable[[], None] = lambda: None) -> None:
         for one in self.ready:
+            before()
             one.launch()
 
     @property
@@ -100,7 +108,7 @@ class Trials:
         for one in self._spec.symbols:
             self._backend.set_symbol(one, values, world)
         bound = tuple(self._backend.bind(launch, values, world) for launch in self._spec.launches)
-        memory = Memory(self.gpu.torch, tensors(bound), POISONS[turn])
+        memory = Memory(self.gpu.torch, tensors(bound), POISONS[turn], self.gpu.free() // 4)
         return Trial(values, world, bound, memory, tuple(one.ready(memory.of) for one in bound))
 
     def tune(self, point: Point) -> None:

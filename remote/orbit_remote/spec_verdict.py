@@ -33,7 +33,7 @@ class Verdict:
 
     def check(self, trial: Trial, point: Point, when: When) -> tuple[tuple[c.Check, ...], bool]:
         """Launch once and look: what was compared, and whether nothing was wrong."""
-        trial.launch()
+        trial.launch(before=lambda: self._gpu.fill_shared(("first", "again").index(when)))
         self._gpu.synchronize()
         trial.memory.look()
         trespasses = trial.memory.trespasses()

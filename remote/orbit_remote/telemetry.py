@@ -178,7 +178,7 @@ class Sampler:
         self._device = device
         self._period_s = period_s
         self._samples: list[_Sample] = []
-        self._default_sm_clock_mhz: int | None = None
+        self.default_sm_clock_mhz: int | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="nvml-sampler", daemon=True)
 
@@ -206,7 +206,7 @@ class Sampler:
             nvml.close()
 
     def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
-        self._default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
+        self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
         done = False
         while not done:
             # asked before the sample, so that even the shortest block has one after its work
@@ -248,7 +248,7 @@ class Sampler:
             power_w=_range(s.power_w for s in chosen),
             memory_used=max((s.memory_used for s in chosen if s.memory_used is not None), default=None),
             throttle_reasons=_names(reasons) if reported else None,
-            default_sm_clock_mhz=self._default_sm_clock_mhz,
+            default_sm_clock_mhz=self.default_sm_clock_mhz,
         )
 
 

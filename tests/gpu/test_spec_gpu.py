@@ -376,7 +376,7 @@ def wrong(body: str, more: str = "") -> str:
         (
             "if (i < n) y[i * 1000000ll] = x[i] * 2;",
             "runtime error",
-            "k ended with CUDA_ERROR_ILLEGAL_ADDRESS",
+            "k ended with CUDA_ERROR_",  # which one depends on what lies there
         ),
     ],
 )
