@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,18 +152,8 @@ def _refused(sanitizer: Sanitizer, tool: str, ended: program.Ended, log: str) ->
         return None
     said = [found["text"] for found in _SAID.finditer(log) if found["text"] != "COMPUTE-SANITIZER"]
     last = said[-1] if said else next(iter(reversed((ended.stderr or ended.stdout).strip().splitlines())), "")
-    why = f": {last}" if last else f", with {how(ended.status)}"
+    why = f": {last}" if last else f", with exit code {ended.status}"
     return Failure(
         "infrastructure",
         f"compute-sanitizer {sanitizer.version} ended before its {tool} had checked anything{why}",
     )
-
-
-def how(status: int) -> str:
-    """`exit code 3`, `SIGABRT`."""
-    if status >= 0:
-        return f"exit code {status}"
-    try:
-        return signal.Signals(-status).name
-    except ValueError:
-        return f"signal {-status}"

@@ -71,7 +71,7 @@ def of_program(
     if ended.status == 0 and not fatal:
         remarks = tuple(dict.fromkeys(f"{e.function} answered {e.name}; the program went on" for e in errors))
         return Verdict("ok", remarks=remarks[:8])
-    how = _status(ended.status, name)
+    how = how_it_ended(ended.status, name)
     error = fatal or _first(errors)
     if error is None:
         return Verdict("runtime error", Failure("runtime error", how, _remedy(ended.status)))
@@ -95,13 +95,9 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")
     place, notes = kernel.place if kernel else None, ()
-    if error.name == "CUDA_ERROR_ASSERT" and (assertion := _ASSERT.search(ended.stderr)):
-        file = _resolve(assertion["file"], job)
-        place = Place(file, int(assertion["line"]))
-        message = (
-            f"device assertion `{assertion['what']}` failed, first in block ({assertion['block']}), "
-            f"thread ({assertion['thread']}); {how}"
-        )
+    if error.name == "CUDA_ERROR_ASSERT" and (found := assertion(job, ended.stderr)):
+        place, said = found
+        message = f"{said}; {how}"
     elif kernel:
         notes = (Note(f"the kernel launched last was {kernel.name}", kernel.place),)
     failure = Failure(
@@ -111,6 +107,15 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
         place = kernel.place
     problem = Problem("error", message, "cuda", place, error.name, error.last_kernel, notes)
     return Verdict("runtime error", failure, (problem,))
+
+
+def assertion(job: Job, stderr: str) -> tuple[Place, str] | None:
+    """Where a device assertion failed, and how, as the CUDA runtime printed it."""
+    found = _ASSERT.search(stderr)
+    if found is None:
+        return None
+    said = f"device assertion `{found['what']}` failed, first in block ({found['block']}), thread ({found['thread']})"
+    return Place(_resolve(found["file"], job), int(found["line"])), said
 
 
 def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resources]) -> Verdict:
@@ -127,7 +132,7 @@ def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resour
     )  # fmt: skip
 
 
-def _status(status: int, name: str) -> str:
+def how_it_ended(status: int, name: str) -> str:
     if status >= 0:
         return f"{name} ended with exit code {status}"
     try:

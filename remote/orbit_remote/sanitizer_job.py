@@ -1,0 +1,350 @@
+"""A file checked by compute-sanitizer: built, then run once by itself and once under each tool.
+
+A CUDA program first runs as it is, with the launch recorder: a kernel that is never launched is told, and not called clean.
+Python, and what launches the kernels of a launch spec, is a fresh child process under the tool each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote import (
+    architectures,
+    build,
+    cuda_job,
+    injection,
+    job_process,
+    machine,
+    program,
+    sanitizer,
+    sanitizer_findings,
+    sanitizer_records,
+    sanitizer_spec,
+    symbols,
+    triton_errors,
+    verdict,
+)
+from orbit_remote import contracts as c
+from orbit_remote.children import MAIN
+from orbit_remote.spec_build import Image
+
+if TYPE_CHECKING:
+    from orbit_remote.worker import Context
+
+NOT_LAUNCHED = "not launched"
+"""`Problem.code` where the kernel that was asked for never ran: nothing of it was checked."""
+_PADDING = 64 << 10
+"""Bytes behind each allocation that nothing may touch: allocations lie side by side, and an index that is off by one meets
+the next. More would not fit for programs that make many thousands of small ones.
+"""
+_LATE = "raise the setting `orbit.check_memory.timeout_s`, take smaller inputs, or fewer of `orbit.check_memory.tools`"
+
+
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
+    device = await asyncio.to_thread(machine.device, job.device)
+    if device is None:
+        return cuda_job.no_gpu(job)
+    if job.through == "contract":
+        text = "what keeps a contract is not checked by itself: check the kernels in it, by a launch spec or a program"
+        return _ended(job, c.Failure("infrastructure", text))
+    found = await asyncio.to_thread(sanitizer.find, job.nvcc)
+    if isinstance(found, c.Failure):
+        return _ended(job, found)
+    async with context.scratch() as scratch:
+        target = await _target(job, device, context, scratch)
+        if isinstance(target, c.Finished):
+            return target
+        async with context.gpu(job):
+            finished = await _Checking(job, context, found, target, scratch).finished()
+    return replace(
+        finished,
+        device=device,
+        toolchain={**target.toolchain, **finished.toolchain, "compute-sanitizer": found.version},
+        resources=finished.resources or target.resources,
+        build_s=target.build_s,
+        remarks=(*target.remarks, *finished.remarks),
+    )
+
+
+def _ended(job: c.Job, failure: c.Failure) -> c.Finished:
+    return c.Finished(job.run, failure.category, failure)
+
+
+# -- what is checked --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own."""
+
+    command: tuple[str, ...]
+    stdin: str
+    own: sanitizer_findings.Own
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    events: Path | None = None
+    kernels: tuple[str, ...] = ()
+    toolchain: dict[str, str] = field(default_factory=dict[str, str])
+    resources: tuple[c.Resources, ...] = ()
+    build_s: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path) -> _Target | c.Finished:
+    if job.language == "triton":
+        return _child(job, context, scratch)
+    if job.through == "spec":
+        from orbit_remote import cuda_spec
+
+        made = await cuda_spec.build_kernels(job, device, context, scratch)
+        if isinstance(made, c.Finished):
+            return made
+        return replace(
+            _child(job, context, scratch, made.image),
+            own=_own_of(job, made.built),
+            toolchain=made.toolchain,
+            resources=made.built.resources,
+            build_s=made.built.seconds,
+            remarks=made.remarks,
+        )
+    # the lines of host code too: leaks and refused launches have no other
+    wanted = replace(job, flags=(*job.flags, "-Xcompiler=-g")) if os.name == "posix" else job
+    async with context.build(job):
+        with context.intermediate() as intermediates:
+            made = await build.build(
+                wanted,
+                architecture=job.architecture or architectures.architecture_of(device.capability or "9.0"),
+                started=context.groups(job),
+                cache=context.cache,
+                scratch=scratch,
+                intermediates=intermediates,
+            )
+    context.send(made.built)
+    if made.failure or made.executable is None:
+        failure = made.failure or c.Failure("infrastructure", "the compiler made no program")
+        return replace(_ended(job, failure), toolchain=made.toolchain, build_s=made.built.seconds)
+    return _Target(
+        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), _visible(job), None, (),
+        made.toolchain, made.built.resources, made.built.seconds, made.remarks,
+    )  # fmt: skip
+
+
+def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
+    events, launches = scratch / "events", scratch / "launches"
+    command = (
+        sys.executable, "-P", str(MAIN), "child", "--events", str(events), "--cache", str(context.home / "cupti"),
+        "--launches", str(launches),
+    )  # fmt: skip
+    # in ASCII: a text may hold what no pipe takes
+    given = json.dumps(dataclasses.asdict(job_process.Order(job, image))) + "\n"
+
+    def own(file: str) -> str | None:
+        return file if triton_errors.is_users(file, job.path) else None
+
+    kernels = (job.definition.name,) if job.through == "spec" and job.definition else ()
+    return _Target(command, given, own, sanitizer_spec.CACHE, events, kernels)
+
+
+def _visible(job: c.Job) -> dict[str, str]:
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
+
+
+def _own_of(job: c.Job, built: c.Built) -> sanitizer_findings.Own:
+    """The files that the compiler read and that are not its own."""
+    known = {os.path.realpath(file): file for file in (*built.files, job.path)}
+    folder = job.directory or str(Path(job.path).parent)
+
+    def own(file: str) -> str | None:
+        return known.get(os.path.realpath(os.path.join(folder, file)))  # noqa: PTH118 - texts, by the thousand
+
+    return own
+
+
+# -- checking ---------------------------------------------------------------------------------------
+
+
+class _Checking:
+    def __init__(
+        self, job: c.Job, context: Context, tool: sanitizer.Sanitizer, target: _Target, scratch: Path
+    ) -> None:
+        self._job = job
+        self._context = context
+        self._sanitizer = tool
+        self._target = target
+        self._scratch = scratch
+        self._environment = {**context.environment(), **target.environment}
+        self._directory = job.directory or str(Path(job.path).parent)
+        self._told = False
+        self._plain: program.Ended | None = None
+        self._child: c.Finished | None = None
+
+    async def finished(self) -> c.Finished:
+        problems: list[c.Problem] = []
+        if self._target.events is None:
+            launched = await self._as_it_is()
+            if self._plain is not None and self._plain.status is None:
+                return self._outcome([], ())
+            if launched is not None and (missing := _missing(self._job, launched, self._target.resources)):
+                problems.append(missing)
+        done: list[sanitizer.Checked] = []
+        tools = self._job.tools or sanitizer.TOOLS
+        for at, tool in enumerate(tools):
+            self._context.stage(self._job, "running", f"{tool}, {at + 1} of {len(tools)}")
+            one = await self._check(tool)
+            done.append(one)
+            records = sanitizer_records.read(one.records, one.log)
+            assertion = verdict.assertion(self._job, one.ended.stderr)
+            problems += sanitizer_findings.problems(tool, records, self._target.own, assertion)
+            if one.refused:  # the next would say the same
+                break
+        return self._outcome(done, tuple(problems))
+
+    async def _as_it_is(self) -> frozenset[str] | None:
+        """Run the program without a tool; the symbols of what it launches, None where that cannot be recorded."""
+        self._context.stage(self._job, "running", "as it is")
+        folder = self._scratch / "launches"
+        recording: dict[str, str] | None = None
+        with contextlib.suppress(injection.Unavailable):
+            recording = await asyncio.to_thread(
+                injection.environment, folder, cache=self._context.home / "cupti", nvcc=self._job.nvcc
+            )
+        self._plain = await program.run(
+            self._target.command,
+            cwd=self._directory,
+            env={**self._environment, **(recording or {})},
+            stdin=self._target.stdin,
+            timeout_s=self._job.run_timeout_s,
+            started=self._context.groups(self._job),
+            output=self._output,
+        )
+        self._told = True
+        if recording is None:
+            return None
+        recorded = await asyncio.to_thread(injection.read, folder)
+        return frozenset(one.symbol for one in (*recorded.records, *recorded.unfinished))
+
+    async def _check(self, tool: str) -> sanitizer.Checked:
+        if self._target.events:
+            self._target.events.unlink(missing_ok=True)
+        told, checked = self._told, await sanitizer.check(
+            self._sanitizer,
+            tool,
+            self._target.command,
+            scratch=self._scratch,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=self._target.stdin,
+            timeout_s=self._job.run_timeout_s,
+            started=self._context.groups(self._job),
+            output=(lambda _stream, _text: None) if self._told else self._output,
+            options=self._options(tool),
+        )  # fmt: skip
+        if not told:
+            self._told, self._plain = True, checked.ended
+        if self._target.events:
+            self._child = _finished(self._target.events) or self._child
+        return checked
+
+    def _options(self, tool: str) -> list[str]:
+        """What a launch spec does besides its kernels is torch's: only the kernels are looked at, but what torch
+        writes has to be seen to be known as written.
+        """
+        found: list[str] = []
+        if tool != "initcheck":
+            found += [part for one in self._target.kernels for part in ("--kernel-name", f"kns={one}")]
+        if tool == "memcheck":
+            found += ["--padding", str(_PADDING), "--destroy-on-device-error", "kernel"]
+            if self._target.events is None:
+                found += ["--leak-check", "full"]
+        if self._target.events is not None:  # Python's own frames are fifty a finding
+            found += ["--show-backtrace", "device"]
+        return found
+
+    def _output(self, stream: program.Stream, text: str) -> None:
+        self._context.send(c.Output(self._job.run, stream, text))
+
+    # -- how it went --------------------------------------------------------------------------------
+
+    def _outcome(self, done: Sequence[sanitizer.Checked], problems: tuple[c.Problem, ...]) -> c.Finished:
+        failure = self._failure(done, problems)
+        plain, child = self._plain, self._child
+        return c.Finished(
+            self._job.run,
+            failure.category if failure else "ok",
+            failure,
+            problems=(*problems, *(child.problems if child and not problems else ())),
+            resources=child.resources if child else (),
+            toolchain=child.toolchain if child else {},
+            exit_code=plain.status if plain else None,
+            run_s=sum(one.ended.seconds for one in done),
+            stdout=plain.stdout if plain else "",
+            stderr=plain.stderr if plain else "",
+            truncated=plain.truncated if plain else False,
+            files=child.files if child else {},
+            remarks=child.remarks if child else (),
+        )
+
+    def _failure(
+        self, done: Sequence[sanitizer.Checked], problems: tuple[c.Problem, ...]
+    ) -> c.Failure | None:
+        job = self._job
+        errors = [one for one in problems if one.severity == "error"]
+        if errors:
+            counts = {one.tool: sum(other.tool == one.tool for other in errors) for one in errors}
+            said = ", ".join(f"{tool} {count}" for tool, count in counts.items())
+            what = "1 fault was found" if len(errors) == 1 else f"{len(errors)} faults were found"
+            return c.Failure(
+                "runtime error", f"{what} ({said})", place=errors[0].place, symbol=errors[0].symbol
+            )
+        if not done:
+            message = f"the program by itself was ended at the limit of {job.run_timeout_s:g} s; no tool was started"
+            return c.Failure("timed out", message, _LATE)
+        if refused := next((one.refused for one in done if one.refused), None):
+            return refused
+        if late := [one.tool for one in done if one.ended.status is None]:
+            clean = [one.tool for one in done if one.complete]
+            also = f"; {', '.join(clean)} found nothing" if clean else ""
+            return c.Failure(
+                "timed out",
+                f"{', '.join(late)} was ended at the limit of {job.run_timeout_s:g} s{also}",
+                _LATE,
+            )
+        if self._child is not None and self._child.outcome != "ok":
+            return self._child.failure
+        name = "main" if job.language == "cuda" else Path(job.path).name
+        if not done[0].uses_cuda and not (self._plain and self._plain.status):
+            return c.Failure("runtime error", f"{name} makes no call of CUDA, so there was nothing to check")
+        if self._target.events is not None and self._child is None:
+            how = verdict.how_it_ended(done[0].ended.status or 0, name)
+            return c.Failure("runtime error", f"{how} under {done[0].tool}; no fault was found until then")
+        if self._plain is not None and self._plain.status:
+            how = verdict.how_it_ended(self._plain.status, name)
+            return c.Failure("runtime error", f"{how}; no fault of memory was found until then")
+        return None
+
+
+def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resources]) -> c.Problem | None:
+    """That the kernel which was asked for is never launched."""
+    of_kernel = {one.symbol for one in resources if symbols.base_name(one.symbol) == job.kernel}
+    if job.kernel is None or not of_kernel or of_kernel & launched:
+        return None
+    text = f"main did not launch {job.kernel}, so nothing in it was checked"
+    return c.Problem("information", text, "orbit", code=NOT_LAUNCHED)
+
+
+def _finished(events: Path) -> c.Finished | None:
+    """The last word of a child; None where it crashed."""
+    try:
+        lines = events.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    last = job_process.decode_event(lines[-1]) if lines else None
+    return last if isinstance(last, c.Finished) else None
