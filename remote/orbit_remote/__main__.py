@@ -17,6 +17,7 @@ ROLES = {
     "devices": ("machine", "list_devices"),
     "template": ("template", "main"),
     "child": ("job_process", "child_main"),
+    "reports": ("profile_reader", "main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""
 

@@ -22,6 +22,7 @@ from orbit_remote import (
     contract_data,
     contract_files,
     measure,
+    profile_bracket,
     symbols,
     triton_errors,
     triton_job,
@@ -44,6 +45,8 @@ _LEAST_S: Final = 0.2
 _SHOWN: Final = 12
 """Kernels of a call that are listed, by the time they take."""
 _POISON: Final = 0xFF
+_WARM_UP: Final = 2
+"""Calls before the one that is profiled: what they compile, choose and load is none of it."""
 
 
 def carry_out(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
@@ -113,6 +116,8 @@ class _Run:
 
     def finished(self) -> c.Finished:
         subject = self._subject()
+        if self.job.action == "profile":
+            return self._profiled(subject)
         for case in subject.tests:
             self._stage(f"checking {case.name} of {len(subject.tests)}")
             checks = self._checked(subject, case, 0, "first")
@@ -136,13 +141,30 @@ class _Run:
         if self._device == "cuda":
             if self.job.device:
                 self._torch.cuda.set_device(self.job.device)
-            self._bench = CallBench(self._torch, self._recorder)
+            if self.job.action != "profile":
+                self._bench = CallBench(self._torch, self._recorder)
         job = self.job
         file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
         file.prepare()
         if kept.kind == "popcorn":
             return Popcorn(self._torch, file, lambda: file.execute(file.module_name()))
         return KernelBench(self._torch, file, file.execute(file.module_name()), self._device)
+
+    def _profiled(self, subject: Subject) -> c.Finished:
+        """One call of the candidate where a profiler sees it, after some that it does not: nothing is compared."""
+        case = [*subject.benchmarks, *subject.tests][0]
+        torch = self._torch
+        self._stage(f"one call of {subject.name}")
+        with torch.no_grad():
+            inputs = subject.inputs(case, 0)
+            subject.settle(0)
+            for _ in range(_WARM_UP):
+                subject.call(contract_data.cloned(torch, inputs))
+            given = contract_data.cloned(torch, inputs)
+            with profile_bracket.profiled(torch):
+                subject.call(given)
+        used = tuple(one.resources() for one in triton_kernels.instances())
+        return c.Finished(self.job.run, "ok", resources=used)
 
     def _stage(self, why: str) -> None:
         self._send(c.Stage(self.job.run, "running", time.time(), why))

@@ -1,4 +1,4 @@
-"""What the ELF file of compiled kernels says besides their code: the symbols of functions and variables.
+"""What the ELF file of compiled kernels says besides their code: symbols, sections and their relocations.
 
 Just the parts of ELF-64 (little-endian) that are asked for; the layout is that of the System V ABI,
 "Object Files", which NVIDIA's tools follow.
@@ -12,6 +12,8 @@ from dataclasses import dataclass
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = {4: struct.Struct("<QQq"), 9: struct.Struct("<QQ")}
+"""By the type of the section: SHT_RELA, SHT_REL."""
 _SYMTAB = 2
 _OBJECT, _FUNCTION = 1, 2  # STT_OBJECT, STT_FUNC
 
@@ -60,6 +62,22 @@ class Cubin:
     def functions(self) -> list[str]:
         """The mangled names of what has code here."""
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
+
+    def section(self, name: str) -> bytes:
+        """Its content; empty where there is none of this name."""
+        found = next((s for s in self._sections if s.name == name), None)
+        return self._content[found.offset : found.offset + found.size] if found else b""
+
+    def relocations(self, name: str) -> dict[int, str]:
+        """The symbols whose addresses stand in the section `name`, by their place in it."""
+        found: dict[int, str] = {}
+        for one in self._sections:
+            if one.type in _RELOCATION and one.name in (f".rela{name}", f".rel{name}"):
+                layout = _RELOCATION[one.type]
+                for at in range(one.offset, one.offset + one.size, layout.size):
+                    place, info, *_ = layout.unpack_from(self._content, at)
+                    found[place] = self._symbols[info >> 32].name
+        return found
 
     def _read_sections(self) -> list[_Section]:
         header = _HEADER.unpack_from(self._content)

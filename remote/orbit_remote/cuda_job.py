@@ -25,7 +25,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     if job.action == "run" and device is None:
         # said before anything is built: the build cannot be run
         return no_gpu(job)
-    architecture = job.architecture or _architecture(device)
+    architecture = job.architecture or architecture_of(device)
     async with context.scratch() as scratch:
         async with context.build(job):
             if job.action != "compile":
@@ -56,12 +56,13 @@ async def _build(job: c.Job, architecture: str, context: Context, scratch: Path)
         from orbit_remote import cuda_spec
 
         return await cuda_spec.compile_with_templates(
-            job, lambda one: _nvcc(one, architecture, context, scratch)
+            job, lambda one: nvcc(one, architecture, context, scratch)
         )
-    return await _nvcc(job, architecture, context, scratch)
+    return await nvcc(job, architecture, context, scratch)
 
 
-async def _nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+    """One build; the caller holds a place for it (`Context.build`)."""
     with context.intermediate() as intermediates:
         return await build.build(
             job,
@@ -75,7 +76,7 @@ async def _nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) 
 
 async def build_ahead(job: c.Job, context: Context) -> None:
     """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
-    architecture = job.architecture or _architecture(await asyncio.to_thread(machine.device, job.device))
+    architecture = job.architecture or architecture_of(await asyncio.to_thread(machine.device, job.device))
     async with context.scratch() as scratch:
         await _build(job, architecture, context, scratch)
 
@@ -156,7 +157,7 @@ def no_room(error: OSError) -> c.Failure:
     return c.Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
 
 
-def _architecture(device: c.Device | None) -> str:
+def architecture_of(device: c.Device | None) -> str:
     if device is None or device.capability is None:
         return _DEFAULT_ARCHITECTURE
     return architectures.architecture_of(device.capability)

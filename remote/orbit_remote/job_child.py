@@ -66,7 +66,7 @@ async def follow(
             recorded = await asyncio.to_thread(injection.read, child.launches)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
     watched = cuda_job.watched(sampler, records) if sampler and records else None
-    return _reported(job, context, finished, ended, device, watched)
+    return reported(job, context, finished, ended, device, watched)
 
 
 async def _leave(context: Context, child: Child, *, stays: bool) -> None:
@@ -136,7 +136,7 @@ def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c
     return replace(found, outcome=late.outcome, failure=late.failure, problems=(), exit_code=None)
 
 
-def _reported(
+def reported(
     job: c.Job,
     context: Context,
     finished: c.Finished,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from orbit_remote import contracts as c
-from orbit_remote import recorder, triton_job, wire
+from orbit_remote import recorder, triton_job, triton_kernels, wire
 from orbit_remote.spec_build import Image
 
 READY = '{"kind":"ready"}\n'
@@ -52,20 +52,27 @@ def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Re
     if not _has_gpu():
         return recorder.Nothing()
     recording = recorder.begin(cache, launches)
-    torch = sys.modules.get("torch")
     with contextlib.suppress(Exception):  # a broken GPU is reported by the user's code, not here
-        if torch is not None and torch.cuda.is_available():
-            torch.cuda.set_device(device)
-            torch.empty(1, device="cuda")
-            torch.cuda.synchronize()
-            if isinstance(recording, recorder.Native) and recording.record("nothing"):
-                from orbit_remote import spec_job
+        torch = open_context(device)
+        if torch is not None and isinstance(recording, recorder.Native) and recording.record("nothing"):
+            from orbit_remote import spec_job
 
-                try:
-                    spec_job.rehearse(torch)
-                finally:
-                    recording.record("concurrent")
+            try:
+                spec_job.rehearse(torch)
+            finally:
+                recording.record("concurrent")
     return recording
+
+
+def open_context(device: int) -> Any:
+    """torch, with a CUDA context on its current device; None where it is not installed or finds no GPU."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    torch.cuda.set_device(device)
+    torch.empty(1, device="cuda")
+    torch.cuda.synchronize()
+    return torch
 
 
 def _has_gpu() -> bool:
@@ -99,6 +106,8 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
         finished = c.Finished(
             job.run, "infrastructure", c.Failure("infrastructure", text, "please report it")
         )
+    if order.ptx:
+        triton_kernels.keep_ptx(Path(order.ptx))
     send(finished)
     # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
     clean = job.through == "spec" and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")
@@ -152,15 +161,18 @@ def _line(connection: socket.socket) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches."""
+    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `ptx` the folder in which it
+    leaves the PTX of Triton's kernels, if any.
+    """
 
     job: c.Job
     image: Image | None = None
+    ptx: str = ""
 
 
-def order(job: c.Job, image: Image | None = None) -> bytes:
+def order(job: c.Job, image: Image | None = None, ptx: str = "") -> bytes:
     """One line."""
-    text = json.dumps(dataclasses.asdict(Order(job, image)), ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(dataclasses.asdict(Order(job, image, ptx)), ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
@@ -190,16 +202,24 @@ def _writer(descriptor: int) -> TextIO:
 
 
 def child_main(arguments: list[str]) -> int:
-    """A process started for one job, where none could be kept ready: the job is its first input line."""
+    """A process started for one job, where none could be kept ready: the job is its first input line, or that of a
+    file. Under a tool no launches are recorded: one process has room for one of the two.
+    """
     parser = argparse.ArgumentParser(prog="orbit_remote child")
     parser.add_argument("--events", required=True, help="file the events are written to")
     parser.add_argument("--cache", required=True, type=Path)
     parser.add_argument("--launches", required=True, type=Path)
+    parser.add_argument("--order", type=Path)
     options = parser.parse_args(arguments)
-    given = read_order(sys.stdin.buffer.readline())
+    given = read_order(options.order.read_bytes() if options.order else sys.stdin.buffer.readline())
     warm_up()
     with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
-        recording = begin_recording(options.cache, options.launches, given.job.device)
+        recording: recorder.Recorder = recorder.Nothing()  # a tool is where CUPTI would be
+        if given.job.action == "profile":
+            with contextlib.suppress(Exception):  # as in `begin_recording`
+                open_context(given.job.device)
+        elif given.job.action != "sanitize":
+            recording = begin_recording(options.cache, options.launches, given.job.device)
         status = work(given, events, recording).status
     leave(status)
     return status

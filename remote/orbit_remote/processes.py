@@ -80,8 +80,11 @@ async def start(
     stdin: int | None = subprocess.DEVNULL,
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
+    limit: int = 1 << 20,
 ) -> asyncio.subprocess.Process:
-    """Start `command` as the leader of a new group. Raises OSError where it cannot be started."""
+    """Start `command` as the leader of a new group; `limit` is for the longest line that is read of it. Raises
+    OSError where it cannot be started.
+    """
     posix = os.name == "posix"
     creating = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
@@ -91,7 +94,7 @@ async def start(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            limit=1 << 20,
+            limit=limit,
             start_new_session=posix,
             preexec_fn=_lead if _prctl is not None else None,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import measure, triton_compile, triton_errors, triton_kernels
+from orbit_remote import measure, profile_bracket, triton_compile, triton_errors, triton_kernels
 from orbit_remote.cache import file_hash
 from orbit_remote.contracts import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.injection import Recorded
@@ -49,7 +49,8 @@ def carry_out(job: Job, send: Send, recorder: Recorder | None = None) -> Finishe
 
 def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     began = time.perf_counter()
-    with _autotuning(recorder) as tuning:
+    profiled = job.action == "profile"
+    with _autotuning(recorder, profiled) as tuning, _profiled() if profiled else contextlib.nullcontext():
         exit_code, explained, certain = _execute(file, job.device)
     seconds = time.perf_counter() - began
     recorder.end()
@@ -246,8 +247,17 @@ class _Tuning:
 
 
 @contextlib.contextmanager
-def _autotuning(recorder: Recorder) -> Generator[_Tuning]:
-    """Note when autotuning benchmarks: its hundreds of launches are not the program's."""
+def _profiled() -> Generator[None]:
+    profile_bracket.start()
+    try:
+        yield
+    finally:
+        profile_bracket.stop()
+
+
+@contextlib.contextmanager
+def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning]:
+    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled."""
     tuning = _Tuning()
     with contextlib.ExitStack() as undo:
         with contextlib.suppress(ImportError, AttributeError):
@@ -259,11 +269,15 @@ def _autotuning(recorder: Recorder) -> Generator[_Tuning]:
                 with contextlib.suppress(Exception):
                     _synchronise()
                 begin = recorder.timestamp()
+                if profiled:
+                    profile_bracket.stop()
                 try:
                     return original(self, *args, **kwargs)
                 finally:
                     with contextlib.suppress(Exception):
                         _synchronise()
+                    if profiled:
+                        profile_bracket.start()
                     tuning.spans.append((begin, recorder.timestamp()))
 
             tuner._bench = bench  # noqa: SLF001

@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.contracts import Place, Resources
@@ -79,6 +80,18 @@ def instance(function: Any, compiled: Any) -> Instance:
         architecture=f"sm_{target.arch}",
         constants=tuple(_constants(function, compiled)),
     )
+
+
+def keep_ptx(folder: Path) -> None:
+    """The PTX of every kernel that was compiled here, comments and all, each in a file of its own."""
+    texts = {
+        str(compiled.asm["ptx"]): str(compiled.name)
+        for function in jit_functions()
+        for compiled in _compiled(function)
+        if "ptx" in compiled.asm
+    }
+    for at, (text, name) in enumerate(texts.items()):
+        (folder / f"{at}-{name[:64]}.ptx").write_text(text, "utf-8", "surrogateescape")
 
 
 def _compiled(function: Any) -> Iterator[Any]:

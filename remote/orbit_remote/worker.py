@@ -27,6 +27,7 @@ from orbit_remote.ahead import Ahead
 from orbit_remote.cache import Cache
 
 if TYPE_CHECKING:
+    from orbit_remote.profile_reader import Reader
     from orbit_remote.spares import Spares
 
 _LEAVE_S = 2.0
@@ -51,6 +52,7 @@ class Context:
         self.author_python: str | None = options.author_python or None
         self.idle_s: float = options.spare_idle_s
         self._spares: Spares | None = None
+        self._reports: Reader | None = None
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
@@ -69,8 +71,19 @@ class Context:
             self._spares = Spares(cache=self.home / "cupti", idle_s=self.idle_s)
         return self._spares
 
+    @property
+    def reports(self) -> Reader:
+        """Made at the first profile."""
+        if self._reports is None:
+            from orbit_remote.profile_reader import Reader
+
+            self._reports = Reader()
+        return self._reports
+
     async def close(self) -> None:
         await self.ahead.close()
+        if self._reports is not None:
+            await self._reports.close()
         if self._spares is not None:
             await self._spares.close()
 
@@ -212,16 +225,16 @@ class Worker:
     async def _carry_out(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""
         try:
-            if job.language == "cuda" and job.through == "program":
-                finished = await cuda_job.carry_out(job, self._context)
-            elif job.language == "cuda":
-                from orbit_remote import cuda_spec
+            if job.action == "profile":
+                from orbit_remote import profile_job
 
-                finished = await cuda_spec.carry_out(job, self._context)
+                finished = await profile_job.carry_out(job, self._context, self._ordinary)
+            elif job.action == "sanitize":
+                from orbit_remote import sanitizer_job
+
+                finished = await sanitizer_job.carry_out(job, self._context)
             else:
-                from orbit_remote import job_child
-
-                finished = await job_child.carry_out(job, self._context)
+                finished = await self._ordinary(job)
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:
@@ -232,6 +245,18 @@ class Worker:
             failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
             finished = c.Finished(job.run, "infrastructure", failure)
         self._context.send(finished)
+
+    async def _ordinary(self, job: c.Job) -> c.Finished:
+        """A build or a run, under no tool."""
+        if job.language == "cuda" and job.through == "program":
+            return await cuda_job.carry_out(job, self._context)
+        if job.language == "cuda":
+            from orbit_remote import cuda_spec
+
+            return await cuda_spec.carry_out(job, self._context)
+        from orbit_remote import job_child
+
+        return await job_child.carry_out(job, self._context)
 
 
 def _cancelled(run: str) -> c.Finished:

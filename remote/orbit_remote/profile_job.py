@@ -1,0 +1,432 @@
+"""The action `profile`: one launch of a kernel in each of its configurations, as the GPU's counters saw it.
+
+Where counters are not to be had, the same job is run as any other, and its times and the reason stand in
+the profile's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote import contracts as c
+from orbit_remote import (
+    cuda_job,
+    job_child,
+    job_process,
+    machine,
+    profile_counters,
+    profile_tool,
+    program,
+    symbols,
+    telemetry,
+    verdict,
+)
+from orbit_remote.children import MAIN
+from orbit_remote.profile_counters import Known
+from orbit_remote.profile_log import Log
+from orbit_remote.profile_report import Answer, Request
+from orbit_remote.profile_run import Under
+from orbit_remote.profile_tool import MOST_RESULTS, Tool
+
+if TYPE_CHECKING:
+    from orbit_remote import cuda_spec
+    from orbit_remote.worker import Context
+
+Ordinary = Callable[[c.Job], Awaitable[c.Finished]]
+"""Carries out a job that is none of ours."""
+
+_MOST_REPORT = 24 << 20
+"""Characters of a report in base64 that travel; a full report of 16 launches has about 8 MiB."""
+_DURATION = "gpu__time_duration.sum"
+_NO_TOOL = (
+    "Nsight Compute is not installed where the kernel runs; to enable counters: install it (it is part of the CUDA "
+    "toolkit: nsight-compute) so that `ncu` is on the path"
+)
+
+
+async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finished:
+    device = await asyncio.to_thread(machine.device, job.device)
+    if device is None:
+        return cuda_job.no_gpu(job)
+    tool = await asyncio.to_thread(profile_tool.find)
+    if tool is None or tool.too_old:
+        return await _times(job, ordinary, tool.too_old if tool else _NO_TOOL)
+    folder = context.home / "counters"
+    known = await asyncio.to_thread(profile_counters.known, folder, device, tool)
+    if known.permitted is False:
+        return await _times(job, ordinary, known.why)
+    warming = asyncio.ensure_future(context.reports.prepare(tool.readers))
+    try:
+        attempt = _Attempt(job, context, ordinary, device, tool)
+        finished = await attempt.finished()
+    finally:
+        await asyncio.gather(warming, return_exceptions=True)
+    if attempt.learned.permitted is not None and attempt.learned != known:
+        await asyncio.to_thread(profile_counters.remember, folder, device, tool, attempt.learned)
+    return finished
+
+
+async def _times(job: c.Job, ordinary: Ordinary, why: str) -> c.Finished:
+    """An ordinary run in the place of a profile."""
+    finished = await ordinary(replace(job, action="run"))
+    profiles = tuple(
+        c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
+        for one in finished.launches
+    )
+    return replace(finished, profiles=profiles, remarks=(*finished.remarks, f"no counters: {why}"))
+
+
+class _Attempt:
+    """One try to profile a job with counters."""
+
+    def __init__(
+        self, job: c.Job, context: Context, ordinary: Ordinary, device: c.Device, tool: Tool
+    ) -> None:
+        self.learned = Known()
+        self._job = job
+        self._context = context
+        self._ordinary = ordinary
+        self._device = device
+        self._tool = tool
+
+    async def finished(self) -> c.Finished:
+        async with self._context.scratch() as scratch:
+            if self._job.language == "cuda" and self._job.through == "program":
+                return await self._program(scratch)
+            return await self._child(scratch)
+
+    # -- a program of the author's ------------------------------------------------------------------
+
+    async def _program(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        architecture = job.architecture or cuda_job.architecture_of(self._device)
+        async with context.build(job):
+            built = await cuda_job.nvcc(job, architecture, context, scratch)
+        context.send(built.built)
+        if built.failure or built.executable is None:
+            failure = built.failure or c.Failure("infrastructure", "the compiler made no program")
+            return c.Finished(
+                job.run, failure.category, failure, resources=built.built.resources,
+                toolchain=built.toolchain, build_s=built.built.seconds,
+            )  # fmt: skip
+        wanted = kernels(job, built.built.resources)
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            symbols=tuple(one.symbol for one in wanted),
+            pattern=_pattern(job),
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            folder = job.directory or str(Path(job.path).parent)
+            ended, watched = await self._run(under, [built.executable, *job.arguments], folder, job.stdin)
+        answer = await self._read(under, tuple(built.built.files), users=False)
+        known = {one.symbol: one for one in built.built.resources}
+        finished = c.Finished(
+            job.run,
+            "ok",
+            resources=built.built.resources,
+            device=self._device,
+            telemetry=watched,
+            toolchain=built.toolchain,
+            exit_code=under.log().status or (0 if ended.status == 0 else None),
+            build_s=built.built.seconds,
+            run_s=ended.seconds,
+            stdout=ended.stdout,
+            stderr=ended.stderr,
+            truncated=ended.truncated,
+            remarks=built.remarks,
+        )
+        finished = self._judged(finished, under, ended, known)
+        return await self._concluded(finished, under, answer, known)
+
+    async def _run(
+        self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
+    ) -> tuple[program.Ended, c.Telemetry | None]:
+        job, context = self._job, self._context
+        environment = context.environment()
+        if job.device and job.language == "cuda" and job.through == "program":
+            environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)}
+        groups = context.groups(job)
+        with ExitStack() as stack:
+            sampler = stack.enter_context(telemetry.Sampler(self._device.uuid or self._device.index))
+            watching: asyncio.Task[None] | None = None
+
+            def started(pgid: int, alive: bool) -> None:
+                nonlocal watching
+                groups(pgid, alive)
+                if alive:
+                    watching = asyncio.ensure_future(under.watch(pgid))
+
+            began = time.time_ns()
+            try:
+                ended = await program.run(
+                    under.command(command),
+                    cwd=folder,
+                    env=environment,
+                    stdin=stdin,
+                    timeout_s=under.limit_with_writing_s,
+                    started=started,
+                    output=lambda stream, text: context.send(c.Output(job.run, stream, text)),
+                )
+            finally:
+                if watching is not None:
+                    watching.cancel()
+            return ended, sampler.telemetry(began, time.time_ns())
+
+    def _judged(
+        self, finished: c.Finished, under: Under, ended: program.Ended, known: Mapping[str, c.Resources]
+    ) -> c.Finished:
+        """How the program's own run went, as far as the tool tells."""
+        status = under.log().status
+        if ended.status is None or under.stopped == "limit":
+            late = verdict.of_program(self._job, replace(ended, status=None), None, known)
+            return replace(finished, outcome=late.outcome, failure=late.failure)
+        if under.stopped or not status:
+            return finished
+        found = verdict.of_program(self._job, replace(ended, status=status), None, known)
+        return replace(finished, outcome=found.outcome, failure=found.failure, problems=found.problems)
+
+    # -- a process of ours --------------------------------------------------------------------------
+
+    async def _child(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        made: cuda_spec.Made | None = None
+        if job.language == "cuda":
+            from orbit_remote import cuda_spec
+
+            built = await cuda_spec.build_kernels(job, self._device, context, scratch)
+            if isinstance(built, c.Finished):
+                return built
+            made = built
+        by_name = job.language == "triton" and job.through == "program"
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            pattern=_pattern(job) if by_name else "",
+            marked=True,
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        events, order = scratch / "events", scratch / "order"
+        order.write_bytes(job_process.order(job, made.image if made else None, str(under.ptx)))
+        places = [
+            "--events",
+            events,
+            "--order",
+            order,
+            "--cache",
+            context.home / "cupti",
+            "--launches",
+            scratch,
+        ]
+        command = [sys.executable, "-P", MAIN, "child", *places]
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            ended, watched = await self._run(under, command, str(scratch), "")
+        finished = _last(events)
+        if finished is None:
+            failed = self._judged(c.Finished(job.run, "ok"), under, ended, {})
+            finished = replace(failed, device=self._device, run_s=ended.seconds)
+        else:
+            finished = job_child.reported(job, context, finished, ended, self._device, watched)
+        finished = made.completed(finished) if made else finished
+        answer = await self._read(under, (), users=job.language == "triton")
+        if under.stopped == "enough" and answer.profiles:
+            # it was ended by us, and that is not its failure
+            finished = replace(finished, outcome="ok", failure=None, problems=(), exit_code=None)
+        if finished.outcome != "ok" and not answer.profiles and under.log().refusal is None:
+            return finished
+        return await self._concluded(finished, under, answer, {one.symbol: one for one in finished.resources})
+
+    # -- from report to result ----------------------------------------------------------------------
+
+    async def _read(self, under: Under, files: Sequence[str], *, users: bool) -> Answer:
+        if under.report is None:
+            return Answer()
+        request = Request(
+            str(under.report),
+            self._job.path,
+            tuple(files),
+            users,
+            str(under.ptx),
+            MOST_RESULTS,
+            under.tool.version,
+        )
+        return await self._context.reports.read(under.tool.readers, request)
+
+    async def _concluded(
+        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources]
+    ) -> c.Finished:
+        log = under.log()
+        remarks = list(finished.remarks)
+        if answer.problem:
+            text = f"{answer.problem}; the profiler's own report is kept"
+            return self._with_report(replace(finished, remarks=(*remarks, text)), under)
+        profiles = [_named(one, known, self._job) for one in answer.profiles]
+        if profiles and not any(_DURATION in one.metrics for one in profiles):
+            why = (
+                f"Nsight Compute {under.tool.version} read no numbers (all of them were NaN); to enable counters: "
+                "use another version of it, 2025.2.1 where this is Modal"
+            )
+            self.learned = Known(False, why)
+            return await _times(self._job, self._ordinary, why)
+        if not profiles:
+            return await self._without(finished, log)
+        self.learned = Known(True)
+        if under.stopped == "enough" or answer.left_out:
+            remarks.append(
+                f"profiling was ended after {MOST_RESULTS} launches, each of another configuration"
+            )
+        if under.stopped == "limit":
+            remarks.append(
+                f"the program was ended at its limit of {self._job.run_timeout_s:g} s, after the launches shown"
+            )
+            finished = replace(finished, outcome="ok", failure=None)
+        if not any(one.lines for one in profiles) and any(one.samples for one in profiles):
+            remarks.append(
+                "no line is known of the code that ran: it was built without line information (-lineinfo)"
+            )
+        if not under.order.sources:
+            remarks.append("the file is not saved as it ran: the report holds no source")
+        whole = replace(
+            finished,
+            profiles=tuple(profiles),
+            remarks=tuple(dict.fromkeys(remarks)),
+            toolchain=finished.toolchain | {"ncu": under.tool.version},
+        )
+        return self._with_report(whole, under)
+
+    async def _without(self, finished: c.Finished, log: Log) -> c.Finished:
+        """No launch was profiled: what stood in the way?"""
+        refusal = log.refusal
+        if refusal is not None:
+            if refusal.lasting:
+                self.learned = Known(False, refusal.sentence)
+            return await _times(self._job, self._ordinary, refusal.sentence)
+        if finished.outcome == "timed out":
+            return finished
+        # the same without the tool says whether it was the program or the tool, and what was launched
+        ordinary = await self._ordinary(replace(self._job, action="run"))
+        if ordinary.outcome not in ("ok", "wrong answer"):
+            return ordinary
+        wanted = [one for one in ordinary.launches if self._is_wanted(one, ordinary.resources)]
+        if not wanted and self._job.through == "program":
+            return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
+        said = f": {log.errors[0]}" if log.errors else ""
+        ended = f" (it ended with exit code {log.status} under it)" if log.status else ""
+        why = f"Nsight Compute profiled no launch, though the program makes some without it{ended}{said}"
+        profiles = tuple(
+            c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
+            for one in wanted or ordinary.launches
+        )
+        return replace(ordinary, profiles=profiles, remarks=(*ordinary.remarks, f"no counters: {why}"))
+
+    def _is_wanted(self, launches: c.Launches, resources: Sequence[c.Resources]) -> bool:
+        wanted = {one.symbol for one in kernels(self._job, resources)}
+        return not wanted or launches.symbol in wanted
+
+    def _never(self, ordinary: c.Finished, log: Log) -> str:
+        names = [*dict.fromkeys(one.name for one in ordinary.launches)] or [
+            symbols.short_name(one) for one in log.launched
+        ]
+        asked = self._job.definition.qualified if self._job.definition else self._job.kernel or "any kernel"
+        launched = f"; it launched {', '.join(names[:8])}" if names else "; it launched no kernel at all"
+        return f"nothing was profiled: the program did not launch {asked}{launched}"
+
+    def _with_report(self, finished: c.Finished, under: Under) -> c.Finished:
+        if under.report is None:
+            return finished
+        packed = base64.b64encode(zlib.compress(under.report.read_bytes())).decode("ascii")
+        if len(packed) > _MOST_REPORT:
+            size = under.report.stat().st_size >> 20
+            text = f"the profiler's own report of {size} MiB is too large to be kept"
+            return replace(finished, remarks=(*finished.remarks, text))
+        return replace(finished, report=packed)
+
+
+def _last(events: Path) -> c.Finished | None:
+    """What the process said at its end, None where it did not come to it."""
+    try:
+        lines = events.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    found = [job_process.decode_event(line) for line in lines[-1:]]
+    return next((one for one in found if isinstance(one, c.Finished)), None)
+
+
+# -- which kernel -----------------------------------------------------------------------------------
+
+
+def kernels(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
+    """The instances of the kernel that was asked for, among all that were compiled; all where none was named.
+
+    By the place of their code, which tells overloads and namesakes apart: the first line of it that is at or
+    below the definition.
+    """
+    name = job.definition.name if job.definition else job.kernel
+    if name is None:
+        return list(resources)
+    base = re.split(r"::|\.", name)[-1]
+    named = [one for one in resources if _base(one.name) == base]
+    if job.definition is None:
+        return named
+    first = job.definition.start_line + 1
+    below = [
+        one.place.line
+        for one in named
+        if one.place and one.place.file == job.path and one.place.line >= first
+    ]
+    if not below:
+        return named
+    return [one for one in named if one.place and one.place.file == job.path and one.place.line == min(below)]
+
+
+def _base(name: str) -> str:
+    """`ns::tiled<32>` -> `tiled`."""
+    return name.partition("<")[0].partition("(")[0].rpartition("::")[2].strip()
+
+
+def _pattern(job: c.Job) -> str:
+    """Of mangled names, where the symbols are not known before it runs: Triton's are the function's own."""
+    name = job.definition.name if job.definition else job.kernel
+    if name is None:
+        return ""
+    base = re.escape(re.split(r"::|\.", name)[-1])
+    return f"^{base}$" if job.language == "triton" else base
+
+
+def _is_saved(job: c.Job) -> bool:
+    """Whether the source that the tool finds on the disk is what runs."""
+    try:
+        return Path(job.path).read_text("utf-8") == job.text
+    except (OSError, ValueError):
+        return False
+
+
+def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
+    """Under the name and at the place by which the rest of the result knows the kernel."""
+    one = known.get(profile.symbol)
+    if one is None:
+        return replace(profile, name=symbols.short_name(profile.symbol), place=_place(profile, job))
+    return replace(profile, name=one.name, place=one.place or _place(profile, job))
+
+
+def _place(profile: c.Profile, job: c.Job) -> c.Place | None:
+    """The first line of its code in the author's file."""
+    lines = [one.line for one in profile.lines if one.file == job.path]
+    return c.Place(job.path, min(lines)) if lines else None
