@@ -62,6 +62,16 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
 
 
+@command("orbit.checkMemory")
+def check_memory(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    program = named(arguments, "through") == "program"
+    return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
+
+
 @command("orbit.check")
 def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""

@@ -108,6 +108,10 @@ def under_a_tool(
     kernel = session.find(target) if target else None
     if kernel and job.definition is None:
         job = replace(job, kernel=kernel.name, definition=recipes.definition_of(kernel))
+    if job.action == "sanitize":
+        wanted = settings_of(session).check_memory
+        job = replace(job, run_timeout_s=wanted.timeout_s)
+        tools = tools or tuple(wanted.tools)
     return replace(job, detail=detail, tools=tools)
 
 

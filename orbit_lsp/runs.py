@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from orbit_lsp import contract, filing, jobs, profile_filing
+from orbit_lsp import contract, filing, jobs, memory_filing, profile_filing
 from orbit_lsp.recipes import PROGRAM, Recipe
 from orbit_lsp.report import kept
 from orbit_lsp.runners import Runner
@@ -284,6 +284,10 @@ class Runs:
         if run.action == "profile":
             changed |= profile_filing.finished(
                 self._session, run.frozen, run.job, run.targets, run.built, finished, run.report
+            )
+        if run.action == "sanitize":
+            changed |= memory_filing.finished(
+                self._session, run.frozen, run.job, run.targets, run.built, finished
             )
         if self.filed:
             self.filed(run, finished)

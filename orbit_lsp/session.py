@@ -114,6 +114,23 @@ class Profiled:
         return self.profiles[0] if self.profiles else None
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
+
+    `asked` and `through` say what launched it, as in `Result`.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    tools: tuple[str, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"]
+    asked: KernelId
+
+
 @dataclass(slots=True)
 class Running:
     """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
@@ -178,6 +195,7 @@ class Session:
     figures: dict[KernelId, Figures] = field(default_factory=dict["KernelId", Figures])
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict["KernelId", Profiled])
+    memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict["KernelId", MemoryCheck])
     comparisons: dict[KernelId, Comparison] = field(default_factory=dict["KernelId", Comparison])
     regressions: dict[KernelId, tuple[str, Regression]] = field(
         default_factory=dict["KernelId", "tuple[str, Regression]"]

@@ -29,6 +29,7 @@ TITLES = {
     "orbit.run": "Run the Kernel at the Cursor",
     "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
+    "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",

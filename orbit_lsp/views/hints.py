@@ -6,7 +6,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import jobs, units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import contract_views, facts, points, positions, rates
+from orbit_lsp.views import contract_views, facts, memory, points, positions, rates
 from orbit_lsp.views.facts import Facts
 from orbit_remote.contracts import Launches, Resources, Timing
 from orbit_remote.measure import Difference
@@ -38,6 +38,8 @@ def labels(session: Session, uri: str, known: Facts) -> list[str]:
     found: list[str] = []
     if wanted.measured and known.result:
         found.append(measured(session, known))
+    if wanted.measured and (text := memory.label(session, uri, known)):
+        found.append(text)
     if wanted.static and known.figures and (text := static(session, uri, known)):
         found.append(text)
     return found

@@ -10,7 +10,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import contract_views, facts, hints, points, positions, rates, side_by_side
+from orbit_lsp.views import contract_views, facts, hints, memory, points, positions, rates, side_by_side
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Table
 from orbit_remote import measure, occupancy
@@ -74,6 +74,8 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
             found.append(table)
         found += [table for one in known.result.launches if (table := points.tuning(one))]
+    if checked := memory.section(session, uri, known, now):
+        found.append(checked)
     if comparison := session.comparisons.get(known.target):
         stale = comparison.digest != known.digest
         found.append(side_by_side.table(comparison, name, now, stale=stale))

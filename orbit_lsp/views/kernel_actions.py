@@ -8,7 +8,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.session import KernelId, Session
-from orbit_lsp.views import contract_views, facts
+from orbit_lsp.views import contract_views, facts, memory
 from orbit_lsp.views.facts import Facts
 
 
@@ -40,6 +40,8 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
         found.append(_command(f"◉ Live: stop ({name})", "orbit.live", target))
     elif known.kernel.launchable and (by_spec or entries):
         found.append(_command(f"○ Live: run at every save ({name})", "orbit.live", target))
+    if check := memory.command(session, uri, known):
+        found.append(check)
     if known.result and known.result.through == "spec":
         found.append(_command(f"Open the report ({name})", "orbit.openReport", target))
     return found

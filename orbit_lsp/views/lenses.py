@@ -13,7 +13,7 @@ from lsprotocol import types as lsp
 from orbit_lsp import jobs
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.session import KernelId, Result, Session
-from orbit_lsp.views import contract_views, facts, hints, points, positions
+from orbit_lsp.views import contract_views, facts, hints, memory, points, positions
 from orbit_lsp.views.facts import Facts
 
 
@@ -30,6 +30,8 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
             lsp.CodeLens(where, command)
             for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
         ]
+        if check := memory.lens(session, uri, known):
+            found.append(lsp.CodeLens(where, check))
         if known.target in session.live:
             found.append(lsp.CodeLens(where, _command("◉ Live", "orbit.live", known.target)))
     found += contract_views.lenses(session, uri, time.monotonic() if now is None else now)

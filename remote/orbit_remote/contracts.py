@@ -138,6 +138,10 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict[str, str])
 
 
+NOT_LAUNCHED = "not launched"
+"""`Problem.code` of a memory check where the kernel that was asked for never ran: nothing of it was checked."""
+
+
 # -- what comes back --------------------------------------------------------------------------------
 
 

@@ -40,8 +40,6 @@ from orbit_remote.spec_build import Image
 if TYPE_CHECKING:
     from orbit_remote.worker import Context
 
-NOT_LAUNCHED = "not launched"
-"""`Problem.code` where the kernel that was asked for never ran: nothing of it was checked."""
 _PADDING = 64 << 10
 """Bytes behind each allocation that nothing may touch: allocations lie side by side, and an index that is off by one meets
 the next. More would not fit for programs that make many thousands of small ones.
@@ -337,7 +335,7 @@ def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resourc
     if job.kernel is None or not of_kernel or of_kernel & launched:
         return None
     text = f"main did not launch {job.kernel}, so nothing in it was checked"
-    return c.Problem("information", text, "orbit", code=NOT_LAUNCHED)
+    return c.Problem("information", text, "orbit", code=c.NOT_LAUNCHED)
 
 
 def _finished(events: Path) -> c.Finished | None:
