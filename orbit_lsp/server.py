@@ -162,6 +162,8 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     ls.recheck.edited(uri)
     ls.live.edited(uri)
     ls.specs.edited(uri)
+    if ls.session.mirror_hints:
+        ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
 
 
 def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
