@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -136,19 +134,18 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
 
 
 def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
-    events, launches = scratch / "events", scratch / "launches"
+    order, events, launches = (scratch / name for name in ("order", "events", "launches"))
+    order.write_bytes(job_process.order(job, image))
     command = (
-        sys.executable, "-P", str(MAIN), "child", "--events", str(events), "--cache", str(context.home / "cupti"),
-        "--launches", str(launches),
+        sys.executable, "-P", str(MAIN), "child", "--order", str(order), "--events", str(events),
+        "--cache", str(context.home / "cupti"), "--launches", str(launches),
     )  # fmt: skip
-    # in ASCII: a text may hold what no pipe takes
-    given = json.dumps(dataclasses.asdict(job_process.Order(job, image))) + "\n"
 
     def own(file: str) -> str | None:
         return file if triton_errors.is_users(file, job.path) else None
 
     kernels = (job.definition.name,) if job.through == "spec" and job.definition else ()
-    return _Target(command, given, own, sanitizer_spec.CACHE, events, kernels)
+    return _Target(command, "", own, sanitizer_spec.CACHE, events, kernels)
 
 
 def _visible(job: c.Job) -> dict[str, str]:
