@@ -1,7 +1,11 @@
-"""ORBIT_NVIM names the Neovims to drive (several with the path separator between); without it they are skipped."""
+"""scripts/editors installs the editors into .editors/ and sets ORBIT_EDITORS: then one that is missing is a failure.
+
+ORBIT_CAPTURES=write writes the captures anew, for a person to read.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -10,31 +14,70 @@ from typing import Any
 
 import pytest
 
+from tests.editors.home import ROOT, Home
 from tests.editors.neovim import Neovim
+from tests.editors.terminal import Terminal
 
-NVIMS = [binary for binary in os.environ.get("ORBIT_NVIM", "").split(os.pathsep) if binary]
+EDITORS = Path(os.environ.get("ORBIT_EDITORS", ROOT / ".editors"))
 CAPTURES = Path(__file__).parent / "captures"
+WRITE = "ORBIT_CAPTURES" in os.environ
 
 
-@pytest.fixture(params=NVIMS or [None])
-def binary(request: pytest.FixtureRequest) -> str:
-    if request.param is None:
-        pytest.skip("drives a real Neovim: ORBIT_NVIM names none")
-    return request.param
+def program(name: str) -> str:
+    path = EDITORS / "bin" / name
+    if not path.exists():
+        if "ORBIT_EDITORS" in os.environ:
+            pytest.fail(f"there is no {path}: scripts/editors install")
+        pytest.skip(f"drives the real {name}: scripts/editors install")
+    return str(path)
 
 
-@pytest.fixture
-def neovim(binary: str, tmp_path: Path) -> Iterator[Callable[..., Neovim]]:
-    """neovim(**how) -> Neovim, closed at the end."""
-    made: list[Neovim] = []
+def version(name: str) -> str:
+    """`0.12.4` of `NVIM v0.12.4`."""
+    said = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split("\n")[0].split()[-1].lstrip("v")
 
-    def make(**how: Any) -> Neovim:
-        made.append(Neovim(binary, tmp_path / f"home{len(made)}", **how))
-        return made[-1]
 
-    yield make
-    for one in made:
-        one.close()
+Saw = Callable[..., None]
+
+
+class Seen:
+    """What the editors showed, by feature of docs/editors/features.json; written for the table of docs/editors.md."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.features: list[str] = list(json.loads((ROOT / "docs/editors/features.json").read_text()))
+        self.editors: dict[str, dict[str, Any]] = {}
+
+    def of(self, name: str, editor: str, release: str) -> Saw:
+        """saw(feature, how) for one editor; `how` where it is not as in the others."""
+        said = self.editors.setdefault(name, {"editor": editor, "version": release, "features": {}})
+
+        def saw(feature: str, how: str = "") -> None:
+            assert feature in self.features, feature
+            said["features"][feature] = how
+
+        return saw
+
+    def first_lens(self, name: str, seconds: float) -> None:
+        (self.folder / f"{name}.seconds").write_text(f"{seconds:.2f}\n")
+
+    def close(self) -> None:
+        for name, said in self.editors.items():
+            said["features"] = {
+                one: said["features"][one] for one in self.features if one in said["features"]
+            }
+            text = json.dumps(said, indent=2, ensure_ascii=False)
+            (self.folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def seen() -> Iterator[Seen]:
+    folder = Path(os.environ.get("ORBIT_SEEN", EDITORS / "seen"))
+    folder.mkdir(parents=True, exist_ok=True)
+    one = Seen(folder)
+    yield one
+    one.close()
 
 
 class Captures:
@@ -46,18 +89,72 @@ class Captures:
         self.expected = path.read_text(encoding="utf-8").split("\n\n") if path.exists() else []
 
     def check(self, step: str, shown: str) -> None:
-        self.seen.append(f"== {step}\n{shown.rstrip()}\n".replace("\n\n", "\n"))
-        if "ORBIT_CAPTURES" in os.environ:
+        rows = [row for row in shown.split("\n") if row.strip()]
+        self.seen.append("\n".join([f"== {step}", *rows, ""]))
+        if WRITE:
             self.path.write_text("\n".join(self.seen), encoding="utf-8")
             return
-        steps = [one.strip().partition("\n") for one in self.expected]
+        steps = [one.strip("\n").partition("\n") for one in self.expected]
         said = {name: text for name, _, text in steps}
-        assert self.seen[-1].strip().partition("\n")[2] == said.get(f"== {step}"), f"{self.path.name}: {step}"
+        assert "\n".join(rows) == said.get(f"== {step}"), f"{self.path.name}: {step}"
 
 
 @pytest.fixture
-def captures(binary: str) -> Captures:
-    """Those of this version of Neovim; ORBIT_CAPTURES=write writes them anew, for a person to read."""
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    minor = ".".join(said.split()[1].lstrip("v").split(".")[:2])
-    return Captures(CAPTURES / f"neovim-{minor}.txt")
+def picture(tmux: str) -> Callable[[str, Terminal], None]:
+    """Keep a terminal's screen with its colours; scripts/picture draws it."""
+    folder = EDITORS / "pictures"
+    folder.mkdir(exist_ok=True)
+    return lambda name, terminal: (
+        (folder / f"{name}.ansi").write_text(terminal.coloured(), encoding="utf-8") and None
+    )
+
+
+@pytest.fixture
+def tmux() -> str:
+    return program("tmux")
+
+
+@pytest.fixture
+def terminal(tmux: str) -> Iterator[Callable[..., Terminal]]:
+    """terminal(home, *command) -> Terminal, closed at the end."""
+    made: list[Terminal] = []
+
+    def make(home: Home, *command: str, **size: int) -> Terminal:
+        made.append(Terminal(tmux, home, command, **size))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture(params=["nvim-0.11", "nvim-0.12"])
+def nvim(request: pytest.FixtureRequest) -> str:
+    """The name of a Neovim."""
+    program(request.param)
+    return request.param
+
+
+@pytest.fixture
+def neovim(nvim: str, tmp_path: Path) -> Iterator[Callable[..., Neovim]]:
+    """neovim(**how) -> Neovim, closed at the end."""
+    made: list[Neovim] = []
+
+    def make(**how: Any) -> Neovim:
+        made.append(Neovim(program(nvim), tmp_path / f"home{len(made)}", **how))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def saw(nvim: str, seen: Seen) -> Saw:
+    release = version(nvim)
+    return seen.of(nvim.replace("nvim", "neovim"), "Neovim", release)
+
+
+@pytest.fixture
+def captures(nvim: str) -> Captures:
+    return Captures(CAPTURES / f"{nvim.replace('nvim', 'neovim')}.txt")

@@ -7,17 +7,16 @@ is the screen as Neovim composed it: lenses, hints and messages are in it becaus
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.editors.home import ROOT, Home
+
 LIMIT_S = 30
 
 CONFIG = """\
@@ -54,46 +53,31 @@ end
 class Neovim:
     """One Neovim whose home is `folder`.
 
-    `server` is what the shell runs as `orbit-lsp`; by default the real server, whose GPU side is recorded
-    (tests/e2e/recorded_worker.py). `plugin` is False for a user who copied the single file.
+    `plugin` is False for a user who copied the single file; `home` is what Home takes.
     """
 
     def __init__(
-        self, binary: str, folder: Path, *, config: str = "", server: str | None = None, plugin: bool = True
+        self, binary: str, folder: Path, *, config: str = "", plugin: bool = True, **home: Any
     ) -> None:
         self.binary = binary
-        self.folder = folder
-        self.workspace = folder / "workspace"
-        (self.workspace / ".git").mkdir(parents=True)
-        settings = folder / "config" / "nvim"
-        settings.mkdir(parents=True)
+        self.home = Home(folder, **home)
+        self.folder, self.workspace = folder, self.home.workspace
         start = folder / "data" / "nvim" / "site" / "pack" / "orbit" / "start"
         start.mkdir(parents=True)
         if plugin:
             (start / "orbit").symlink_to(ROOT / "editors" / "nvim")
         else:
-            (settings / "plugin").mkdir()
-            shutil.copy(ROOT / "editors" / "nvim" / "orbit.lua", settings / "plugin")
-        worker = ROOT / "tests" / "e2e" / "recorded_worker.py"
-        recorded = _program(folder / "bin" / "recorded-python", f'exec {_python()} {worker} "$@"')
-        _program(folder / "bin" / "orbit-lsp", server or f'exec {_python()} -P -m orbit_lsp "$@"')
-        options = f"{{ init_options = {{ python = '{recorded}', gpu = 'H100' }} }}"
-        (settings / "init.lua").write_text(
-            f"vim.lsp.config('orbit', {options})\n" + config + CONFIG + PRELUDE, encoding="utf-8"
+            self.home.configure(
+                "nvim/plugin/orbit.lua", (ROOT / "editors" / "nvim" / "orbit.lua").read_text()
+            )
+        options = f"{{ init_options = {{ python = '{self.home.python}', gpu = 'H100' }} }}"
+        self.home.configure(
+            "nvim/init.lua", f"vim.lsp.config('orbit', {options})\n" + config + CONFIG + PRELUDE
         )
         self.process: subprocess.Popen[str] | None = None
+        self.began = 0.0
         self._sockets = tempfile.mkdtemp(prefix="orbit-nvim-")  # a path of at most 107 bytes
-        self._environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("NVIM", "XDG_", "MODAL_"))
-        } | {
-            "HOME": str(folder),
-            "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": f"{ROOT / 'remote'}{os.pathsep}{ROOT}",
-        }
-        for kind in ("config", "data", "state", "cache"):
-            self._environment[f"XDG_{kind.upper()}_HOME"] = str(folder / kind)
+        self._environment = self.home.environment
 
     @property
     def _socket(self) -> str:
@@ -106,6 +90,7 @@ class Neovim:
         if self.process is not None:
             self.command(f"edit {path}")
             return
+        self.began = time.monotonic()
         self.process = subprocess.Popen(
             [self.binary, "--headless", "--listen", self._socket, str(path)],
             cwd=self.workspace, env=self._environment, text=True, encoding="utf-8",
@@ -166,14 +151,3 @@ class Neovim:
                 assert self.process.stdout
                 self.process.stdout.close()
         shutil.rmtree(self._sockets)
-
-
-def _python() -> str:
-    return shlex.quote(sys.executable)
-
-
-def _program(path: Path, script: str) -> Path:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path

@@ -5,48 +5,42 @@ The server is the real one. Its GPU side is recorded: these machines have no GPU
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from tests.editors.conftest import Captures
+from tests.editors.conftest import Captures, Saw, Seen
+from tests.editors.home import ALONE, SAXPY, TIME
 from tests.editors.neovim import Neovim
 
 Start = Callable[..., Neovim]
 
-SAXPY = """\
-__global__ void saxpy(int n, float a, const float* x, float* y) {
-  y[n] = a * x[n];
-}
-int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
-"""
-ALONE = """\
-__global__ void scale(int n, float a, float* x) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) x[i] *= a;
-}
-"""
-TIME = "⏱ 288 µs ±0.2%"
 
-
-def test_an_author_at_work(neovim: Start, captures: Captures) -> None:
+def test_an_author_at_work(neovim: Start, captures: Captures, seen: Seen, nvim: str, saw: Saw) -> None:
     editor = neovim()
     editor.open("saxpy.cu", SAXPY)
-    captures.check("opened", editor.until_shown("▶ Run on H100 80GB HBM3"))
+    shown = editor.until_shown("▶ Run on H100 80GB HBM3")
+    seen.first_lens(nvim.replace("nvim", "neovim"), time.monotonic() - editor.began)
+    captures.check("opened", shown)
+    saw("lens", "above the line" if shown.startswith("▶") else "end of line")
 
     editor.lua("vim.api.nvim_win_set_cursor(0, {1, 0}); vim.lsp.codelens.run()")
     editor.until_shown("· last 288 µs")
     editor.until_shown("float *) 288 µs")
     captures.check("the lens was clicked", editor.until_shown(TIME))
     assert "saxpy(int, float, const float *, float *) 288 µs" in editor.messages()
+    saw("result")
 
     editor.lua("vim.lsp.buf.hover()")
     captures.check("hover", editor.until("float()"))
     editor.command("fclose!")
+    saw("hover")
 
     editor.command("%s/a \\* x/b * x/")
     captures.check("edited", editor.until_shown("last 288 µs ±0.2%, edited since"))
     editor.command("silent undo")
     editor.until_gone("edited since")
     captures.check("the edit was undone", editor.until_shown(TIME))
+    saw("stale")
 
     editor.command("silent %s/a \\* x/BUG * x/ | silent write")
     editor.until_shown("is undefined")
@@ -56,21 +50,31 @@ def test_an_author_at_work(neovim: Start, captures: Captures) -> None:
     editor.until_gone("is undefined")
     editor.until_gone("edited since")
     captures.check("and its fix", editor.until_shown(TIME))
+    saw("error")
 
     editor.open("slow.cu", SAXPY + "// SLOW\n")
     editor.until_shown("▶ Run on H100 80GB HBM3")
     editor.command("Orbit run")
     editor.until_shown("⏳ running")
     captures.check("progress", editor.until_shown("saxpy: running"))
+    saw("command", "`:Orbit`")
+    saw("progress", "message line")
     editor.command("Orbit cancel")
     editor.until_gone("⏳")
     captures.check("cancelled", editor.until_shown("cancelled"))
+    saw("cancel")
 
     editor.open("alone.cu", ALONE)
     editor.until_shown("✎ Draft a launch spec")
     editor.lua("vim.lsp.buf.code_action({ apply = true, filter = function(one) return one.edit ~= nil end })")
     editor.until_shown("orbit: launch")
     captures.check("a launch spec drafted by a code action", editor.until_shown("▶ Run on H100 80GB HBM3"))
+    saw("draft")
+    editor.lua(
+        "vim.lsp.buf.code_action({ apply = true, filter = function(one) return one.title:find('Run on') end })"
+    )
+    editor.until_shown(TIME)
+    saw("action")
 
 
 def test_a_redraw_between_question_and_answer_loses_no_number(neovim: Start) -> None:
@@ -102,7 +106,7 @@ def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
     editor.until("vim.fn.execute('messages'):find('nothing runs', 1, true)")
 
 
-def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
+def test_a_restarted_server_drafts_runs_and_reports(neovim: Start, saw: Saw) -> None:
     editor = neovim(
         config="vim.ui.open = function(uri) _G.opened = uri; return { wait = function() return { code = 0 } end } end\n"
     )
@@ -119,6 +123,7 @@ def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
     editor.until_shown(TIME)
     editor.command("Orbit report")
     assert "/alone-scale-" in editor.until("_G.opened")
+    saw("report", "browser")
 
 
 def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start) -> None:
@@ -160,7 +165,7 @@ def test_checkhealth_names_the_server_the_client_and_what_works(neovim: Start) -
         assert words in said
 
 
-def test_a_server_that_is_not_there_is_said_once(neovim: Start) -> None:
+def test_a_server_that_is_not_there_is_said_once(neovim: Start, saw: Saw) -> None:
     nowhere = "vim.lsp.config('orbit', { cmd = { 'orbit-lsp-of-nowhere' } })\n"
     editor = neovim(config=nowhere)
     editor.open("plain.py", "print(1)\n")
@@ -173,9 +178,10 @@ def test_a_server_that_is_not_there_is_said_once(neovim: Start) -> None:
     editor.command("checkhealth orbit")
     said = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
     assert "ERROR there is no program orbit-lsp-of-nowhere" in said
+    saw("missing")
 
 
-def test_a_server_that_ends_at_once_is_tried_four_times_and_then_left_alone(neovim: Start) -> None:
+def test_a_server_that_ends_at_once_is_tried_four_times_and_then_left_alone(neovim: Start, saw: Saw) -> None:
     editor = neovim(
         config="vim.cmd.packadd('orbit')\nrequire('orbit.server').delays = { 10, 20, 40 }\n"
         "_G.said = {}; vim.notify = function(text) table.insert(_G.said, text) end\n",
@@ -189,10 +195,11 @@ def test_a_server_that_ends_at_once_is_tried_four_times_and_then_left_alone(neov
     assert said == [f"{told}{log} (:Orbit log). :checkhealth orbit, then :Orbit restart"]
     assert "no such module" in log.read_text()
     assert (editor.folder / "starts").read_text() == "started\n" * 4
+    saw("ended")
 
 
 def test_a_server_that_is_killed_comes_back_with_its_lenses(neovim: Start) -> None:
-    editor = neovim(server=None)
+    editor = neovim()
     editor.open("saxpy.cu", SAXPY)
     editor.until_shown("▶ Run on H100 80GB HBM3")
     first = editor.lua("return vim.lsp.get_clients()[1].id")

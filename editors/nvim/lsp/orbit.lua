@@ -7,6 +7,9 @@ local config = {
     ['textDocument/inlayHint'] = function(...)
       require('orbit').draw_hints(...)
     end,
+    ['textDocument/publishDiagnostics'] = function(...)
+      require('orbit.doubled').publish(...)
+    end,
   },
   on_exit = function(...)
     require('orbit.server').ended(...)

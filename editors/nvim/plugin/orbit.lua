@@ -36,6 +36,12 @@ vim.api.nvim_create_autocmd('LspProgress', {
     end
   end,
 })
+vim.api.nvim_create_autocmd('DiagnosticChanged', {
+  group = group,
+  callback = function(event)
+    require('orbit.doubled').again(event.buf)
+  end,
+})
 vim.api.nvim_create_autocmd('FileType', {
   group = group,
   pattern = { 'cuda', 'python' },

@@ -1,0 +1,170 @@
+"""Helix in a terminal, with the configuration of editors/helix: no lenses, so everything by code action and command.
+
+The server is the real one. Its GPU side is a recorded H100: these machines have no GPU.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.editors.conftest import CAPTURES, Captures, Seen, program, version
+from tests.editors.home import ALONE, ROOT, SAXPY, SERVER, TIME, Home
+from tests.editors.terminal import Terminal
+
+
+class Helix:
+    """The first file is opened by the command line, others by `:open`."""
+
+    def __init__(
+        self,
+        start: Callable[..., Terminal],
+        folder: Path,
+        *,
+        server: str = SERVER,
+        beside: tuple[Path, ...] = (),
+    ) -> None:
+        self.home = Home(folder, server=server, beside=beside)
+        self.home.program("xdg-open", 'echo "$1" >> "$HOME/opened"')
+        for name in ("config.toml", "languages.toml"):
+            text = (ROOT / "editors" / "helix" / name).read_text()
+            ours = f"config = {{ python = '{self.home.python}', gpu = 'H100' }}"
+            text = text.replace("config = { trusted = false }", ours)
+            # as those have it who want them of other servers
+            text = text.replace("[editor.lsp]", "[editor.lsp]\ndisplay-inlay-hints = true")
+            self.home.configure(f"helix/{name}", text)
+        self._start = start
+        self.terminal: Terminal
+
+    def open(self, name: str, text: str) -> None:
+        path = self.home.write(name, text)
+        if hasattr(self, "terminal"):
+            self.command(f"open {path}")
+        else:
+            self.terminal = self._start(self.home, program("hx"), str(path))
+        self.terminal.until_shown(f"   {name} ")
+
+    def command(self, text: str) -> None:
+        self.terminal.type(f":{text}")
+        self.terminal.until_shown(f":{text}")
+        self.terminal.keys("Enter")
+
+    def actions(self, wanted: str) -> str:
+        """The menu of code actions once it offers `wanted`: asked again while the server is still starting."""
+        while True:
+            self.terminal.keys("Space")
+            self.terminal.until_shown("Perform code action")
+            self.terminal.keys("a")
+            shown = self.terminal.until(
+                lambda shown: "(saxpy)" in shown or "(scale)" in shown or "code action" in last_row(shown),
+                wanted,
+            )
+            if wanted in shown:
+                return shown
+
+    def replace_a(self, text: str) -> None:
+        """In `a * x[n]`."""
+        self.terminal.type("2ggfa;c")
+        self.terminal.until_shown(" INS ")
+        self.terminal.type(text)
+        self.terminal.until_shown(f"= {text} *")
+        self.terminal.keys("Escape")
+        self.terminal.until_shown(" NOR ")
+
+    def screen(self) -> str:
+        """Without the spinner, and with seconds that pass written as N."""
+        rows = [row for row in self.terminal.screen().split("\n") if row.strip() not in ("", "~")]
+        text = re.sub(r"(⏳ \w+) \d+ s", r"\1 N s", "\n".join(rows))
+        return re.sub(r"[⠀-⣿]", " ", text)
+
+
+def last_row(shown: str) -> str:
+    return shown.rstrip("\n").rpartition("\n")[2]
+
+
+@pytest.fixture
+def helix(terminal: Callable[..., Terminal], tmp_path: Path) -> Callable[..., Helix]:
+    program("hx")
+    return lambda **how: Helix(terminal, tmp_path / "home", **how)
+
+
+def test_an_author_at_work(
+    helix: Callable[..., Helix], seen: Seen, picture: Callable[[str, Terminal], None]
+) -> None:
+    saw = seen.of("helix", "Helix", version("hx"))
+    captures = Captures(CAPTURES / "helix.txt")
+    editor = helix()
+    editor.open("saxpy.cu", SAXPY)
+    terminal = editor.terminal
+    editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
+    seen.first_lens("helix", time.monotonic() - terminal.began)
+    captures.check("code actions", editor.screen())
+    terminal.keys("Enter")
+    terminal.until_shown(TIME, "saxpy(int, float, const float *, float *) 288 µs")
+    captures.check("Run was chosen", editor.screen())
+    saw("action", "`Space a`")
+    saw("result", "as a diagnostic")
+    picture("helix", terminal)
+
+    terminal.keys("Space", "k")
+    terminal.until_shown("nvcc 13.0.88")
+    captures.check("hover", editor.screen())
+    saw("hover")
+    terminal.keys("Escape")
+    terminal.until_gone("nvcc 13.0.88")
+
+    editor.replace_a("b")
+    terminal.until_shown("edited since")
+    captures.check("edited", editor.screen())
+    terminal.keys("u")
+    terminal.until_gone("edited since")
+    captures.check("the edit was undone", editor.screen())
+    saw("stale")
+
+    editor.replace_a("BUG")
+    editor.command("write")
+    terminal.until_shown("is undefined")
+    captures.check("a compile error", editor.screen())
+    terminal.keys("u")
+    editor.command("write")
+    terminal.until_gone("is undefined")
+    terminal.until_shown(TIME)
+    captures.check("and its fix", editor.screen())
+    saw("error")
+
+    editor.open("slow.cu", SAXPY + "// SLOW\n")
+    editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
+    terminal.keys("Escape")
+    terminal.until_gone("▶ Run")
+    editor.command("lsp-workspace-command orbit.run")
+    terminal.until_shown("Run saxpy ⋅ running")
+    captures.check("run by name, without a code action", editor.screen())
+    saw("command", "`:lsp-workspace-command`")
+    saw("progress", "status line")
+    editor.actions("(cancel) (saxpy)")
+    captures.check("code actions of a kernel that runs", editor.screen())
+    terminal.keys("Enter")
+    terminal.until_shown("cancelled")
+    captures.check("cancelled", editor.screen())
+    saw("cancel", "`Space a`")
+
+    editor.open("alone.cu", ALONE)
+    editor.actions("Write a launch spec from the signature (scale)")
+    captures.check("code actions of a kernel that nothing launches", editor.screen())
+    terminal.keys("Down", "Enter")
+    terminal.until_shown("orbit: launch scale<<<")
+    captures.check("a launch spec drafted", editor.screen())
+    saw("draft")
+
+    editor.actions("▶ Run on H100 80GB HBM3 (scale)")
+    terminal.keys("Enter")
+    terminal.until_shown(TIME)
+    captures.check("and carried out", editor.screen())
+    editor.command("lsp-workspace-command orbit.openReport")
+    opened = editor.home.folder / "opened"
+    terminal.until(lambda _: opened.exists() and "/alone-scale-" in opened.read_text(), "the report opened")
+    saw("report", "browser")
