@@ -1,0 +1,99 @@
+"""Profiles through the worker's own code, in this process: text in, `Finished` out."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from orbit_lsp import kernels, recipes
+from orbit_remote import contracts as c
+from orbit_remote.worker import Context, Worker
+
+
+@dataclass
+class Bench:
+    """A worker with a cache of its own; `events` are all that it said."""
+
+    folder: Path
+    events: list[c.Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        options = argparse.Namespace(
+            cache=str(self.folder / "cache"), cache_bytes=1 << 30, environment="", author_python="",
+            spare_idle_s=60.0,
+        )  # fmt: skip
+        self.context = Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
+        self.worker = Worker(self.context)
+
+    def job(
+        self, name: str, text: str, kernel: str | None = "k", *, saved: bool = True, **fields: object
+    ) -> c.Job:
+        path = self.folder / name
+        if saved:
+            path.write_text(text)
+        language = "cuda" if name.endswith(".cu") else "triton"
+        scan = kernels.track(language, text).scan
+        found = next((one for one in scan.kernels if one.name == kernel), None)
+        return replace(
+            c.Job(
+                "r1", "profile", language, str(path), text, kernel=kernel, run_timeout_s=60,
+                definition=recipes.definition_of(found) if found else None,
+            ),
+            **fields,
+        )  # fmt: skip
+
+    async def profile(self, job: c.Job) -> c.Finished:
+        self.events.clear()
+        await self.worker._carry_out(job)
+        finished = self.events[-1]
+        assert isinstance(finished, c.Finished)
+        return finished
+
+    def report(self, finished: c.Finished) -> Path:
+        """The profiler's own report, as a file."""
+        file = self.folder / "kept.ncu-rep"
+        file.write_bytes(zlib.decompress(base64.b64decode(finished.report)))
+        return file
+
+
+@asynccontextmanager
+async def bench(folder: Path) -> AsyncIterator[Bench]:
+    found = Bench(folder)
+    try:
+        yield found
+    finally:
+        await found.context.close()
+
+
+def hottest(profile: c.Profile) -> c.Line:
+    return max(profile.lines, key=lambda line: line.samples)
+
+
+async def left_over(folder: Path) -> list[str]:
+    """Processes whose command names the folder, once those that are ending have ended."""
+    for _ in range(50):
+        if not (found := _running(folder)):
+            break
+        await asyncio.sleep(0.1)
+    return found
+
+
+def _running(folder: Path) -> list[str]:
+    return [
+        text
+        for text in map(_command, Path("/proc").glob("[0-9]*"))
+        if str(folder) in text and "pytest" not in text
+    ]
+
+
+def _command(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
