@@ -46,6 +46,23 @@ def _parser() -> argparse.ArgumentParser:
         "--on", metavar="G,G", help="run it on several GPUs on Modal side by side, as in --on H100,L4,B200"
     )
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    check = commands.add_parser(
+        "check",
+        help="look for faults of memory with compute-sanitizer",
+        description="Run a file's program, or the launch specs of its kernels, under compute-sanitizer. Exit code 2: faults "
+        "were found, or the program fails by itself; 4: a tool came to its limit, which --timeout sets; 5: there is no "
+        "compute-sanitizer, or no GPU that it works on.",
+    )
+    _common(check)
+    check.add_argument(
+        "--kernel", metavar="K", help="the kernel to check; default: all that the file launches"
+    )
+    check.add_argument(
+        "--tool", action="append", default=[], metavar="T", dest="tools",
+        choices=("memcheck", "racecheck", "initcheck", "synccheck"),
+        help="memcheck, racecheck, initcheck or synccheck; may be given several times; default: all of them",
+    )  # fmt: skip
+    check.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
     compiled = commands.add_parser("compile", help="diagnostics and resources; needs no GPU")
     _common(compiled)
     show = commands.add_parser("show", help="print a file as an editor shows it: lenses, hints, squiggles")

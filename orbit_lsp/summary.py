@@ -28,10 +28,24 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
         )
     if compiled_only:
         return _compiled(finished.resources)
+    if "compute-sanitizer" in finished.toolchain:
+        return _checked(finished)
     times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
     more = f" and {len(times) - 4} more" if len(times) > 4 else ""
     # none may have been made, or the recorder was not to be had: a remark says which
     return (", ".join(times[:4]) + more or "ran, no kernel launch was recorded") + _points(finished.points)
+
+
+def _checked(finished: c.Finished) -> str:
+    """`no fault of memory found, 1 warning`; a kernel that never ran was not checked."""
+    if unchecked := next((one for one in finished.problems if one.code == c.NOT_LAUNCHED), None):
+        return unchecked.message
+    counts = {
+        name: sum(one.severity == severity for one in finished.problems)
+        for name, severity in (("warning", "warning"), ("remark", "information"))
+    }
+    more = "".join(f", {count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)
+    return f"no fault of memory was found{more}"
 
 
 def _points(points: tuple[c.Point, ...]) -> str:

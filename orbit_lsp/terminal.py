@@ -24,6 +24,7 @@ from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
 
 _USAGE = c.EXIT_CODES["usage"]
+_ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
 
 
@@ -99,6 +100,11 @@ async def _main(options: argparse.Namespace) -> int:
             values[name] = _program(values[name])
     if (limit := _limit(options)) is not None:
         values["modal"] = {"budget_usd": limit}
+    if options.command == "check":
+        limit = {"timeout_s": options.run_timeout_s} if options.run_timeout_s is not None else {}
+        values["check_memory"] = limit | (
+            {"tools": list(dict.fromkeys(options.tools))} if options.tools else {}
+        )
     if options.nvcc_flags:
         values["nvcc_flags"] = options.nvcc_flags
     # who types the command has said what may run
@@ -153,7 +159,7 @@ async def _file(
     for refused in environment.choose_flags(uri):
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
     target = _target(session, uri, getattr(options, "kernel", None))
-    action: Action = "run" if options.command == "run" or getattr(options, "run", False) else "compile"
+    action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     targets = _targets(session, uri, target, action)
     if getattr(options, "sweep", False):
         targets = _swept(session, uri, targets)
@@ -167,7 +173,7 @@ async def _file(
     gpus = [one.strip() for one in on.split(",")] if (on := getattr(options, "on", None)) else None
     if mistake := environment.gpus_mistake(gpus):
         raise UsageError(mistake.removeprefix("orbit: "))
-    if options.gpu is None or action == "run":
+    if options.gpu is None or action != "compile":
         await environment.look_around()
     if gpus:
         watcher = TerminalWatcher(quiet=options.json)

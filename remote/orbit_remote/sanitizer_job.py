@@ -271,11 +271,19 @@ class _Checking:
     def _outcome(self, done: Sequence[sanitizer.Checked], problems: tuple[c.Problem, ...]) -> c.Finished:
         failure = self._failure(done, problems)
         plain, child = self._plain, self._child
+        if child and not problems:
+            problems = child.problems
+        if (
+            failure
+            and failure.category == "runtime error"
+            and all(one.severity != "error" for one in problems)
+        ):
+            problems = (*problems, c.Problem("error", failure.message, "orbit", failure.place))
         return c.Finished(
             self._job.run,
             failure.category if failure else "ok",
             failure,
-            problems=(*problems, *(child.problems if child and not problems else ())),
+            problems=problems,
             resources=child.resources if child else (),
             toolchain=child.toolchain if child else {},
             exit_code=plain.status if plain else None,
