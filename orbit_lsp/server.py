@@ -26,6 +26,7 @@ from orbit_lsp.views import (
     spec_completion,
     spec_drafts,
     spec_hover,
+    spec_place,
 )
 from orbit_lsp.views.hover import fenced
 from orbit_lsp.views.hover import hover as hover_view
@@ -247,7 +248,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
-    first, last = params.range.start.line, params.range.end.line
+    first, last = params.range.start.line, spec_place.kernel_line(ls.session, uri, params.range.end.line)
     return [
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
@@ -257,6 +258,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     """Remember the kernel, for commands that an editor sends without arguments."""
+    line = spec_place.kernel_line(ls.session, uri, line)
     ls.session.looked_at = (
         ls.session.at(uri, line) or contract.at(ls.session, uri, line) or ls.session.looked_at
     )
