@@ -46,3 +46,9 @@ def of(session: Session, uri: str, line: int, character: int) -> Place | None:
     pieces = launch_specs.pieces_of(session, uri, kernel) if kernel else ()
     own = spec_text.Piece(line, start, text.rstrip("\r\n")[start:])
     return Place(file, language, line, column, kernel, pieces or (own,))
+
+
+def kernel_line(session: Session, uri: str, line: int) -> int:
+    """In a launch spec the line of its kernel, anywhere else the line itself."""
+    kernel = launch_specs.kernel_at(session, uri, line)
+    return kernel.whole.line if kernel else line
