@@ -161,7 +161,9 @@ def _from_log(log: str) -> Iterator[Record]:
             block.append(line)
             continue
         if block and not _NO_RECORD.match(block[0]):
-            yield _record(block)
+            made = _record(block)
+            if made.kind or made.frames:  # else it is what the tool says of itself
+                yield made
         block = [line] if line else []
 
 

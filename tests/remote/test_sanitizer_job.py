@@ -1,0 +1,251 @@
+"""A memory check from a job to its end: real nvcc, and a compute-sanitizer that writes what the real one wrote on an H100."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_remote import contracts as c
+from orbit_remote import machine, sanitizer, sanitizer_job, sanitizer_spec, spec, worker
+from tests.recordings import planted
+
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="compute-sanitizer is a script here, as Linux starts them"
+    ),
+    pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc"),
+]
+
+REPLAY = planted.PROGRAMS.parent / "replay_sanitizer.py"
+H100 = c.Device("NVIDIA H100 80GB HBM3", capability="9.0")
+
+
+class Desk:
+    """A worker's surroundings, with the GPU of another machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.events: list[c.Event] = []
+        options = argparse.Namespace(
+            cache=str(folder / "cache"), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
+        )
+        self.context = worker.Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
+
+    def job(self, name: str, text: str | None = None, **fields: object) -> c.Job:
+        source = text or (planted.PROGRAMS / name).read_text()
+        path = self.save(name, source)
+        shutil.copy(planted.PROGRAMS / "inlined.cuh", self.folder)
+        values = {
+            "run": "r", "action": "sanitize", "language": "cuda", "path": str(path), "text": source,
+            "directory": str(self.folder), "tools": planted.TOOLS,
+        } | fields  # fmt: skip
+        return c.Job(**values)  # pyright: ignore[reportArgumentType]
+
+    def save(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    async def check(self, name: str, text: str | None = None, **fields: object) -> c.Finished:
+        return await sanitizer_job.carry_out(self.job(name, text, **fields), self.context)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "compute-sanitizer").symlink_to(REPLAY)
+    monkeypatch.setenv(
+        "PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    monkeypatch.setattr(machine, "device", lambda _index: H100)
+    return Desk(tmp_path)
+
+
+async def test_a_fault_is_a_problem_on_the_authors_file(desk: Desk) -> None:
+    finished = await desk.check("out_of_bounds_write.cu")
+    (problem,) = finished.problems
+    assert problem.place == c.Place(str(desk.folder / "out_of_bounds_write.cu"), 4)
+    assert (problem.severity, problem.tool) == ("error", "memcheck")
+    assert finished.outcome == "runtime error"
+    assert finished.failure
+    assert finished.failure.message == "1 fault was found (memcheck 1)"
+    assert finished.toolchain["compute-sanitizer"] == "2025.3.1.0"
+    stages = [one.why for one in desk.events if isinstance(one, c.Stage) and one.state == "running"]
+    assert stages == [
+        "as it is",
+        "memcheck, 1 of 4",
+        "racecheck, 2 of 4",
+        "initcheck, 3 of 4",
+        "synccheck, 4 of 4",
+    ]
+
+
+async def test_the_correct_twin_is_clean(desk: Desk) -> None:
+    finished = await desk.check("race_right.cu")
+    assert (finished.outcome, finished.problems, finished.failure) == ("ok", (), None)
+
+
+async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
+    job = desk.job("race.cu")
+    desk.save("race.cu", "something else")
+    problems = (await sanitizer_job.carry_out(job, desk.context)).problems
+    assert {one.place.line for one in problems if one.place} == planted.lines("race.cu", "racecheck")
+
+
+async def test_a_fault_in_a_header_of_the_authors_is_shown_there(desk: Desk) -> None:
+    problems = (await desk.check("inlined.cu", tools=("memcheck",))).problems
+    assert {Path(one.place.file).name for one in problems if one.place} <= {"inlined.cuh", "inlined.cu"}
+    assert {note.message for one in problems for note in one.notes} >= {"called from through_call"}
+
+
+async def test_a_program_without_cuda_has_nothing_to_check(desk: Desk) -> None:
+    finished = await desk.check("no_kernel.cu")
+    assert finished.outcome == "runtime error"
+    assert [one.message for one in finished.problems] == [
+        "main makes no call of CUDA, so there was nothing to check"
+    ]
+
+
+async def test_a_program_that_fails_by_itself_is_not_called_clean(desk: Desk) -> None:
+    text = (
+        (planted.PROGRAMS / "race_right.cu")
+        .read_text()
+        .replace("cudaFree(out);", "cudaFree(out);\n  return 3;")
+    )
+    finished = await desk.check("race_right.cu", text)
+    assert finished.failure
+    assert finished.failure.message == "main ended with exit code 3; no fault of memory was found until then"
+    assert finished.exit_code == 3
+
+
+async def test_a_file_that_does_not_compile_is_not_checked(desk: Desk) -> None:
+    finished = await desk.check("bad.cu", "__global__ void k() { int x = ; }\nint main() {}\n")
+    assert finished.outcome == "compile error"
+    assert [one for one in desk.events if isinstance(one, c.Built)]
+
+
+async def test_a_tool_that_hangs_is_ended_at_the_limit(desk: Desk, tmp_path: Path) -> None:
+    hang(tmp_path)
+    finished = await desk.check("race_right.cu", tools=("memcheck",), run_timeout_s=1.0)
+    assert finished.outcome == "timed out"
+    assert finished.failure
+    assert finished.failure.message == "memcheck was ended at the limit of 1 s"
+
+
+async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
+    mark = hang(tmp_path)
+    task = asyncio.ensure_future(desk.check("race_right.cu"))
+    async with asyncio.timeout(60):
+        while not mark.exists():  # noqa: ASYNC110 - another process makes it
+            await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not any(is_alive(pid) for pid in mark.read_text().split())
+    assert not list((tmp_path / "cache" / "scratch").glob("*"))
+
+
+def hang(folder: Path) -> Path:
+    """A tool that never ends; the file that it makes names its process."""
+    mark, tool = folder / "started", folder / "tools" / "compute-sanitizer"
+    tool.unlink()
+    tool.write_text(
+        f"#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\necho $$ > {mark}\nexec sleep 600\n"
+    )
+    tool.chmod(0o755)
+    return mark
+
+
+def is_alive(pid: str) -> bool:
+    return Path("/proc", pid).exists()
+
+
+REFUSALS = {
+    "Error: No attachable process found. compute-sanitizer timed-out.": "compute-sanitizer could not attach to the program",
+    "Device not supported. Please refer to the manual": "compute-sanitizer does not support this GPU here",
+    "Unable to find injection library libsanitizer-collection.so": "its injection library is missing",
+    "Error: Failed to wait for target": "ended before its memcheck had checked anything: Failed to wait for target",
+}
+
+
+@pytest.mark.parametrize("said", REFUSALS)
+async def test_a_refusal_is_a_sentence(desk: Desk, tmp_path: Path, said: str) -> None:
+    """The words of compute-sanitizer itself; what it takes to have it say them cannot be had here."""
+    tool = tmp_path / "tools" / "compute-sanitizer"
+    tool.unlink()
+    tool.write_text(
+        f"#!{sys.executable}\nimport sys\nif '--version' in sys.argv: raise SystemExit(print('Version 2025.3.1.0'))\n"
+        f"log = sys.argv[sys.argv.index('--log-file') + 1]\n"
+        f"open(log, 'w').write('========= COMPUTE-SANITIZER\\n========= {said}\\n')\nraise SystemExit(1)\n"
+    )
+    tool.chmod(0o755)
+    finished = await desk.check("race_right.cu")
+    assert finished.outcome == "infrastructure"
+    assert finished.failure
+    assert REFUSALS[said] in finished.failure.message
+
+
+async def test_without_the_tool_the_author_is_told_how_to_get_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sanitizer, "_candidates", lambda _compiler: iter(()))
+    finished = await desk.check("race_right.cu")
+    assert finished.failure
+    assert (finished.outcome, finished.failure.message) == (
+        "infrastructure",
+        "compute-sanitizer was not found",
+    )
+
+
+async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "device", lambda _index: None)
+    finished = await desk.check("race.cu")
+    assert finished.failure
+    assert finished.failure.message == "there is no NVIDIA GPU in this machine to run it on"
+    assert not desk.events
+
+
+async def test_a_contract_is_not_checked_by_itself(desk: Desk) -> None:
+    finished = await desk.check("k.py", "class ModelNew: ...", language="triton", through="contract")
+    assert finished.failure
+    assert "check the kernels in it" in finished.failure.message
+
+
+def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
+    text = (
+        "// orbit: n = sweep(1 << 20, 1 << 10, 1 << 24); x = zeros(n)\n"
+        "// orbit: case tail: n = 1003\n"
+        "// orbit: launch k<<<1, 32>>>(x, n)\n"
+        "__global__ void k(float* x, int n) {}\n"
+    )
+    where = c.Definition("k", "k", 3, 3, 3, 17)
+    checked = spec.check(text, spec.target_of(where, "cuda"))
+    every, _ = spec.points(checked.spec)
+    chosen = sanitizer_spec.choose(checked, every)
+    values = [
+        spec.compute(checked.spec, checked.signature, one, spec.World("cuda"))[0]["n"] for one in chosen
+    ]
+    assert [getattr(one, "value", None) for one in values] == [1 << 10, 1003]
+
+
+async def test_the_job_of_a_child_asks_for_no_recorder(desk: Desk, tmp_path: Path) -> None:
+    """Real Python, real torch: the child's own job, as it is handed over under the tool."""
+    job = desk.job("k.py", "def main():\n    print('ran')\n", language="triton", tools=("memcheck",))
+    target = sanitizer_job._child(job, desk.context, tmp_path)
+    process = await asyncio.create_subprocess_exec(*target.command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.decode().strip() == "ran"
+    assert target.events
+    finished = sanitizer_job._finished(target.events)
+    assert finished
+    assert replace(finished, toolchain={}, run_s=None, files={}, remarks=()) == c.Finished(
+        "r", "ok", exit_code=0
+    )
