@@ -9,6 +9,7 @@ both do. What a waiting kernel waits for is its greatest warp state that is a st
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
@@ -29,12 +30,14 @@ COMPUTE = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 MEMORY = "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"
 WAVE = "launch__waves_per_multiprocessor"
 LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
-LEVELS = {
-    "memory": "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    "L2": "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-    "L1/shared": "l1tex__throughput.avg.pct_of_peak_sustained_active",
-}
-"""The levels of the memory system; DRAM is what authors call memory."""
+DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+TENSOR = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
+
+_PART = re.compile(r"(?P<unit>dram|fbpa|l1tex|lts|ltc|sm|idc)__\w+\.avg\.pct_of_peak_sustained_elapsed")
+_LEVELS = {"dram": "memory", "fbpa": "memory", "l1tex": "L1/shared", "lts": "L2", "ltc": "L2"}
+"""The levels of the memory system by the units that counters are named after; DRAM is what authors call memory."""
+_SAME = 0.01
+"""Points: a throughput is that of its busiest part, whose own counter says the same."""
 
 _STALLED = ("smsp__average_warps_issue_stalled_", "_per_issue_active.ratio")
 _SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
@@ -80,24 +83,43 @@ def verdict(profile: Profile) -> Verdict | None:
     if compute is None or memory is None:
         return None
     rests = (COMPUTE, MEMORY)
-    both = f"compute is at {compute:.0f} % and memory at {memory:.0f} % of its peak"
+    both = f"compute at {compute:.0f} %, memory at {memory:.0f} % of their peaks"
     if max(compute, memory) < WAITING:
         return _waiting(profile, both, rests)
     if max(compute, memory) < SATURATED and abs(compute - memory) < LEAD:
         text = f"compute {compute:.0f}%, memory {memory:.0f}% of peak"
-        return Verdict("balanced", text, f"{both}: both have to shrink", rests)
+        return Verdict("balanced", text, f"{both}: to be faster it has to do less of both", rests)
     if compute >= memory:
-        return Verdict("compute", f"compute {compute:.0f}% of peak", f"{both}: compute leads", rests)
-    level = memory_level(profile)
-    metrics = (*rests, LEVELS[level]) if level in LEVELS else rests
-    return Verdict("memory", f"{level} {memory:.0f}% of peak", f"{both}: memory leads", metrics)
+        part = _part(profile, compute, ("sm", "idc"))
+        what = "tensor cores" if part and "tensor" in part else "compute"
+        text, leads, found = f"{what} {compute:.0f}% of peak", "compute leads", part
+    else:
+        found = DRAM if value(profile, DRAM) == memory else _part(profile, memory, tuple(_LEVELS))
+        level = "memory" if found in (None, DRAM) else _LEVELS[found.partition("__")[0]]
+        text, leads = f"{level} {memory:.0f}% of peak", "memory leads"
+    busiest = f"; its busiest part by {found}" if found else ""
+    kind = "compute" if compute >= memory else "memory"
+    return Verdict(kind, text, f"{both}: {leads}{busiest}", (*rests, found) if found else rests)
+
+
+def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | None:
+    """The counter whose unit makes the throughput what it is; the most telling name of several that agree."""
+    agreeing = [
+        name
+        for name, metric in profile.metrics.items()
+        if abs(metric.value - throughput) < _SAME
+        and (found := _PART.fullmatch(name))
+        and found["unit"] in units
+        and "__throughput" not in name
+    ]
+    return max(agreeing, key=lambda name: ("tensor" in name, "pipe" in name, -len(name), name), default=None)
 
 
 def _waiting(profile: Profile, both: str, rests: tuple[str, ...]) -> Verdict:
     why = f"{both}, both below {WAITING:.0f} %"
     waves = value(profile, WAVE)
     if waves is not None and waves < WAVES:
-        text = f"small grid: {waves:.2g} waves"
+        text = f"small grid: {waves_text(waves)}"
         return Verdict("small grid", text, f"{why}: the grid does not fill the GPU once", (*rests, WAVE))
     stalls = [state for state in states(profile) if state.is_stall]
     if not stalls:
@@ -110,10 +132,15 @@ def _waiting(profile: Profile, both: str, rests: tuple[str, ...]) -> Verdict:
     return Verdict("latency", text, waits, (*rests, first.metric))
 
 
-def memory_level(profile: Profile) -> str:
-    """The level of the memory system that is nearest to its peak; `memory` where none is told."""
-    told = {level: found for level, name in LEVELS.items() if (found := value(profile, name)) is not None}
-    return max(told, key=lambda level: told[level], default="memory")
+def waves_text(waves: float) -> str:
+    """`0.4 waves`, `62 waves`."""
+    return (
+        f"{waves:.1f} waves"
+        if 0.05 <= waves < 9.95
+        else f"{waves:.0f} waves"
+        if waves >= 9.95
+        else "<0.1 waves"
+    )
 
 
 def states(profile: Profile) -> list[State]:

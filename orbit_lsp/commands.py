@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -20,7 +21,7 @@ from orbit_lsp.renting import CannotAsk
 from orbit_lsp.report import opening
 from orbit_lsp.runs import Run
 from orbit_lsp.session import KernelId
-from orbit_lsp.views import side_by_side, spec_drafts
+from orbit_lsp.views import profile_hover, side_by_side, spec_drafts
 from orbit_lsp.views.hover import render
 
 Command = Callable[..., Any]
@@ -60,6 +61,31 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
         return None
     program = named(arguments, "through") == "program"
     return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
+
+
+@command("orbit.checkMemory")
+def check_memory(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    program = named(arguments, "through") == "program"
+    return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
+
+
+@command("orbit.profile")
+def profile(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
+    is `click` or `full`.
+    """
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    detail = "full" if named(arguments, "detail") == "full" else "click"
+    program = named(arguments, "through") == "program"
+    return once_configured(
+        ls, lambda: ls.runs.start("profile", target.uri, target, program=program, detail=detail)
+    )
 
 
 @command("orbit.checkMemory")
@@ -117,17 +143,43 @@ def live(ls: OrbitServer, *arguments: Any) -> bool | None:
 
 @command("orbit.openReport")
 def open_report(ls: OrbitServer, *arguments: Any) -> None:
-    """Show what the launch spec of a kernel, {uri, kernel}, was last run with, in a browser."""
-    if target := targeted(ls, arguments):
-        ls.spawn(show_report(ls, target), "report")
+    """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run`, of its launch spec, or
+    `profile`, default the newer one; `nsight` says where the file for Nsight Compute lies.
+    """
+    target = targeted(ls, arguments)
+    what = named(arguments, "what")
+    if target and what == "nsight":
+        tell_nsight(ls, target)
+    elif target:
+        ls.spawn(show_report(ls, target, what), "report")
 
 
-async def show_report(ls: OrbitServer, target: KernelId) -> None:
+def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
+    """The window of Nsight Compute belongs on the author's screen, which need not be this machine's."""
+    profiled = ls.session.profiles.get(target)
+    if profiled and profiled.report and profiled.report.exists():
+        ls.watcher.message(
+            f"orbit: Nsight Compute opens the profile with: {profile_hover.nsight_command(profiled)}"
+        )
+    elif profiled and profiled.report:
+        text = f"orbit: {profiled.report} is gone: newer profiles took its place; profile {target.key} again"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+    else:
+        text = f"orbit: there is no report of Nsight Compute for {target.key}; profile it first"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+
+
+async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:
     try:
-        path = opening.write(ls.session, target, ls.environment.report_folder())
+        path = opening.write(ls.session, target, ls.environment.report_folder(), what)
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
+    await show_file(ls, path)
+
+
+async def show_file(ls: OrbitServer, path: Path) -> None:
+    """In a browser; where the editor opens none, its place is said."""
     window = ls.client_capabilities.window
     if window and window.show_document and window.show_document.support:
         shown = await ls.window_show_document_async(lsp.ShowDocumentParams(path.as_uri(), external=True))

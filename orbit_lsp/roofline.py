@@ -13,19 +13,34 @@ from orbit_lsp.bottleneck import value
 from orbit_remote.contracts import Profile
 
 _PER_CYCLE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
-_TWICE = "derived__smsp__sass_thread_inst_executed_op_{}_pred_on_x2"
-_PEAK_TWICE = "derived__sm__sass_thread_inst_executed_op_{}_pred_on_x2"
-_PEAK_ONCE = "sm__sass_thread_inst_executed_op_{}_pred_on.sum.peak_sustained"
+_TIMES = "derived__smsp__sass_thread_inst_executed_op_{}_pred_on_x{}"
+_PEAK = "derived__sm__sass_thread_inst_executed_op_{}_pred_on_x{}"
 _CYCLES = "smsp__cycles_elapsed.avg.per_second"
 _SM_CYCLES = "sm__cycles_elapsed.avg.per_second"
 _TRAFFIC = "dram__bytes.sum.per_second"
 _DRAM_PEAK = "dram__bytes.sum.peak_sustained"
 _DRAM_CYCLES = "dram__cycles_elapsed.avg.per_second"
 _TYPES = {
-    "FP32": ("fadd", "fmul", "ffma"),
-    "FP64": ("dadd", "dmul", "dfma"),
-    "FP16": ("hadd", "hmul", "hfma"),
+    "FP32": (
+        _PER_CYCLE.format("fadd"),
+        _PER_CYCLE.format("fmul"),
+        _TIMES.format("ffma", 2),
+        _PEAK.format("ffma", 2),
+    ),
+    "FP64": (
+        _PER_CYCLE.format("dadd"),
+        _PER_CYCLE.format("dmul"),
+        _TIMES.format("dfma", 2),
+        _PEAK.format("dfma", 2),
+    ),
+    "FP16": (
+        _TIMES.format("hadd", 2),
+        _TIMES.format("hmul", 2),
+        _TIMES.format("hfma", 4),
+        _PEAK.format("hfma", 4),
+    ),
 }
+"""Operations per cycle of adds, multiplies and fused ones, already multiplied; and the most there can be."""
 _TENSOR = re.compile(r"sm__ops_path_tensor_(?P<path>\w+)\.sum\.per_cycle_elapsed")
 
 
@@ -75,21 +90,14 @@ def of(profile: Profile) -> Roofline | None:
 
 
 def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Point | None:
-    add, multiply, fused = _TYPES[name]
-    names = (_PER_CYCLE.format(add), _PER_CYCLE.format(multiply))
-    once = [value(profile, one) for one in names]
-    twice, source = value(profile, _TWICE.format(fused)), _TWICE.format(fused)
-    if twice is None and (single := value(profile, _PER_CYCLE.format(fused))) is not None:
-        twice, source = 2 * single, _PER_CYCLE.format(fused)
-    if twice is None or None in once:
+    *names, peak_name = _TYPES[name]
+    each = [value(profile, one) for one in names]
+    if None in each:
         return None
-    rate = (sum(one for one in once if one) + twice) * cycles
-    clock = value(profile, _SM_CYCLES) or cycles
-    each = value(profile, _PEAK_TWICE.format(fused))
-    if each is None and (single := value(profile, _PEAK_ONCE.format(fused))) is not None:
-        each = 2 * single
-    peak = each * clock if each else None
-    return Point(name, rate, rate / traffic, peak, (*names, source, _CYCLES)) if rate > 0 else None
+    rate = sum(one for one in each if one) * cycles
+    most, clock = value(profile, peak_name), value(profile, _SM_CYCLES) or cycles
+    peak = most * clock if most else None
+    return Point(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
 
 
 def _of_tensors(profile: Profile, traffic: float) -> list[Point]:

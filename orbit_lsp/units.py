@@ -27,6 +27,11 @@ def size(count: float | None) -> str:
     return _scaled(count, _BYTES, whole_base=True, pad=False)
 
 
+def bytes_moved(count: float | None) -> str:
+    """By powers of 1000, as traffic is held against bandwidths: `134 MB`."""
+    return _scaled(count, tuple((factor, f"{prefix}B") for factor, prefix in _DECIMAL), whole_base=True)
+
+
 def bandwidth(bytes_per_second: float | None) -> str:
     """By powers of 1000, as datasheets state it: `2.79 TB/s`."""
     return _scaled(bytes_per_second, tuple((factor, f"{prefix}B/s") for factor, prefix in _DECIMAL))

@@ -27,6 +27,7 @@ SERVER_PATH = {
 }
 TITLES = {
     "orbit.run": "Run the Kernel at the Cursor",
+    "orbit.profile": "Profile the Kernel at the Cursor",
     "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",

@@ -70,7 +70,7 @@ MAY: dict[str, set[str]] = {
     "filing": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | KERNELS | SHARED,
     "jobs": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,
     "live": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.units", "orbit_lsp.runs", "orbit_lsp.session"} | SHARED,
-    "report": {"orbit_lsp", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
+    "report": {"orbit_lsp", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
     "contract": {"orbit_lsp.session", "orbit_remote", "orbit_remote.contract_files"} | KERNELS,
     "recipes": {"orbit_lsp", "orbit_lsp.launch_specs", "orbit_lsp.session"} | KERNELS | SHARED | SPEC,
     "bundle": {"orbit_lsp.session"} | SHARED,
@@ -92,7 +92,7 @@ MAY: dict[str, set[str]] = {
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
-    "views": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.drafts", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
+    "views": {"orbit_lsp.contract", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.text_lines", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.drafts", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
     "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },

@@ -98,7 +98,9 @@ class Spec(Bench):
 
     @property
     def lens(self) -> str:
-        return " | ".join(one.command.title for one in lenses.lenses(self.session, self.uri) if one.command)
+        """What stands besides *Profile*, which is always there."""
+        commands = [one.command for one in lenses.lenses(self.session, self.uri) if one.command]
+        return " | ".join(one.title for one in commands if one.command != "orbit.profile")
 
     def hover(self, *, markdown: bool = False) -> str:
         line = self.session.kernels(self.uri)[0][1].line

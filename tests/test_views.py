@@ -69,7 +69,7 @@ class Bench:
 
 def test_before_anything_is_known() -> None:
     Bench().shows("""\
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {
 2   y[n] = 0;
 3 }
@@ -79,7 +79,7 @@ def test_before_anything_is_known() -> None:
 
 def test_static_figures_take_the_block_size_from_the_launch() -> None:
     Bench().built(replace(PTXAS, static_shared=8192)).shows("""\
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {   40 regs · 8 KiB smem · occ 75% (registers) at 256 threads · sm_90a
 2   y[n] = 0;
 3 }
@@ -96,7 +96,7 @@ __global__ void scale(float* x) {}
     Bench(source).built(replace(PTXAS, name="scale(float*)", symbol="_Z5scalePf")).shows("""\
 1 // orbit: B = 512; x = randn(B)
 2 // orbit: launch scale<<<1, dim3(B / 2, 2), 100 * 1024>>>(x)
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 3 __global__ void scale(float* x) {}   40 regs · occ 50% (shared memory) at 512 threads · sm_90a
 """)
 
@@ -112,7 +112,7 @@ def test_with_no_block_size_the_best_reachable_is_said_to_be_that() -> None:
 
 def test_a_measured_time_stands_before_the_static_figures() -> None:
     Bench().built(PTXAS).ran(LAUNCHES).shows("""\
-  ▶ Run on H100 · last 288 µs ±0.2%
+  ▶ Run on H100 · last 288 µs ±0.2% | Profile
 1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)   40 regs · occ 75% (registers) at 256 threads · sm_90a
 2   y[n] = 0;
 3 }
@@ -142,7 +142,7 @@ def test_edited_since_and_undone() -> None:
     bench = Bench().ran(LAUNCHES)
     bench.typed(1, 9, 10, "1")
     bench.shows("""\
-  ▶ Run on H100 · last 288 µs ±0.2%, edited since
+  ▶ Run on H100 · last 288 µs ±0.2%, edited since | Profile
 1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr) · edited since
 2   y[n] = 1;
 3 }
@@ -151,7 +151,7 @@ def test_edited_since_and_undone() -> None:
     bench.typed(1, 9, 10, "0").typed(0, 0, 0, "// a comment\n")
     bench.shows("""\
 1 // a comment
-  ▶ Run on H100 · last 288 µs ±0.2%
+  ▶ Run on H100 · last 288 µs ±0.2% | Profile
 2 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr)
 3   y[n] = 0;
 4 }
@@ -171,7 +171,7 @@ def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
 def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
     small = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(3, 2_000.0, "in program, n=3"), count=3)
     Bench().ran(small, LAUNCHES).shows("""\
-  ▶ Run on H100 · last 288 µs ±0.2%
+  ▶ Run on H100 · last 288 µs ±0.2% | Profile
 1 __global__ void saxpy(int n, float* y) {   ⏱ 288 µs ±0.2% (in program, n=19) · occ ≤75% (256 thr) · 23 launches in 2 configurations
 2   y[n] = 0;
 3 }
@@ -181,7 +181,7 @@ def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
 
 def test_spills_are_a_warning_in_the_hint() -> None:
     Bench().built(replace(PTXAS, registers=255, spill_stores=320, spill_loads=640)).shows("""\
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {   255 regs · ⚠ spills 960 B · occ 12.5% (registers) at 256 threads · sm_90a
 2   y[n] = 0;
 3 }
@@ -196,7 +196,7 @@ def test_errors_with_a_column_without_one_and_on_a_kernel() -> None:
         c.Problem("warning", "no column", "nvcc", c.Place("/src/k.cu", 4), "#1-D"),
         c.Problem("error", "uses too much shared data", "ptxas", symbol="_Z5saxpyiPf"),
     ).shows("""\
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {
                   ~~~~~
                   error ptxas: uses too much shared data
@@ -214,7 +214,7 @@ def test_errors_with_a_column_without_one_and_on_a_kernel() -> None:
 def test_a_runtime_error_without_a_line_stands_on_the_kernel_that_was_clicked() -> None:
     failure = c.Failure("runtime error", "main ended with exit code 3", "its output is in the log")
     Bench().ran(outcome="runtime error", failure=failure).shows("""\
-  ▶ Run on H100
+  ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {
                   ~~~~~
                   error orbit: main ended with exit code 3. its output is in the log
@@ -237,9 +237,8 @@ def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     assert jobs.architecture(bench.session) == "sm_75"
     bench.session.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
     assert jobs.architecture(bench.session) == "sm_90a"
-    (lens,) = lenses.lenses(bench.session, URI)
-    assert lens.command
-    assert lens.command.title == "▶ Run on H100 80GB HBM3"
+    titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
+    assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
 
 
 def test_triton_helpers_run_what_calls_them() -> None:
@@ -263,12 +262,12 @@ def main():
  1 import triton
  2
  3 @triton.jit
-   ▶ Run softmax_kernel
+   ▶ Run softmax_kernel | Profile softmax_kernel
  4 def row_max(x):
  5     return x
  6
  7 @triton.jit
-   ▶ Run on H100
+   ▶ Run on H100 | Profile
  8 def softmax_kernel(x):
  9     row_max(x)
 10

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from orbit_lsp.report import folder, page, sweep
+from orbit_lsp.report import folder, page, profile, sweep
+from orbit_lsp.report.page import Page
 from orbit_lsp.session import KernelId, Session, path_of
 
 log = logging.getLogger("orbit.report")
@@ -15,16 +16,33 @@ class NoReport(Exception):  # noqa: N818 - it is no error of anybody's
     """There is nothing to report on, or nowhere to put it; the text is the sentence to say."""
 
 
-def write(session: Session, target: KernelId, reports: Path) -> Path:
-    """The report of a kernel's last run by its launch spec, written into the folder `reports`."""
-    result = session.results.get(target)
-    if result is None or result.through != "spec":
-        raise NoReport(
-            f"orbit: there is no run of {target.key} by its launch spec to report on; run it first"
-        )
-    html = page.html(sweep.page(result, target.key, path_of(target.uri)))
+def write(session: Session, target: KernelId, reports: Path, what: str | None = None) -> Path:
+    """The report of a kernel's last `run` by its launch spec, or of its last `profile`, into the folder `reports`;
+    of the newer one where it is not said which. Raises NoReport.
+    """
+    path = path_of(target.uri)
+    return put(_page(session, target, path, what), reports, f"{Path(path).stem}-{target.key}")
+
+
+def _page(session: Session, target: KernelId, path: str, what: str | None) -> Page:
+    result, profiled = session.results.get(target), session.profiles.get(target)
+    if result and result.through != "spec":
+        result = None
+    if profiled and not profiled.profiles:
+        profiled = None
+    if profiled and what != "run" and (result is None or what == "profile" or profiled.at >= result.at):
+        return profile.page(profiled, target.key, path)
+    if result and what != "profile":
+        return sweep.page(result, target.key, path)
+    if what == "profile":
+        raise NoReport(f"orbit: there is no profile of {target.key} to report on; profile it first")
+    raise NoReport(f"orbit: there is no run of {target.key} by its launch spec to report on; run it first")
+
+
+def put(made: Page, reports: Path, name: str) -> Path:
+    """Raises NoReport where the folder cannot be written."""
     try:
-        return folder.save(reports, f"{Path(path_of(target.uri)).stem}-{target.key}", html)
+        return folder.save(reports, name, page.html(made))
     except OSError as error:
         log.warning("the report was not written: %s", error)
         raise NoReport(

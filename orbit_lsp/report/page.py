@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from orbit_lsp.report.plot import Plot, svg
+from orbit_lsp.units import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +36,40 @@ class Source:
     text: str
 
 
-_NUMBER = re.compile(r"[≤±<-]?\d[\d.,e+-]*%?(?: \S+)?")
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing of one of our own modules, as SVG; `said` stands under it."""
 
-Block = Facts | Rows | Source | Plot
+    title: str
+    svg: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A line of a text: its number, its share of what was sampled (None: nothing was), what is to be said of it.
+
+    None in place of a line is a gap.
+    """
+
+    number: int
+    text: str
+    share: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """Text as it stands in a file, with a bar and a note beside the lines that matter."""
+
+    title: str
+    lines: Sequence[Weighed | None]
+    said: str = ""
+
+
+_NUMBER = re.compile(r"[≤±<+-]?\d[\d.,e+-]*%?(?: \S+)?")
+
+Block = Facts | Rows | Source | Plot | Picture | Annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +98,21 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .9rem .3rem 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
 thead th { color: var(--quiet); font-weight: 600; }
 .number { text-align: right; white-space: nowrap; }
+td.counter { color: var(--quiet); font-size: .8rem; overflow-wrap: anywhere; } td:first-child { min-width: 8rem; }
 .facts th { color: var(--quiet); font-weight: 400; vertical-align: top; }
 .facts th { white-space: nowrap; } .facts td { overflow-wrap: anywhere; }
 pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px; padding: .8rem 1rem; overflow-x: auto;
   font: 14px/1.5 ui-monospace, monospace; margin: 0; }
-figure { margin: 0; }
+figure { margin: 0; } figcaption { color: var(--quiet); margin-top: .5rem; }
+table.lines td { min-width: 0; padding: .05rem .9rem .05rem 0; border-bottom: 0; white-space: nowrap; } .quiet, .gap td { color: var(--quiet); }
+table.lines td.note { white-space: normal; min-width: 16rem; font-size: .9rem; } table.lines code { white-space: pre; font: 14px/1.5 ui-monospace, monospace; }
+.share { min-width: 9rem; } .share span { font-size: .9rem; } .share .bar { display: inline-block; width: 5rem; height: .7rem; margin-right: .5rem; }
 svg { width: 100%; height: auto; display: block; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--text); } svg .quiet { fill: var(--quiet); }
 svg .grid { stroke: var(--line); } svg .axis { stroke: var(--quiet); }
 svg .peak { stroke: var(--quiet); stroke-dasharray: 6 4; fill: none; }
-svg .series { fill: none; stroke-width: 2; }
+svg .series { fill: none; stroke-width: 2; } svg .box { fill: var(--soft); stroke: var(--quiet); } svg .full { opacity: .28; }
+svg .roof { fill: none; stroke: var(--text); stroke-width: 2; }
 @media print { body { max-width: none; } }
 """ + "".join(f"svg .c{n} {{ stroke: var(--s{n}); }} svg .f{n} {{ fill: var(--s{n}); stroke: none; }}\n" for n in range(8))  # fmt: skip
 
@@ -105,12 +142,13 @@ def _inner(block: Block) -> str:
             return f'<div class="wide"><table class="facts"><tbody>{rows}</tbody></table></div>'
         case Rows():
             numeric = [_numeric([row[at] for row in block.rows]) for at in range(len(block.header))]
+            classes = [_class(name, number) for name, number in zip(block.header, numeric, strict=True)]
             head = "".join(
-                f'<th scope="col"{_class(number)}>{escape(cell)}</th>'
-                for cell, number in zip(block.header, numeric, strict=True)
+                f'<th scope="col"{kind}>{escape(cell)}</th>'
+                for cell, kind in zip(block.header, classes, strict=True)
             )
             body = "".join(
-                "<tr>" + "".join(f"<td{_class(n)}>{escape(cell)}</td>" for cell, n in zip(row, numeric, strict=True)) + "</tr>"
+                "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, classes, strict=True)) + "</tr>"
                 for row in block.rows
             )  # fmt: skip
             return (
@@ -120,6 +158,39 @@ def _inner(block: Block) -> str:
             return f'<pre tabindex="0"><code>{escape(block.text)}</code></pre>'
         case Plot():
             return f"<figure>{svg(block)}</figure>"
+        case Picture():
+            said = f"<figcaption>{escape(block.said)}</figcaption>" if block.said else ""
+            return f"<figure>{block.svg}{said}</figure>"
+        case Annotated():
+            return _annotated(block)
+
+
+def _annotated(block: Annotated) -> str:
+    """The widest bar is the greatest share, so that small ones are told apart too."""
+    most = max((line.share or 0 for line in block.lines if line), default=0)
+    rows: list[str] = []
+    for line in block.lines:
+        if line is None:
+            rows.append('<tr class="gap"><td colspan="4">⋯</td></tr>')
+            continue
+        share = "" if not line.share else percent(line.share)
+        width = 100 * line.share / most if line.share and most else 0
+        bar = (
+            f'<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+            f'<rect class="f1" x="0" y="0" width="{width:.1f}" height="10"/></svg>'
+            if width >= 0.1
+            else ""
+        )
+        rows.append(
+            f'<tr><td class="number quiet">{line.number}</td><td class="share">{bar}<span>{share}</span></td>'
+            f'<td><code>{escape(line.text)}</code></td><td class="note">{escape(line.note)}</td></tr>'
+        )
+    said = f'<p class="lead">{escape(block.said)}</p>' if block.said else ""
+    head = '<th scope="col">line</th><th scope="col">samples</th><th scope="col">text</th><th scope="col">mainly</th>'
+    return (
+        f'{said}<div class="wide"><table class="lines"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
 
 
 def _numeric(cells: Sequence[str]) -> bool:
@@ -127,5 +198,6 @@ def _numeric(cells: Sequence[str]) -> bool:
     return bool(said) and sum(bool(_NUMBER.fullmatch(cell)) for cell in said) * 2 > len(said)
 
 
-def _class(number: bool) -> str:
-    return ' class="number"' if number else ""
+def _class(name: str, number: bool) -> str:
+    """Names of counters are long and looked up, not read."""
+    return ' class="number"' if number else ' class="counter"' if name == "counter" else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 
 from lsprotocol import types as lsp
@@ -10,7 +11,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.documents import Document
 from orbit_lsp.kernels import Span
 from orbit_lsp.session import Problems, Session
-from orbit_lsp.views import contract_views, facts, hints, positions, spec_diagnostics
+from orbit_lsp.views import contract_views, facts, hints, positions, profile_lines, spec_diagnostics
 from orbit_remote.contracts import Place, Problem
 
 _SEVERITY = {
@@ -107,6 +108,13 @@ def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
     for known in facts.of(session, uri):
         if labels := hints.labels(session, uri, known):
             yield known.kernel.name_span, labels
+    lines = defaultdict[int, list[str]](list)
+    for line, label in profile_lines.labels(session, uri):
+        lines[line].append(label)
+    document = session.files[uri].document
+    for line, said in lines.items():
+        text = document.line(line).rstrip()
+        yield Span(line, len(text) - len(text.lstrip()), line, len(text)), said
     checked = contract_views.known(session, uri)
     if checked and (found := contract_views.label(session, uri)):
         yield checked.entry.span, [found[1]]

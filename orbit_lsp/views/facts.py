@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from orbit_lsp import bundle, jobs, launch_specs, recipes, units
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.recipes import Recipe
-from orbit_lsp.session import Figures, Frozen, KernelId, Result, Running, Session, path_of
+from orbit_lsp.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
 from orbit_remote import occupancy
 from orbit_remote.contracts import Launches, Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """`stale` and `figures_stale` say that the text, a header or a setting is no longer what it was."""
+    """`stale`, `figures_stale` and `profile_stale` say that the text, a header or a setting is no longer what it was."""
 
     target: KernelId
     kernel: Kernel
@@ -27,6 +27,8 @@ class Facts:
     running: Running | None
     recipe: Recipe = recipes.PROGRAM
     digest: str = ""
+    profile: Profiled | None = None
+    profile_stale: bool = False
 
 
 def of(session: Session, uri: str) -> list[Facts]:
@@ -41,8 +43,9 @@ def of(session: Session, uri: str) -> list[Facts]:
     for target, kernel, digest in known:
         figures = session.figures.get(target)
         result = session.results.get(target)
+        profile = session.profiles.get(target)
 
-        def changed(one: Figures | Result, digest: str = digest) -> bool:
+        def changed(one: Figures | Result | Profiled, digest: str = digest) -> bool:
             return one.digest != digest or bundle.files_changed(session, path_of(uri), one.files)
 
         # a build for a run has its launch spec's flags, one for figures alone has not
@@ -52,9 +55,17 @@ def of(session: Session, uri: str) -> list[Facts]:
         stale = result is not None and (
             changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
         )
+        profile_stale = profile is not None and (
+            changed(profile) or profile.inputs != inputs.of(profile.asked or target, profile.through)
+        )
         running = session.running.get(target)
         recipe = inputs.recipes[target]
-        found.append(Facts(target, kernel, figures, figures_stale, result, stale, running, recipe, digest))
+        found.append(
+            Facts(
+                target, kernel, figures, figures_stale, result, stale, running, recipe, digest, profile,
+                profile_stale,
+            )
+        )  # fmt: skip
     return found
 
 

@@ -6,7 +6,16 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import jobs, units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import contract_views, facts, memory, points, positions, rates
+from orbit_lsp.views import (
+    contract_views,
+    facts,
+    memory,
+    points,
+    positions,
+    profile_hints,
+    profile_lines,
+    rates,
+)
 from orbit_lsp.views.facts import Facts
 from orbit_remote.contracts import Launches, Resources, Timing
 from orbit_remote.measure import Difference
@@ -25,6 +34,10 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
         for label in labels(session, uri, known):
             place = positions.line_end(session, file.document, line)
             found.append(lsp.InlayHint(place, label, padding_left=True))
+    for line, label in profile_lines.labels(session, uri):
+        if first <= line <= last:
+            place = positions.line_end(session, file.document, line)
+            found.append(lsp.InlayHint(place, label, padding_left=True))
     checked = contract_views.label(session, uri)
     if checked and first <= checked[0] <= last:
         place = positions.line_end(session, file.document, checked[0])
@@ -38,6 +51,8 @@ def labels(session: Session, uri: str, known: Facts) -> list[str]:
     found: list[str] = []
     if wanted.measured and known.result:
         found.append(measured(session, known))
+    if wanted.profile and known.profile:
+        found.append(profile_hints.label(known.profile, stale=known.profile_stale))
     if wanted.measured and (text := memory.label(session, uri, known)):
         found.append(text)
     if wanted.static and known.figures and (text := static(session, uri, known)):

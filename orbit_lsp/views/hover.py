@@ -10,21 +10,25 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import units
 from orbit_lsp.session import Result, Session
-from orbit_lsp.views import contract_views, facts, hints, memory, points, positions, rates, side_by_side
+from orbit_lsp.views import (
+    contract_views,
+    facts,
+    hints,
+    memory,
+    points,
+    positions,
+    profile_hover,
+    rates,
+    side_by_side,
+)
 from orbit_lsp.views.facts import Facts
-from orbit_lsp.views.points import Table
+from orbit_lsp.views.points import Code, Drawing, Table
 from orbit_remote import measure, occupancy
 from orbit_remote.contracts import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
-Section = tuple[str, list[Row]] | Table
-
-
-class Code(str):
-    """A cell that is shown as code; everything else is text and escaped as such."""
-
-    __slots__ = ()
+Section = tuple[str, list[Row]] | Table | Drawing
 
 
 def hover(
@@ -44,7 +48,16 @@ def hover(
             kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
             where = positions.of_span(session, file.document, span)
             return lsp.Hover(lsp.MarkupContent(kind, text), where)
-    return _of_contract(session, uri, line, markdown=markdown, now=time.time() if now is None else now)
+    return _of_line(session, uri, line, markdown=markdown) or _of_contract(
+        session, uri, line, markdown=markdown, now=time.time() if now is None else now
+    )
+
+
+def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Hover | None:
+    """What a profile counted on this very line."""
+    sections = profile_hover.of_line(session, uri, line)
+    kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
+    return lsp.Hover(lsp.MarkupContent(kind, render(sections, markdown=markdown))) if sections else None
 
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
@@ -74,6 +87,9 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
             found.append(table)
         found += [table for one in known.result.launches if (table := points.tuning(one))]
+    if known.profile:
+        found += profile_hover.sections(name, known.profile, now, stale=known.profile_stale)
+        found.append(("conditions of the profile", run_rows(known.profile.finished)))
     if checked := memory.section(session, uri, known, now):
         found.append(checked)
     if comparison := session.comparisons.get(known.target):
@@ -233,6 +249,9 @@ def render(sections: Sequence[Section], *, markdown: bool) -> str:
         if isinstance(section, Table):
             parts.append(_table(section, markdown=markdown))
             continue
+        if isinstance(section, Drawing):
+            parts.append(_drawing(section, markdown=markdown))
+            continue
         title, rows = section
         if markdown:
             lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
@@ -243,10 +262,17 @@ def render(sections: Sequence[Section], *, markdown: bool) -> str:
                 for row in rows
             ]
         else:
-            width = max((len(name) for name, _, _ in rows), default=0)
+            # a kernel's own name is longer than what is said of it
+            width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
             lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _drawing(drawing: Drawing, *, markdown: bool) -> str:
+    if markdown:
+        return "\n".join([f"**{escape(drawing.title)}**", "", "```text", *drawing.lines, "```"])
+    return "\n".join([drawing.title, *(f"  {line}" for line in drawing.lines)])
 
 
 def _table(table: Table, *, markdown: bool) -> str:

@@ -1,4 +1,4 @@
-"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, reports."""
+"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, full profiles, reports."""
 
 from __future__ import annotations
 
@@ -40,10 +40,20 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
         found.append(_command(f"◉ Live: stop ({name})", "orbit.live", target))
     elif known.kernel.launchable and (by_spec or entries):
         found.append(_command(f"○ Live: run at every save ({name})", "orbit.live", target))
+    if known.kernel.launchable and (by_spec or entries) and not known.running:
+        found.append(_command(f"Profile in full ({name})", "orbit.profile", target, detail="full"))
     if check := memory.command(session, uri, known):
         found.append(check)
     if known.result and known.result.through == "spec":
-        found.append(_command(f"Open the report ({name})", "orbit.openReport", target))
+        found.append(_command(f"Open the report ({name})", "orbit.openReport", target, what="run"))
+    if known.profile and known.profile.profiles:
+        found.append(
+            _command(f"Open the profile's report ({name})", "orbit.openReport", target, what="profile")
+        )
+        if known.profile.report:
+            found.append(
+                _command(f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight")
+            )
     return found
 
 

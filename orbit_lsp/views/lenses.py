@@ -15,6 +15,7 @@ from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.session import KernelId, Result, Session
 from orbit_lsp.views import contract_views, facts, hints, memory, points, positions
 from orbit_lsp.views.facts import Facts
+from orbit_remote.measure import Regression
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
@@ -99,7 +100,8 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         caller = _caller(session, uri, kernel)
         if caller is None:
             return []
-        return [_command(f"▶ Run {caller.key}", "orbit.run", caller)]
+        found = [_command(f"▶ Run {caller.key}", "orbit.run", caller)]
+        return [*found, _command(f"Profile {caller.key}", "orbit.profile", caller)]
     if known.running:
         state = known.running.state
         seconds = int(now - known.running.began)
@@ -115,7 +117,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         title += f" · last {last(known.result)}" + (
             ", edited since" if known.stale else regressed(session, known)
         )
-    return [_command(title, "orbit.run", target)]
+    return [_command(title, "orbit.run", target), _command("Profile", "orbit.profile", target)]
 
 
 def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
@@ -145,9 +147,14 @@ def regressed(session: Session, known: Facts) -> str:
     digest, found = session.regressions.get(known.target, ("", None))
     if found is None or digest != known.digest:
         return ""
+    return f" · {regression(found)}"
+
+
+def regression(found: Regression) -> str:
+    """`+12% since 3 edits`: against the fastest version, that many versions ago."""
     edits = "1 edit" if found.edits == 1 else f"{found.edits} edits"
     percent = 100 * found.change
-    return f" · {percent:+.0f}% since {edits}" if percent >= 10 else f" · {percent:+.1f}% since {edits}"
+    return f"{percent:+.0f}% since {edits}" if percent >= 10 else f"{percent:+.1f}% since {edits}"
 
 
 def missing_entry(kernel: Kernel) -> str:

@@ -12,11 +12,25 @@ from orbit_remote import measure
 from orbit_remote.contracts import Check, Launches, Point, Timing
 
 
+class Code(str):
+    """A cell that is shown as code; everything else is text and escaped as such."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines of characters that stand under each other."""
+
+    title: str
+    lines: tuple[str, ...]
 
 
 def timed(points: Sequence[Point]) -> list[Point]:

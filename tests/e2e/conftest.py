@@ -111,7 +111,9 @@ class Editor:
         )
 
     async def titles(self) -> list[tuple[int, str]]:
-        return [(lens.range.start.line, lens.command.title) for lens in await self.lenses() if lens.command]
+        """Of the lenses besides *Profile*, which stands beside every *Run*."""
+        commands = [(lens.range.start.line, lens.command) for lens in await self.lenses() if lens.command]
+        return [(line, one.title) for line, one in commands if one.command != "orbit.profile"]
 
     async def hints(self) -> list[tuple[int, str]]:
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))

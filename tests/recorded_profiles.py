@@ -1,0 +1,81 @@
+"""The recordings of Nsight Compute (tests/recordings/profiles, made on an H100), read and filed as a click's answer."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import ncu_report
+
+from orbit_lsp import jobs, profile_filing
+from orbit_lsp.config import Settings
+from orbit_lsp.session import KernelId, Profiled, Session
+from orbit_remote import contracts as c
+from orbit_remote import profile_report
+
+FOLDER = Path(__file__).parent / "recordings" / "profiles"
+NAMES = sorted(path.name.removesuffix(".ncu-rep") for path in FOLDER.glob("*.ncu-rep"))
+H100 = c.Device(
+    "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
+    memory_clock_mhz=2619, bus_width_bits=5120, l2_bytes=50 << 20,
+)  # fmt: skip
+
+
+def source_of(name: str) -> Path:
+    """Where the recorded program stood when it ran was /src."""
+    stem = {"without_lines": "memory_bound"}.get(name, name.partition(".")[0])
+    return next(FOLDER / f"{stem}{suffix}" for suffix in (".cu", ".py") if (FOLDER / f"{stem}{suffix}").exists())
+
+
+@functools.cache
+def profiles(name: str) -> tuple[c.Profile, ...]:
+    path = f"/src/{source_of(name).name}"
+    request = profile_report.Request(str(FOLDER / f"{name}.ncu-rep"), path, tool="2025.3.1")
+    answer = profile_report.read(ncu_report, request)
+    assert answer.profiles, answer.problem
+    return answer.profiles
+
+
+def profile(name: str) -> c.Profile:
+    return profiles(name)[0]
+
+
+def finished(name: str, **fields: object) -> c.Finished:
+    return replace(
+        c.Finished("r1", "ok", device=H100, toolchain={"ncu": "2025.3.1"}, profiles=profiles(name)), **fields
+    )
+
+
+class Profiling:
+    """A session with the recorded program open, and what the click on Profile brought."""
+
+    def __init__(self, name: str, **settings: object) -> None:
+        self.session = Session(settings=Settings.model_validate(settings))
+        source = source_of(name)
+        self.uri = f"file:///src/{source.name}"
+        self.session.open(self.uri, 1, source.read_text())
+        self.kernels = {found.key: found for found, _, _ in self.session.kernels(self.uri)}
+
+    def file(self, event: c.Finished, kernel: str | None = None, detail: str = "click") -> Profiled:
+        """File an answer, and where no kernel is named under that of its first profile."""
+        frozen = self.session.freeze(self.uri)
+        assert frozen
+        key = kernel or next(key for key in self.kernels if key in event.profiles[0].name)
+        target = self.kernels[key]
+        job = jobs.make(self.session, frozen, "profile", "r1")
+        job = jobs.under_a_tool(self.session, job, target, "full" if detail == "full" else "click", ())
+        profile_filing.finished(self.session, frozen, job, {target}, None, event, None)
+        profiled = self.session.profiles[target]
+        self.session.profiles[target] = replace(profiled, at=time.time())
+        return self.session.profiles[target]
+
+
+def profiled(name: str, **settings: object) -> Profiling:
+    bench = Profiling(name, **settings)
+    bench.file(finished(name))
+    return bench
+
+
+__all__ = ["FOLDER", "H100", "NAMES", "KernelId", "Profiling", "finished", "profile", "profiled", "profiles", "source_of"]
