@@ -63,16 +63,6 @@ def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
 
 
-@command("orbit.checkMemory")
-def check_memory(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
-    """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    program = named(arguments, "through") == "program"
-    return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
-
-
 @command("orbit.profile")
 def profile(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
