@@ -47,6 +47,7 @@ M.subcommands = {
   },
   apart = { command = 'orbit.runRestricted', about = 'kernel' },
   check = { command = 'orbit.check', about = 'file' },
+  memory = { command = 'orbit.checkMemory', about = 'kernel' },
   compile = { command = 'orbit.compile', about = 'file' },
   draft = { command = 'orbit.draft', about = 'kernel' },
   report = { command = 'orbit.openReport', about = 'kernel' },
