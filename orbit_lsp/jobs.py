@@ -15,7 +15,6 @@ from orbit_remote import contracts as c
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
-    from orbit_lsp.runs import Action
 
 
 def place(session: Session) -> Literal["local", "modal"]:
@@ -43,7 +42,7 @@ def own_gpu(session: Session) -> c.Device | None:
     return next((device for device in devices if device.index == wanted), None)
 
 
-def make(session: Session, frozen: Frozen, action: Action, run: str, recipe: Recipe = PROGRAM) -> c.Job:
+def make(session: Session, frozen: Frozen, action: c.Action, run: str, recipe: Recipe = PROGRAM) -> c.Job:
     """`recipe` is how the kernel that was asked for is run; a compile needs none."""
     settings = settings_of(session)
     path = path_of(frozen.uri)
@@ -117,26 +116,27 @@ def under_a_tool(
 
 def refusal(session: Session, recipe: Recipe) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
-    if not recipe.refusal and recipe.gpu and place(session) == "modal" and not _rented(recipe.gpu):
-        return f"its launch spec asks for gpu {recipe.gpu}, which is none of {', '.join(_gpus())}"
+    if not recipe.refusal and recipe.gpu and place(session) == "modal" and not rented(recipe.gpu):
+        return f"its launch spec asks for gpu {recipe.gpu}, which is none of {', '.join(gpus())}"
     return recipe.refusal
 
 
 def gpu_of(session: Session, recipe: Recipe) -> str:
     """The GPU on Modal that a run asks for, as the settings spell it."""
-    return _rented(recipe.gpu) or settings_of(session).gpu
+    return rented(recipe.gpu) or settings_of(session).gpu
 
 
-def _rented(name: str) -> str:
+def rented(name: str) -> str:
     """`A100-80GB:2` for `a100-80gb:2`, `RTX PRO 6000` for `RTX-PRO-6000`; empty for what is not known."""
     kind, colon, count = name.rstrip("!").replace("!:", ":").partition(":")
     if colon and not re.fullmatch(r"[1-8]", count):
         return ""
-    spelled = next((one for one in _gpus() if one.replace(" ", "-").lower() == kind.lower()), "")
+    spelled = next((one for one in gpus() if one.replace(" ", "-").lower() == kind.lower()), "")
     return spelled and spelled + (colon + count if count != "1" else "")
 
 
-def _gpus() -> tuple[str, ...]:
+def gpus() -> tuple[str, ...]:
+    """What Modal has, as the settings spell it."""
     from orbit_lsp.config import GPUS
 
     return GPUS

@@ -13,9 +13,15 @@ from orbit_remote import contracts as c
 
 log = logging.getLogger("orbit.live")
 
+_KEYS_S = 0.06
+"""Longer than between two keys of one word typed fast, shorter than from the last key to the save."""
+
 
 class Live:
     """One run of a kernel is under way at most and the newest text waits: `Runs` sees to that.
+
+    Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
+    it is typed; the run that follows finds the build made, or under way.
 
     On a rented GPU every run goes through the month's budget like any other; one that may not begin ends
     Live, as does every run that could not be carried out.
@@ -36,6 +42,8 @@ class Live:
         self._compile = compile_file
         self._idle: dict[KernelId, asyncio.TimerHandle] = {}
         self._pauses: dict[str, asyncio.TimerHandle] = {}
+        self._keys: dict[str, asyncio.TimerHandle] = {}
+        self._ahead: dict[KernelId, asyncio.Task[None]] = {}
 
     def toggle(self, target: KernelId) -> bool:
         """Whether it is on now. Turning it on runs the kernel."""
@@ -53,7 +61,11 @@ class Live:
         return self._run_all(uri)
 
     def edited(self, uri: str) -> None:
-        """Run once typing has paused, where the settings say so."""
+        """Build once no key follows another; run once typing has paused, where the settings say so."""
+        if targets := self._of(uri):
+            if key := self._keys.pop(uri, None):
+                key.cancel()
+            self._keys[uri] = asyncio.get_running_loop().call_later(_KEYS_S, self._build_ahead, targets)
         settings = jobs.settings_of(self._session).live
         if settings.on != "pause" or not self._of(uri):
             return
@@ -81,8 +93,17 @@ class Live:
             self._compile(run.frozen.uri)
 
     def close(self) -> None:
-        for timer in (*self._idle.values(), *self._pauses.values()):
+        for timer in (*self._idle.values(), *self._pauses.values(), *self._keys.values()):
             timer.cancel()
+        for task in self._ahead.values():
+            task.cancel()
+
+    def _build_ahead(self, targets: list[KernelId]) -> None:
+        for target in targets:
+            if task := self._ahead.pop(target, None):
+                task.cancel()  # of another text
+            if work := self._runs.ahead(target):
+                self._ahead[target] = asyncio.get_running_loop().create_task(work, name="build ahead")
 
     def _of(self, uri: str) -> list[KernelId]:
         return sorted(target for target in self._session.live if target.uri == uri)
@@ -116,6 +137,8 @@ class Live:
         if timer := self._idle.pop(target, None):
             timer.cancel()
         self._session.live.discard(target)
+        if task := self._ahead.pop(target, None):
+            task.cancel()
         self._changed({target.uri})
 
     def _forget_pause(self, uri: str) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from orbit_lsp import contract, filing, jobs, memory_filing, profile_filing
 from orbit_lsp.recipes import PROGRAM, Recipe
@@ -42,6 +42,8 @@ class Run:
     live: bool = False
     """Nobody has clicked: what it says stands on its line, and is no message."""
     refused: bool = False
+    named: str = ""
+    """What it is called where it is more than one job."""
     built: c.Built | None = None
     finished: c.Finished | None = None
     report: Path | None = None
@@ -55,6 +57,8 @@ class Run:
 
     @property
     def title(self) -> str:
+        if self.named:
+            return self.named
         names = ", ".join(sorted(contract.named(target) or target.key for target in self.targets))
         name = names or self.frozen.uri.rpartition("/")[2]
         if self.job.through == "contract" and self.action == "run":
@@ -94,6 +98,24 @@ class Runs:
         self._ids = itertools.count(1)
 
     # -- starting -----------------------------------------------------------------------------
+
+    def ahead(self, target: KernelId) -> Coroutine[Any, Any, None] | None:
+        """Build what a run of the kernel will launch, so that the run finds it built, and say nothing of it; None
+        where that is of no use: for a program, for Triton, on a rented GPU.
+        """
+        frozen = self._session.freeze(target.uri)
+        recipe = jobs.recipe_of(self._session, target)
+        if frozen is None or recipe.through != "spec" or recipe.refusal or frozen.scan.language != "cuda":
+            return None
+        if jobs.place(self._session) != "local":
+            return None
+        return self._build(jobs.make(self._session, frozen, "build", f"r{next(self._ids)}", recipe))
+
+    async def _build(self, job: c.Job) -> None:
+        runner = await self._runner(job)
+        async with aclosing(runner.run(job)) as events:
+            async for _ in events:
+                pass
 
     def start(
         self,

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from orbit_lsp.config import Settings
+from orbit_lsp.documents import Change
 from orbit_lsp.live import Live
 from orbit_lsp.runs import Run, Runs
 from orbit_lsp.session import KernelId, Session
@@ -23,7 +24,12 @@ class Answers:
     name = "answers"
     outcome = "ok"
 
+    def __init__(self) -> None:
+        self.built: asyncio.Queue[c.Job] = asyncio.Queue()
+
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        if job.action == "build":
+            self.built.put_nowait(job)
         yield c.Stage(job.run, "running", 0.0)
         if self.outcome == "waits":
             await asyncio.Event().wait()
@@ -133,3 +139,19 @@ async def test_while_the_kernels_name_is_typed_nothing_runs_and_it_goes_on(desk:
     await desk.save()
     assert SAXPY_ID in desk.session.live
     desk.live.close()
+
+
+async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: Desk) -> None:
+    desk.session.change(URI, 2, [Change((5, 0), (5, 0), " ")])
+    desk.live.edited(URI)
+    job = await desk.answers.built.get()
+    assert (job.action, job.through, job.kernel) == ("build", "spec", "saxpy")
+    assert job.text == desk.session.files[URI].document.text
+    assert desk.runs.under_way() == []
+    desk.live.close()
+
+
+async def test_what_is_not_live_is_not_built_while_it_is_typed(desk: Desk) -> None:
+    assert not desk.live.toggle(SAXPY_ID)
+    desk.live.edited(URI)
+    assert not desk.live._keys  # pyright: ignore[reportPrivateUsage]

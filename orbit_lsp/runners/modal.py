@@ -90,7 +90,7 @@ class ModalRunner:
             return None
         if self.pool.author.compiled(job):
             return None
-        return replace(job, action="build" if job.through == "program" else "compile")
+        return replace(job, action="build")
 
     async def _carry_out(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
         call = Call(job, self.pool, self._sessions, self._known, self._validate, built=built)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(machine.device, job.device)
+    if job.action == "build":
+        async with context.scratch() as scratch:
+            made = await build_kernels(job, device, context, scratch)
+        return made if isinstance(made, c.Finished) else made.completed(c.Finished(job.run, "ok"))
     if device is None:
         return cuda_job.no_gpu(job)
     # a spare needs seconds where none is ready; meanwhile the compiler works
@@ -54,15 +58,21 @@ class Made:
         )
 
 
-async def build_kernels(job: c.Job, device: c.Device, context: Context, scratch: Path) -> Made | c.Finished:
-    """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch."""
+async def build_kernels(
+    job: c.Job, device: c.Device | None, context: Context, scratch: Path
+) -> Made | c.Finished:
+    """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch.
+
+    Without a `device` it is for the architecture that the job names.
+    """
     if job.definition is None:
         text = "the job names no kernel whose launch spec is to be run"
         return c.Finished(job.run, "infrastructure", c.Failure("infrastructure", text, "please report it"))
     checked = spec.check(job.text, spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused
-    async with context.build(job):
+    # one that was begun while the text was being typed is waited for, and then found
+    async with context.alone((job.path, job.text, job.definition, job.flags)), context.build(job):
         made = await _build(job, checked, device, context, scratch)
     context.send(made.built)
     if made.failure or made.image is None:
@@ -131,7 +141,7 @@ class _Made:
 
 
 async def _build(
-    job: c.Job, checked: spec.Checked, device: c.Device, context: Context, scratch: Path
+    job: c.Job, checked: spec.Checked, device: c.Device | None, context: Context, scratch: Path
 ) -> _Made:
     """Raises nothing: what goes wrong is in the result."""
     names = spec_build.instances(checked)
@@ -162,7 +172,7 @@ async def _compile(
     job: c.Job,
     checked: spec.Checked,
     names: list[str],
-    device: c.Device,
+    device: c.Device | None,
     context: Context,
     scratch: Path,
     overload: str,
@@ -170,7 +180,8 @@ async def _compile(
     assert job.definition is not None
     line = checked.spec.launches[0].span.line + 1
     text = spec_build.source(job.text, job.path, line, names, job.definition, overload)
-    architecture = job.architecture or architectures.architecture_of(device.capability or "9.0")
+    capability = device.capability if device else None
+    architecture = job.architecture or architectures.architecture_of(capability or "9.0")
     with context.intermediate() as intermediates:
         return await build.build(
             replace(job, text=text, action="compile"),

@@ -16,10 +16,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from orbit_remote import contracts as c
 from orbit_remote import cuda_job, machine, processes, program, wire
@@ -56,6 +57,7 @@ class Context:
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
+        self._alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self.ahead = Ahead(self._build_ahead)
 
     async def _build_ahead(self, job: c.Job) -> None:
@@ -103,6 +105,15 @@ class Context:
             self.stage(job, "queued", "waiting for other builds")
         async with self._builds:
             self.stage(job, "building")
+            yield
+
+    @asynccontextmanager
+    async def alone(self, what: Hashable) -> AsyncGenerator[None]:
+        """Nobody else does `what` meanwhile: the second of two that build the same finds the first one's result."""
+        lock = self._alone.get(what)
+        if lock is None:
+            lock = self._alone[what] = asyncio.Lock()
+        async with lock:
             yield
 
     @asynccontextmanager

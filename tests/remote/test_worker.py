@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote import contracts as c
+from tests.remote.nvcc_check import needs_nvcc
 
 MAIN = Path(c.__file__).with_name("__main__.py")
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
@@ -27,14 +28,15 @@ class Worker:
         for one in requests:
             self.process.stdin.write((one if isinstance(one, str) else c.encode(one)).encode() + b"\n")
 
-    async def until(self, kind: str, run: str) -> dict:
+    async def until(self, kind: str, *runs: str) -> dict:
+        """The next event of this kind and of one of these runs."""
         assert self.process.stdout
         async with asyncio.timeout(30):
             while line := await self.process.stdout.readline():
                 event = json.loads(line)
-                if (event["kind"], event["run"]) == (kind, run):
+                if event["kind"] == kind and event["run"] in runs:
                     return event
-        raise AssertionError(f"the worker left without {kind} of {run}")
+        raise AssertionError(f"the worker left without {kind} of {runs}")
 
 
 @pytest.fixture
@@ -113,3 +115,22 @@ async def test_jobs_under_way_end_when_the_other_side_leaves(worker: Worker, tmp
     slow = "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL
     worker.send(job("a", tmp_path, slow, architecture="sm_90a"))
     await worker.until("group", "a")  # the fixture then leaves, and looks for what is left
+
+
+SPEC = """\
+// orbit: n = 256; x = randn(n)
+// orbit: launch k<<<1, n>>>(x)
+// orbit: expect x == x
+__global__ void k(float* x) { x[threadIdx.x] *= 1; }
+"""
+
+
+@needs_nvcc
+async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp_path: Path) -> None:
+    of = c.Definition("k", "k", 0, 3, 3, 17)
+    for run in ("a", "b"):
+        worker.send(
+            job(run, tmp_path, SPEC, action="build", through="spec", definition=of, architecture="sm_90a")
+        )
+    built = [await worker.until("built", "a", "b") for _ in "ab"]
+    assert [one["cached"] for one in built] == [False, True]
