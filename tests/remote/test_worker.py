@@ -127,7 +127,7 @@ __global__ void k(float* x) { x[threadIdx.x] *= 1; }
 
 @needs_nvcc
 async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp_path: Path) -> None:
-    of = c.Definition("k", "k", 0, 3, 3, 17)
+    of = c.Definition("k", "k", 3, 3, 3, 17)
     for run in ("a", "b"):
         worker.send(
             job(run, tmp_path, SPEC, action="build", through="spec", definition=of, architecture="sm_90a")
