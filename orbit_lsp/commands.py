@@ -196,10 +196,10 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 def cancel(ls: OrbitServer, *arguments: Any) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
     if not arguments:
-        compared = ls.comparisons.cancel_all()
+        compared = ls.comparisons.cancel_all() | ls.turns.cancel_all()
         return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0 or compared
     target = targeted(ls, arguments)
-    return bool(target) and (ls.comparisons.cancel(target) | ls.runs.cancel(target))
+    return bool(target) and (ls.comparisons.cancel(target) | ls.turns.cancel(target) | ls.runs.cancel(target))
 
 
 @command("orbit.compile")

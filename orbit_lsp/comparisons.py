@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from orbit_lsp import filing, jobs
+from orbit_lsp import filing, jobs, renting
 from orbit_lsp.runs import Run, Watcher
 from orbit_lsp.session import Comparison, KernelId, OnGpu, Running, Session
 from orbit_lsp.startup import Environment
@@ -212,14 +212,7 @@ def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:
         for gpu, one in good.items()
         if one.launches
     ]
-    costs = [one.cost for one in finished.values() if one.cost]
-    cost = None
-    if costs:
-        known = [one.usd for one in costs if one.usd is not None]
-        rates = " and ".join(sorted({one.rates for one in costs if one.rates}))
-        usd = sum(known) if len(known) == len(costs) else None
-        names = ", ".join(one.gpu for one in costs)
-        cost = c.Cost(names, sum(one.seconds for one in costs), usd, None, rates)
+    cost = renting.total([one.cost for one in finished.values()])
     if good:
         bad = [f"{gpu}: {_why(one)}" for gpu, one in finished.items() if gpu not in good]
         return c.Finished(name, "ok", launches=tuple(launches), remarks=tuple(bad), cost=cost)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orbit_lsp.comparisons import Comparisons
     from orbit_lsp.live import Live
     from orbit_lsp.runs import Runs
+    from orbit_lsp.turns import Turns
 
 log = logging.getLogger("orbit.editor")
 
@@ -39,6 +40,7 @@ class EditorWatcher:
         self.runs: Runs | None = None
         self.live: Live | None = None
         self.comparisons: Comparisons | None = None
+        self.turns: Turns | None = None
 
     # -- a run's life -------------------------------------------------------------------------
 
@@ -83,8 +85,9 @@ class EditorWatcher:
             self.message(text, lsp.MessageType.Error)
 
     def _cancel(self, run: Run) -> None:
-        if not (self.runs and self.runs.cancel_run(run.id)) and self.comparisons:
+        if not (self.runs and self.runs.cancel_run(run.id)) and self.comparisons and self.turns:
             self.comparisons.cancel_run(run.id)
+            self.turns.cancel_run(run.id)
 
     # -- views --------------------------------------------------------------------------------
 

@@ -38,8 +38,8 @@ class Revision:
     """`root` is the repository's top folder, `main` the path in it, with `/`, of the file that was asked for, `text`
     that file as it was. `name` is what was asked for, `commit` what that means.
 
-    `others` are the sources whose content is another now, or that are gone, by path in the repository: their git hashes.
-    `remarks` are sentences about what was left out.
+    `sources` are all other sources of that revision, by path in the repository: their git hashes. `others` are those of
+    them whose content is another now, or that are gone. `remarks` are sentences about what was left out.
     """
 
     root: str
@@ -47,7 +47,8 @@ class Revision:
     name: str
     commit: str
     text: str
-    others: dict[str, str] = field(default_factory=dict[str, str])
+    sources: dict[str, str] = field(default_factory=dict[str, str])
+    others: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
     @property
@@ -76,14 +77,15 @@ def revision(path: str, name: str) -> Revision:
     if main not in listed:
         raise GitError(f"{main} is not in {name}")
     text = blobs(root, [listed[main]])[0].decode("utf-8-sig", "replace")
-    others = {
+    sources = {
         place: known
         for place, known in listed.items()
-        if place != main
-        and Path(place).suffix.lower() in SOURCES
-        and _hash(Path(root) / place, known) != known
+        if place != main and Path(place).suffix.lower() in SOURCES
     }
-    return Revision(root, main, name, commit, text, others, remarks)
+    others = frozenset(
+        place for place, known in sources.items() if _hash(Path(root, *place.split("/")), known) != known
+    )
+    return Revision(root, main, name, commit, text, sources, others, remarks)
 
 
 def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -145,15 +147,12 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
     return contents
 
 
-def write(found: Revision, wanted: Sequence[str], folder: str) -> tuple[str, ...]:
-    """Write the revision's main file and the files `wanted` of its tree under `folder`, as many as may be.
-    Returns remarks. Raises GitError and OSError.
+def write(found: Revision, folder: str) -> tuple[str, ...]:
+    """Write the revision's main file and its sources under `folder`, those near the main file first and as many as
+    may be. Returns remarks. Raises GitError and OSError.
     """
-    listed, _ = _listed(found.root, found.commit, found.main)
     near = Path(found.main).parent
-    places = sorted(
-        (one for one in wanted if one in listed), key=lambda one: (not Path(one).is_relative_to(near), one)
-    )
+    places = sorted(found.sources, key=lambda one: (not Path(one).is_relative_to(near), one))
     left_out = len(places) - MOST_FILES
     places = places[:MOST_FILES]
     remarks = (
@@ -161,16 +160,13 @@ def write(found: Revision, wanted: Sequence[str], folder: str) -> tuple[str, ...
         if left_out > 0
         else ()
     )
-    contents = blobs(found.root, [listed[one] for one in places]) if places else []
-    for place, content in [
-        *zip(places, contents, strict=True),
-        (found.main, found.text.encode("utf-8", "replace")),
-    ]:
+    contents = blobs(found.root, [found.sources[one] for one in places]) if places else []
+    main = (found.main, found.text.encode("utf-8", "replace"))
+    for place, content in [*zip(places, contents, strict=True), main]:
         path = Path(folder, *place.split("/"))
-        if ".." in path.parts:
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        if ".." not in path.parts:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
     return remarks
 
 

@@ -17,6 +17,7 @@ from orbit_lsp.protocol import OrbitProtocol
 from orbit_lsp.recheck import Recheck
 from orbit_lsp.runs import Runs
 from orbit_lsp.session import Session
+from orbit_lsp.turns import Turns
 from orbit_lsp.versions import Versions
 
 
@@ -38,6 +39,8 @@ class OrbitServer(LanguageServer):
             self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
         )
         self.runs.filed = self.comparisons.filed = self.versions.filed
+        self.turns = Turns(self.session, self.environment, self.versions, self.watcher)
+        self.watcher.turns = self.turns
         self.live = Live(
             self.session,
             self.runs,

@@ -118,6 +118,18 @@ class Budgeted:
         await self._runner.close()
 
 
+def total(costs: Sequence[c.Cost | None]) -> c.Cost | None:
+    """What several jobs cost together; None where none was rented."""
+    found = [one for one in costs if one]
+    if not found:
+        return None
+    known = [one.usd for one in found if one.usd is not None]
+    names = ", ".join(dict.fromkeys(one.gpu for one in found))
+    rates = " and ".join(sorted({one.rates for one in found if one.rates}))
+    usd = sum(known) if len(known) == len(found) else None
+    return c.Cost(names, sum(one.seconds for one in found), usd, None, rates)
+
+
 # -- words ------------------------------------------------------------------------------------------
 
 

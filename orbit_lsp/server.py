@@ -14,13 +14,14 @@ from typing import Any, cast
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import commands, contract
+from orbit_lsp import commands, contract, history_commands, others
 from orbit_lsp.documents import Change
 from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.session import path_of
 from orbit_lsp.views import (
     facts,
     hints,
+    history_actions,
     kernel_actions,
     lenses,
     spec_completion,
@@ -84,7 +85,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.recheck.close()
     ls.live.close()
     ls.specs.close()
-    await asyncio.gather(ls.runs.close(), ls.comparisons.close())
+    await asyncio.gather(ls.runs.close(), ls.comparisons.close(), ls.turns.close())
     await ls.versions.close()
     for task in list(ls.tasks):
         task.cancel()
@@ -148,6 +149,8 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     """What an opened file asks for, once the settings are known."""
     await ls.environment.configured.wait()
     ls.versions.restore(uri)
+    if await asyncio.to_thread(others.in_git, path_of(uri)):
+        ls.session.in_git.add(uri)
     ls.compile_quietly(uri)
     if warm:
         await ls.environment.warm(warm)
@@ -252,6 +255,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     return [
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
+        *history_actions.actions(ls.session, uri, first, last),
         *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]
 
@@ -264,7 +268,7 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     )
 
 
-for name, function in commands.COMMANDS.items():
+for name, function in (commands.COMMANDS | history_commands.COMMANDS).items():
     server.command(name)(function)
 
 

@@ -13,13 +13,26 @@ from urllib.parse import quote, unquote, urlsplit
 from orbit_lsp import kernels
 from orbit_lsp.documents import Change, Document, Encoding
 from orbit_lsp.kernels import Kernel, Scan, Tracker
-from orbit_remote.contracts import Finished, Job, Launches, Machine, Problem, Profile, Resources, State
+from orbit_remote.contracts import (
+    Cost,
+    Failure,
+    Finished,
+    Job,
+    Launches,
+    Machine,
+    Problem,
+    Profile,
+    Resources,
+    State,
+    Timing,
+)
 
 if TYPE_CHECKING:
     from orbit_lsp.config import Settings
     from orbit_lsp.launch_specs import Key as SpecKey
     from orbit_lsp.launch_specs import Known as SpecKnown
     from orbit_lsp.launch_specs import Lines as SpecLines
+    from orbit_remote.measure import Comparison as InTurn
     from orbit_remote.measure import Difference, Regression
 
 
@@ -131,6 +144,39 @@ class MemoryCheck:
     asked: KernelId
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A counter of two profiles that is another in the second, in NVIDIA's unit; `name` is for people."""
+
+    name: str
+    metric: str
+    before: float
+    after: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """The last time that a kernel was run in turn with something else, by the name `against`.
+
+    `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `digest` is that of
+    the kernel as it ran, `devices` the GPUs by NVML's names: the other side's, then this one's. `comparison` is None
+    where it ended before there was a verdict, for the reason of `failure`.
+    """
+
+    digest: str
+    at: float
+    against: str
+    comparison: InTurn | None = None
+    then: Timing | None = None
+    now: Timing | None = None
+    devices: tuple[str, str] = ("", "")
+    moved: tuple[Moved, ...] = ()
+    remarks: tuple[str, ...] = ()
+    failure: Failure | None = None
+    cost: Cost | None = None
+
+
 @dataclass(slots=True)
 class Running:
     """A run that a kernel waits for; `began` is on the monotonic clock, when the click came."""
@@ -201,6 +247,9 @@ class Session:
         default_factory=dict["KernelId", "tuple[str, Regression]"]
     )
     """Kernels whose history has a faster version, with the digest of the slower one."""
+    versus: dict[KernelId, Versus] = field(default_factory=dict["KernelId", Versus])
+    in_git: set[str] = field(default_factory=set[str])
+    """Open files that lie in a working tree of git."""
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
     reads: dict[str, dict[str, str]] = field(default_factory=dict[str, "dict[str, str]"])

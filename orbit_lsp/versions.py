@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from orbit_lsp import bundle, contract, jobs
 from orbit_lsp.history import Entry, Said, Store
+from orbit_lsp.lineage import regression
 from orbit_lsp.runs import Run
 from orbit_lsp.session import KernelId, Result, Session, identify, path_of
 from orbit_remote import contracts as c
@@ -28,61 +29,6 @@ T = TypeVar("T")
 
 _LOOKED_AT = 80
 """Runs of a kernel in which its last versions are looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """Runs of the same code, one after the other, oldest first."""
-
-    digest: str
-    runs: tuple[Entry, ...]
-
-
-def setup(entry: Entry) -> tuple[object, ...] | None:
-    """What two runs must share for their times to be of the same work: GPU, settings, values; of a program's kernel
-    the one configuration that it is launched in. None for what has no time, or several.
-    """
-    said = entry.said
-    if entry.action != "run" or not said.launches or said.finished.outcome != "ok":
-        return None
-    gpu = said.finished.device.name if said.finished.device else ""
-    one = said.launches[0]
-    work: tuple[object, ...]
-    if said.through == "program":
-        if len(said.launches) > 1:
-            return None
-        work = (one.grid, one.block, one.cluster, one.dynamic_shared)
-    else:
-        point = next((one for one in said.finished.points if one.launches and not one.case), None)
-        values = sorted(point.values.items()) if point else []
-        work = (" ".join(said.lines.split()), tuple(values), len(said.launches))
-    return (said.through, gpu, entry.inputs, work)
-
-
-def grouped(entries: Sequence[Entry]) -> list[Version]:
-    """Entries, oldest first, as versions: a kernel's tokens, or a file that it was built from, are others in the next."""
-    found: list[Version] = []
-    before: tuple[object, ...] | None = None
-    for entry in entries:
-        files = {path: digest for path, digest in (entry.said.files or {}).items() if path != entry.path}
-        now = (entry.digest, tuple(sorted(files.items())))
-        if found and now == before:
-            found[-1] = Version(entry.digest, (*found[-1].runs, entry))
-        else:
-            found.append(Version(entry.digest, (entry,)))
-        before = now
-    return found
-
-
-def regression(entries: Sequence[Entry]) -> measure.Regression | None:
-    """Whether the version that was run last is slower than one before it, by runs of the same work."""
-    last = next((entry for entry in reversed(entries) if entry.action == "run"), None)
-    wanted = setup(last) if last else None
-    if wanted is None:
-        return None
-    versions = grouped([entry for entry in entries if setup(entry) == wanted])
-    runs = [[[one.timing for one in run.said.launches] for run in version.runs] for version in versions]
-    return measure.regression(runs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ TITLES = {
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
+    "orbit.compareWith": "Compare the Kernel at the Cursor With…",
+    "orbit.history": "Open the History of the Kernel at the Cursor",
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",
     "orbit.runRestricted": "Run the Kernel at the Cursor, Kept Apart: the Code Is Not Mine",

@@ -58,7 +58,7 @@ def test_the_text_and_the_sources_that_are_others_now(repository: Repository) ->
     assert sorted(found.others) == ["a.cuh", "gone.cuh", "inner/c.py"]
     assert found.title == f"HEAD~1 ({found.commit[:7]})"
     assert git.revision(str(repository.path("k_cu")), found.commit[:10]).title == found.commit[:7]
-    assert git.revision(str(repository.path("k_cu")), "HEAD").others == {}
+    assert git.revision(str(repository.path("k_cu")), "HEAD").others == frozenset()
 
 
 def test_a_header_that_is_edited_and_not_committed_counts_as_another(repository: Repository) -> None:
@@ -67,11 +67,14 @@ def test_a_header_that_is_edited_and_not_committed_counts_as_another(repository:
 
 
 def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
-    repository: Repository, tmp_path: Path
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = repository.git("status", "--porcelain"), repository.git("reflog")
     found = git.revision(str(repository.path("inner__c_py")), "HEAD~1")
-    assert git.write(found, ["a.cuh", "gone.cuh", "b.cuh", "absent.h"], str(tmp_path / "out")) == ()
+    assert git.write(found, str(tmp_path / "out")) == ()
+    monkeypatch.setattr(git, "MOST_FILES", 2)
+    (told,) = git.write(found, str(tmp_path / "less"))
+    assert told == "2 sources of HEAD~1 are left out: there are more than 2"
     written = {
         str(one.relative_to(tmp_path / "out")): one.read_text()
         for one in (tmp_path / "out").rglob("*")
@@ -82,6 +85,7 @@ def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
         "a.cuh": "old a\n",
         "gone.cuh": "gone\n",
         "b.cuh": "b\n",
+        "k.cu": "old\n",
     }
     assert (repository.git("status", "--porcelain"), repository.git("reflog")) == before
     assert repository.git("worktree", "list").count("\n") == 1
@@ -100,7 +104,7 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
     (repository.folder / ".git/info/attributes").write_text("* filter=x diff=x\n")
     os.utime(repository.path("k_cu"), (1, 1))
     found = git.revision(str(repository.path("k_cu")), "HEAD~1")
-    git.write(found, list(found.others), str(tmp_path / "out"))
+    git.write(found, str(tmp_path / "out"))
     assert (found.text, ran.exists()) == ("old\n", False)
 
 
@@ -143,14 +147,14 @@ def test_a_link_in_the_tree_leads_nowhere(repository: Repository, tmp_path: Path
     (repository.folder / "link.cuh").symlink_to("/etc/passwd")
     repository.commit()
     found = git.revision(str(repository.path("k_cu")), "HEAD")
-    git.write(found, ["link.cuh"], str(tmp_path / "out"))
+    git.write(found, str(tmp_path / "out"))
     assert not (tmp_path / "out" / "link.cuh").exists()
 
 
 def test_hashes_of_the_other_kind(tmp_path: Path) -> None:
     made = Repository(tmp_path / "sha256", "--object-format=sha256")
     made.commit(k_cu="old\n", a_cuh="a\n")
-    assert git.revision(str(made.path("k_cu")), "HEAD").others == {}
+    assert git.revision(str(made.path("k_cu")), "HEAD").others == frozenset()
 
 
 def test_a_large_repository_is_read_in_the_files_own_folder(

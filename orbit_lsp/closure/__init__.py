@@ -72,7 +72,9 @@ def closure(
             "", Manifest(content_hash(b"")), refusal="A path with a NUL in it names no file; save the file."
         )
     path = os.path.abspath(job.path)
-    root = _root(job.language, path, folders)
+    # a file of a revision stands in a folder of its own, which is where it runs
+    above = [job.directory] if job.directory and job.directory != os.path.dirname(path) else []
+    root = _root(job.language, path, [*folders, *above])
     tree = Tree(root, limit, path, job.text.encode("utf-8", "replace"))
     if job.language == "cuda":
         from orbit_lsp.closure import includes

@@ -392,6 +392,18 @@ def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> Comparison
     return Comparison(verdict, ratio, low, high, n)
 
 
+def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
+    """All launches of several runs as one timing; a run with several launches counts by their sums, where each has as
+    many samples as the others. None where there are no samples.
+    """
+    rounds = [list(zip(*(one.samples for one in run), strict=False)) for run in runs]
+    samples = [sum(one) for each in rounds for one in each]
+    if not samples:
+        return None
+    label = runs[0][0].label.partition(",")[0]
+    return timing(samples, f"{label}, {len(runs)} runs", clock=runs[0][0].clock)
+
+
 RUN_TO_RUN = 0.022
 """Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
 temperature and buffer addresses are others. Ten runs on an H100 were up to 2.27 % apart for the worst of 16 kernels

@@ -1,0 +1,49 @@
+"""Code actions for comparisons and the history of a kernel: for a click, and for editors that cannot put a question."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from orbit_lsp import others
+from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.session import KernelId, Session
+from orbit_lsp.views import contract_views, facts
+
+
+def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
+    """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
+    found: list[lsp.Command] = []
+    entries = session.files[uri].scan.entries if uri in session.files else ()
+    for known in facts.of(session, uri):
+        kernel = known.kernel
+        if kernel.whole.line > last or first > kernel.whole.end_line:
+            continue
+        runs = known.recipe.through != "program" or entries
+        if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
+            found += commands(session, known.target, kernel.name)
+    checked = contract_views.known(session, uri)
+    if checked and first <= checked.entry.span.line <= last:
+        found += commands(session, checked.entry.target, checked.entry.name)
+    return [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in found]
+
+
+def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]:
+    choices = others.choices(session, target)
+    found: list[lsp.Command] = []
+    if choices and session.can_ask:
+        found.append(_command(f"Compare with… ({name})", "orbit.compareWith", target))
+    elif choices:
+        found += [
+            _command(f"Compare with {one.title} ({name})", "orbit.compareWith", target, **{"with": one.word})
+            for one in choices
+        ]
+    if target in session.results or target in session.profiles:
+        found.append(_command(f"Open the history ({name})", "orbit.history", target))
+    if (versus := session.versus.get(target)) and versus.comparison:
+        title = f"Open the comparison with {versus.against} ({name})"
+        found.append(_command(title, "orbit.compareWith", target, show="report"))
+    return found
+
+
+def _command(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
+    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])

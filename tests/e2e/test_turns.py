@@ -1,0 +1,179 @@
+"""*Compare with…*, in a whole server. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from lsprotocol import types as lsp
+
+from tests.e2e.conftest import Editor
+from tests.e2e.test_history import FASTER, SAXPY, click, opened
+from tests.e2e.test_spec_runs import MEASURED
+from tests.modal.test_rented_in_editor import answering
+
+SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 6 pairs of runs)"
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def committed(folder: Path, **files: str) -> str:
+    """The short hash."""
+    if not (folder / ".git").exists():
+        git(folder, "init", "-q", "-b", "main")
+    for name, text in files.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "x")
+    return git(folder, "rev-parse", "--short=7", "HEAD")
+
+
+def target(editor: Editor, **more: str) -> dict[str, str]:
+    return {"uri": editor.uri, "kernel": "saxpy"} | more
+
+
+async def said(editor: Editor, begins: str) -> str:
+    found = await editor.until(lambda: [one for one in editor.messages() if one.startswith(begins)])
+    return found[-1]
+
+
+async def test_with_the_version_before(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python, FASTER)
+    await click(editor)
+    editor.edit(5, 65, 83, "")
+    asked = answering(editor, "the version before")
+    action = next(one for one in await editor.actions(5) if one.title == "Compare with… (saxpy)")
+    await editor.command(action.command, *action.arguments)
+    text = await said(editor, "orbit: saxpy takes")
+    assert asked == ["orbit: compare saxpy with what?"]
+    assert text.startswith("orbit: saxpy takes 7.5% more time than the version of ")
+    assert await editor.hints() == [(5, MEASURED)]  # what ran is a run like any other
+    hover = await editor.hover(5, 18)
+    for fact in ("268 µs", "288 µs", "+7.5% (+7.5% to +7.5%): slower", "300 (cold L2, 6 runs)"):
+        assert fact in hover.replace("\\", "")
+    titles = [step.message for step in editor.progress()[-1] if step.message]
+    assert any(one.startswith("running: pair 6 of 6 to 10: now ") for one in titles)
+
+
+async def test_with_a_git_revision_whatever_the_text_says_now(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python)
+    short = committed(editor.folder, saxpy_cu=FASTER)
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await said(editor, SLOWER.format(f"HEAD ({short})"))
+    editor.edit(5, 65, 65, "/*FAST*/ int fast;")
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:main"}))
+    same = (
+        f"orbit: saxpy and main ({short}): no difference that can be told (+0.0% to +0.0%, 6 pairs of runs)"
+    )
+    await said(editor, same)
+
+
+async def test_the_headers_of_a_revision_are_its_own(start, recorded_python, tmp_path: Path) -> None:
+    """The recorded worker looks for its words in the text alone: that the header is there is seen in what it was sent."""
+    editor = await opened(start, recorded_python, '#include "a.cuh"\n' + SAXPY)
+    short = committed(editor.folder, saxpy_cu='#include "a.cuh"\n' + FASTER, a_cuh="// then\n")
+    header(editor.folder)
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await said(editor, SLOWER.format(f"HEAD ({short})"))
+    hover = (await editor.hover(6, 18)).replace("\\", "")
+    assert "a.cuh is as in HEAD too: it runs in a folder without data files" in hover
+
+
+def header(folder: Path) -> None:
+    (folder / "a.cuh").write_text("// now\n")
+
+
+async def test_a_revision_without_a_launch_spec_is_run_by_the_one_of_now(start, recorded_python) -> None:
+    editor = await opened(start, recorded_python)
+    committed(editor.folder, saxpy_cu=FASTER.rpartition("// orbit")[2].partition("\n")[2])
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await said(editor, "orbit: saxpy takes 7.5% more time than HEAD (")
+    assert "has no launch spec: it is run by the one that stands there now" in await editor.hover(5, 18)
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("last", "the history has no run of another version of saxpy to compare with"),
+        ("revision:nowhere", "git knows no revision nowhere of "),
+        ("revision:HEAD~1", "git knows no revision HEAD~1 of "),
+        ("revision:HEAD", "HEAD ("),
+        ("kernel:absent", "there is no kernel absent in absent; it has: saxpy"),
+        ("gpu:L4", "another GPU is one on Modal: `modal token new` makes a token"),
+        ("file:absent.cu", "absent.cu cannot be read: No such file or directory"),
+        ("whatever", "orbit: 'whatever' is nothing to compare with; it takes `last`, "),
+    ],
+)
+async def test_what_cannot_be_compared_is_a_sentence(start, recorded_python, word: str, text: str) -> None:
+    editor = await opened(start, recorded_python)
+    committed(editor.folder, saxpy_cu=SAXPY.replace("{", "{BUG"))
+    await editor.command("orbit.compareWith", target(editor, **{"with": word}))
+    found = await said(editor, text)
+    if word == "revision:HEAD":
+        assert found.endswith('does not compile: 1 error: identifier "BUG" is undefined')
+    assert not [one for _, one in await editor.titles() if "cancel" in one]
+
+
+@pytest.mark.parametrize("how", ["lens", "progress", "command"])
+async def test_cancelling_in_the_middle(start, recorded_python, how: str) -> None:
+    editor = await opened(start, recorded_python, SAXPY)
+    committed(editor.folder, saxpy_cu=SAXPY.replace("{", "{/*SLOW*/ int slow;"))
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await editor.until(lambda: "HEAD (" in str([step.message for bar in editor.progress() for step in bar]))
+    lens = next(
+        one.command for one in await editor.lenses() if one.command and "(cancel)" in one.command.title
+    )
+    if how == "lens":
+        await editor.command(lens.command, *(lens.arguments or []))
+    elif how == "command":
+        await editor.command("orbit.cancel")
+    else:
+        (token,) = editor.client.progress_reports
+        editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
+    await editor.until(lambda: editor.ended() == ["cancelled"])
+    assert not [one for _, one in await editor.titles() if "cancel" in one]
+    assert editor.messages() == []
+
+
+async def test_an_editor_that_cannot_ask_has_a_code_action_for_each(start, recorded_python) -> None:
+    second = "__global__ void other(int n, float a, const float* x, float* y) {}\n"
+    editor = await opened(start, recorded_python, SAXPY + SAXPY.partition("__global__")[0] + second, "emacs")
+    await editor.command("orbit.run", target(editor))
+    await editor.until(editor.ended)
+    titles = [one.title for one in await editor.actions(5) if "Compare" in one.title]
+    assert titles == ["Compare with the version before (saxpy)", "Compare with other (saxpy)"]
+    await editor.command("orbit.compareWith", target(editor))
+    assert "this editor cannot show a choice" in await said(editor, "orbit: this")
+
+
+async def test_the_history_and_a_comparison_open_as_pages(
+    start, recorded_python, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor = await opened(start, recorded_python, FASTER)
+    await editor.command("orbit.history", target(editor))
+    await said(editor, "orbit: the history has no run of saxpy: run or profile it first")
+    await click(editor)
+    editor.edit(5, 65, 83, "")
+    await editor.command("orbit.compareWith", target(editor, **{"with": "last"}))
+    await said(editor, "orbit: saxpy takes 7.5% more")
+    for title in ("Open the history (saxpy)", "Open the comparison with the version of"):
+        action = next(one for one in await editor.actions(5) if one.title.startswith(title))
+        await editor.command(action.command, *action.arguments)
+    await editor.until(lambda: len(editor.client.shown_documents) == 2)
+    pages = sorted(
+        (read(one.uri) for one in editor.client.shown_documents), key=lambda one: "2 runs" not in one
+    )
+    assert "2 versions, 2 runs · +7.5% since 1 edit" in pages[0]
+    assert pages[0].count("<svg") == 1
+    assert "saxpy takes 7.5% more time than the version of" in pages[1]
+
+
+def read(uri: str) -> str:
+    return Path(unquote(urlsplit(uri).path)).read_text(encoding="utf-8")
