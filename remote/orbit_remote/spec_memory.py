@@ -52,6 +52,7 @@ class _Buffer:
         storage = tensor.data.untyped_storage()
         self.original = torch.empty(0, dtype=torch.uint8, device=tensor.data.device).set_(storage)
         self.size = int(self.original.numel())
+        self._element = int(tensor.data.element_size())
         if not writable and not apart:
             self.whole, self.band, self.body = self.original, 0, self.original
             return
@@ -80,14 +81,15 @@ class _Buffer:
         if not self.writable:
             return None
         before, after = self.whole[: self.band], self.whole[self.band + self.size :]
-        changed = self._torch.cat((before != _GUARD, after != _GUARD)).nonzero().flatten()
-        count = int(changed.numel())
+        # by elements: some bytes of what was written may be those of the band
+        differs = self._torch.cat((before, after)).view(-1, self._element).ne(_GUARD).any(dim=1)
+        changed = differs.nonzero().flatten() * self._element
+        count = int(changed.numel()) * self._element
         if not count:
             return None
         behind = changed[changed >= self.band]
-        if behind.numel():
-            return Trespass(self.name, int(behind[0]) - self.band, count)
-        return Trespass(self.name, int(changed[0]) - self.band, count)
+        first = behind if behind.numel() else changed
+        return Trespass(self.name, int(first[0]) - self.band, count)
 
 
 class Memory:
