@@ -26,7 +26,9 @@ H100 = c.Device(
 def source_of(name: str) -> Path:
     """Where the recorded program stood when it ran was /src."""
     stem = {"without_lines": "memory_bound"}.get(name, name.partition(".")[0])
-    return next(FOLDER / f"{stem}{suffix}" for suffix in (".cu", ".py") if (FOLDER / f"{stem}{suffix}").exists())
+    return next(
+        FOLDER / f"{stem}{suffix}" for suffix in (".cu", ".py") if (FOLDER / f"{stem}{suffix}").exists()
+    )
 
 
 @functools.cache
@@ -78,4 +80,15 @@ def profiled(name: str, **settings: object) -> Profiling:
     return bench
 
 
-__all__ = ["FOLDER", "H100", "NAMES", "KernelId", "Profiling", "finished", "profile", "profiled", "profiles", "source_of"]
+__all__ = [
+    "FOLDER",
+    "H100",
+    "NAMES",
+    "KernelId",
+    "Profiling",
+    "finished",
+    "profile",
+    "profiled",
+    "profiles",
+    "source_of",
+]

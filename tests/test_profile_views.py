@@ -1,0 +1,354 @@
+"""What an author sees of a profile: on the kernel's line, on hot lines, in hovers; and where the text has changed.
+
+The profiles are recordings from an H100 (tests/recordings/profiles).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import ncu_report
+import pytest
+
+from orbit_lsp import listing, profile_filing
+from orbit_lsp.documents import Change
+from orbit_lsp.session import KernelId
+from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses, profile_lines, profile_numbers
+from orbit_remote import contracts as c
+from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profile, profiled
+from tests.test_views import LAUNCHES
+
+
+def shown(bench: Profiling, last: int) -> str:
+    return "\n".join(listing.lines(bench.session, bench.uri, color=False)[:last]) + "\n"
+
+
+def edited(bench: Profiling, line: int, start: int, end: int, text: str) -> None:
+    version = bench.session.files[bench.uri].document.version + 1
+    bench.session.change(bench.uri, version, [Change((line, start), (line, end), text)])
+
+
+def on_lines(bench: Profiling) -> dict[int, str]:
+    """By the line's number, from 1."""
+    return {line + 1: label for line, label in profile_lines.labels(bench.session, bench.uri)}
+
+
+def said_at(bench: Profiling, line: int, *, markdown: bool = False) -> str:
+    found = hover.hover(bench.session, bench.uri, line - 1, markdown=markdown)
+    return found.contents.value if found else ""  # type: ignore[union-attr]
+
+
+def test_bank_conflicts() -> None:
+    assert (
+        shown(profiled("bank_conflicts"), 11)
+        == """\
+ 1 // A column of a 32 x 32 tile lies in one bank: 32 passes for every read of it.
+   ▶ Run on H100 | Profile
+ 2 __global__ void transpose_tile(const float *in, float *out) {   ◔ 143 µs · L1/shared 93% of peak · occ 50% of 50% · 40 regs · 8.0 waves
+ 3     __shared__ float tile[32][32];
+ 4     int block = blockIdx.x * 1024;
+ 5     tile[threadIdx.y][threadIdx.x] = in[block + threadIdx.y * 32 + threadIdx.x];
+ 6     __syncthreads();
+ 7     float sum = 0;
+ 8     for (int step = 0; step < 64; ++step)
+ 9         sum += tile[threadIdx.x][(threadIdx.y + step) & 31];   ◂ 95% · mio throttle · ⚠ bank conflicts: 32.0× the passes over shared memory
+10     out[block + threadIdx.y * 32 + threadIdx.x] = sum;
+"""
+    )
+
+
+def test_spills_and_scattered_reads() -> None:
+    assert (
+        shown(profiled("spilling"), 14)
+        == """\
+ 1 // More live values than the 32 registers it is allowed: they go to local memory and come back.
+   ▶ Run on H100 | Profile
+ 2 __global__ void __launch_bounds__(1024, 2) spilling(const float *in, float *out, int n) {   ◔ 251 µs · memory 69% of peak · occ 89% of 100% · 32 regs · 1.9 waves
+ 3     int i = blockIdx.x * blockDim.x + threadIdx.x;
+ 4     float v[64];
+ 5 #pragma unroll
+ 6     for (int k = 0; k < 64; ++k)
+ 7         v[k] = in[(i + k * 37) % n];   ◂ 58% · long scoreboard · ⚠ uncoalesced: 82% of its sectors used · ⚠ local memory: 50% of all sectors
+ 8     float sum = 0;
+ 9 #pragma unroll
+10     for (int k = 0; k < 64; ++k)
+11 #pragma unroll
+12         for (int j = 0; j < 4; ++j)
+13             sum += v[k] * v[(k * 7 + j * 13) % 64];   ◂ 39% · long scoreboard · ⚠ local memory: 36% of all sectors
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ({}, {4: "◂ 86% · long scoreboard · ⚠ uncoalesced: 22% of its sectors used", 5: "◂ 13% · drain"}),
+        ({"line_percent": 50}, {4: "◂ 86% · long scoreboard · ⚠ uncoalesced: 22% of its sectors used"}),
+        ({"excess_percent": 80, "line_percent": 50}, {4: "◂ 86% · long scoreboard"}),
+        ({"line_percent": 90}, {4: "◂ ⚠ uncoalesced: 22% of its sectors used"}),
+        ({"line_percent": 100, "excess_percent": 100}, {}),
+    ],
+)
+def test_only_what_matters_by_the_settings(settings: dict[str, float], lines: dict[int, str]) -> None:
+    assert on_lines(profiled("uncoalesced", profile=settings)) == lines
+
+
+def test_hints_of_profiles_can_be_turned_off() -> None:
+    bench = profiled("uncoalesced", hints={"profile": False})
+    assert not hints.hints(bench.session, bench.uri, 0, 99)
+
+
+def test_where_hints_cannot_be_refreshed_they_are_diagnostics_on_their_lines() -> None:
+    bench = profiled("uncoalesced")
+    assert diagnostics.diagnostics(bench.session, bench.uri) == []
+    bench.session.mirror_hints = True
+    found = diagnostics.diagnostics(bench.session, bench.uri)
+    assert [
+        (one.range.start.line, one.range.start.character, one.message.split(" · ")[0]) for one in found
+    ] == [
+        (1, 16, "◔ 104 µs"),
+        (3, 4, "◂ 86%"),
+        (4, 0, "◂ 13%"),
+    ]
+    assert {(one.severity, one.source) for one in found} == {
+        (diagnostics.lsp.DiagnosticSeverity.Hint, "orbit")
+    }
+
+
+# -- an edited source -------------------------------------------------------------------------------
+
+
+def test_lines_follow_edits_and_an_edited_one_says_nothing() -> None:
+    bench = profiled("uncoalesced")
+    edited(bench, 0, 0, 0, "// above\n")
+    assert sorted(on_lines(bench)) == [5, 6]
+    assert "edited since" not in shown(bench, 9)
+    edited(bench, 4, 21, 23, "33")
+    assert on_lines(bench) == {6: "◂ 13% · drain · edited since"}
+    assert "16 waves · edited since" in shown(bench, 9)
+    edited(bench, 4, 21, 23, "32")
+    assert on_lines(bench)[5].endswith("of its sectors used")
+
+
+def test_a_source_edited_while_the_profile_runs() -> None:
+    """The answer is of the text that was frozen: it stands where that text's lines are now, and is marked."""
+    bench = Profiling("uncoalesced")
+    frozen = bench.session.freeze(bench.uri)
+    assert frozen
+    edited(bench, 2, 0, 0, "    int unused = n;\n")
+    target = bench.kernels["strided"]
+    job = c.Job("r1", "profile", "cuda", "/src/uncoalesced.cu", frozen.text, "strided")
+    profile_filing.finished(bench.session, frozen, job, {target}, None, finished("uncoalesced"), None)
+    assert [
+        (line, label.split(" · ")[0], label.split(" · ")[-1]) for line, label in on_lines(bench).items()
+    ] == [
+        (5, "◂ 86%", "edited since"),
+        (6, "◂ 13%", "edited since"),
+    ]
+    assert "edited since" in said_at(bench, 2)
+
+
+def test_a_file_that_is_closed_and_opened_again_has_its_lines() -> None:
+    bench = profiled("uncoalesced")
+    text = bench.session.files[bench.uri].document.text
+    bench.session.close(bench.uri)
+    bench.session.open(bench.uri, 7, "\n\n" + text)
+    assert sorted(on_lines(bench)) == [6, 7]
+
+
+def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_path) -> None:
+    bench = Profiling("uncoalesced")
+    header = tmp_path / "inner.cuh"
+    header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
+    line = c.Line(str(header), 2, 40, {"wait": 40})
+    one = replace(profile("uncoalesced"), lines=(line, *profile("uncoalesced").lines))
+    known = {str(header): c.content_hash(header.read_bytes())}
+    bench.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
+    uri = header.as_uri()
+    bench.session.settings = bench.session.settings.model_copy(  # type: ignore[union-attr]
+        update={"profile": bench.session.settings.profile.model_copy(update={"line_percent": 0})}  # type: ignore[union-attr]
+    )
+    bench.session.open(uri, 1, header.read_text())
+    assert [label for _, label in profile_lines.labels(bench.session, uri)] == ["◂ 0.3% · wait"]
+    bench.file(replace(finished("uncoalesced"), profiles=(one,), files={str(header): "of another text"}))
+    assert profile_lines.labels(bench.session, uri) == []
+
+
+# -- hovers -----------------------------------------------------------------------------------------
+
+
+def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
+    text = said_at(profiled("memory_bound"), 4)
+    for part in (
+        "saxpy: profiled just now",
+        "held back by                 memory 79% of peak: compute at 29 %, memory at 79 % of their peaks",
+        "time of this launch          70.3 µs  [gpu__time_duration.sum]",
+        "occupancy is limited by      warps: 8 blocks per SM  [launch__occupancy_limit_warps]",
+        "SM clock of this launch      1979 MHz  [gpc__cycles_elapsed.avg.per_second]",
+        "roofline: FP32 477 GFLOP/s at 0.181 FLOP per byte of DRAM, 79% of the DRAM roof there (606 GFLOP/s)",
+        "   477 GFLOP/s │   ╱╱╱●╱",
+        "L2 hit rate                     34%  [lts__t_sector_hit_rate.pct]",
+        "long scoreboard   87%, 73.9 cycles: waits for data of global, local, surface or texture memory",
+        "memory_bound.cu:7  92%      long scoreboard   y[i] = a * x[i] + y[i];",
+        "about 87 % of the part it speaks of: On average, each warp of this workload spends 73.9 cycles",
+        "GPU        NVIDIA H100 80GB HBM3, driver 580.159.04  [NVML]",
+    ):
+        assert part in text, part
+    gains = [int(found) for found in re.findall(r"about (\d+) %", text)]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_the_hover_of_a_line() -> None:
+    bench = profiled("uncoalesced")
+    assert (
+        said_at(bench, 4)
+        == """\
+strided, this line: 86% of its warp samples
+  warp samples     11,067 of 12,924  [smsp__pcsamp_sample_count]
+  long scoreboard  98%, 10,809 samples: waits for data of global, local, surface or texture memory  [smsp__pcsamp_warps_issue_stalled_long_scoreboard]
+  wait             1.2%, 134 samples: waits the fixed time between two dependent instructions  [smsp__pcsamp_warps_issue_stalled_wait]
+  instructions     3,801,088 of warps  [inst_executed]
+  global memory    4,718,592 sectors of 32 bytes, 1,048,576 would do  [memory_l2_theoretical_sectors_global]"""
+    )
+    assert said_at(bench, 7) == ""
+
+
+def test_code_of_a_library_is_charged_to_the_line_that_called_it() -> None:
+    bench = profiled("in_library")
+    assert on_lines(bench)[12] == "◂ 75% · short scoreboard"
+    text = said_at(bench, 12)
+    assert "in inlined code" in text
+    assert "100% of its samples  [line table]" in text
+    assert re.search(r"inlined from block_radix_rank\.cuh:476 +10%, 201 samples", text)
+
+
+def test_code_without_line_information_has_no_lines_and_says_so() -> None:
+    bench = profiled("without_lines")
+    bench.session.open("file:///src/memory_bound.cu", 1, (FOLDER / "memory_bound.cu").read_text())
+    assert on_lines(bench) == {}
+    assert "none: the code that ran has no line information" in said_at(bench, 4)
+
+
+def test_a_report_of_the_basic_set_says_what_it_has() -> None:
+    bench = profiled("memory_bound.basic")
+    assert "◔ 70.1 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves" in shown(bench, 6)
+    assert "roofline" not in said_at(bench, 4)
+    assert "warp states" not in said_at(bench, 4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_shown_is_what_the_report_says_to_the_last_digit_shown(name: str) -> None:
+    action = ncu_report.load_report(str(FOLDER / f"{name}.ncu-rep")).range_by_idx(0).action_by_idx(0)
+    wanted = (
+        *profile_numbers.SPEED,
+        *profile_numbers.LAUNCH,
+        *profile_numbers.MEMORY,
+        *profile_numbers.CLOCKS,
+    )
+    rows = profile_numbers.rows(profile(name), wanted)
+    assert len(rows) > 8
+    for what, text, counter in rows:
+        true = float(action.metric_by_name(str(counter)).as_double())
+        number, factor = read(text)
+        if text == "<0.1%":
+            assert 0 < true < 0.05, what
+            continue
+        last = 10.0 ** -len(number.partition(".")[2]) if "." in number else 1.0
+        assert abs(true / factor - float(number)) <= 0.5 * last * 1.0001, (what, text, true)
+
+
+def read(text: str) -> tuple[str, float]:
+    """(the number as it is written, how much of the report's unit one of it is)."""
+    found = re.match(r"<?([\d.,]+) ?(\S*)", text)
+    assert found, text
+    scale = {"µs": 1e3, "ms": 1e6, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MHz": 1e6, "GB/s": 1e9, "TB/s": 1e12,
+             "MB/s": 1e6, "KiB": 1024}  # fmt: skip
+    return found[1].replace(",", ""), scale.get(found[2], 1.0)
+
+
+# -- what is not there ------------------------------------------------------------------------------
+
+
+def test_times_only() -> None:
+    """Counters were refused: what the times say, by whom they were refused, what would help."""
+    why = "this machine does not permit its counters (ERR_NVGPUCTRPERM); its administrator can permit them"
+    one = c.Profile(LAUNCHES.symbol, "saxpy", "times", why, grid=(4, 1, 1), block=(256, 1, 1))
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=(one,), launches=(LAUNCHES,)))
+    assert "◔ 288 µs ±0.2% · occ ≤75% · 40 regs · times only: no counters" in shown(bench, 6)
+    text = said_at(bench, 4)
+    assert f"none: {why}  [Nsight Compute]" in text
+    assert "288 µs ±0.2% (in program, n=19)  [CUPTI activity records]" in text
+    assert on_lines(bench) == {}
+
+
+def test_a_kernel_that_was_never_launched() -> None:
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=()), "saxpy")
+    assert "◔ the program did not launch it" in shown(bench, 6)
+    assert "none: the program did not launch it" in said_at(bench, 4)
+
+
+def test_a_failed_profile_leaves_the_last_one() -> None:
+    bench = profiled("memory_bound")
+    failure = c.Failure("timed out", "over the limit of 60 s")
+    bench.file(c.Finished("r2", "timed out", failure), "saxpy")
+    assert "◔ 70.3 µs" in shown(bench, 6)
+
+
+def test_a_second_profile_remembers_the_one_before_and_no_more() -> None:
+    bench = profiled("memory_bound")
+    for _ in range(2):
+        bench.file(finished("memory_bound"))
+    known = bench.session.profiles[bench.kernels["saxpy"]]
+    assert known.before
+    assert known.before.before is None
+
+
+def test_the_longest_of_several_launches_is_the_one_on_the_line() -> None:
+    short = replace(
+        profile("memory_bound"),
+        metrics=profile("memory_bound").metrics
+        | {"gpu__time_duration.sum": c.Metric("gpu__time_duration.sum", 5000.0, "ns")},
+    )
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=(short, profile("memory_bound"))))
+    assert "◔ 70.3 µs" in shown(bench, 6)
+    assert "the longest of 2 launches" in shown(bench, 6)
+
+
+# -- actions ----------------------------------------------------------------------------------------
+
+
+def test_lenses_and_actions() -> None:
+    bench = profiled("memory_bound")
+    commands = [one.command for one in lenses.lenses(bench.session, bench.uri) if one.command]
+    assert [(one.title, one.command) for one in commands] == [
+        ("▶ Run on H100", "orbit.run"),
+        ("Profile", "orbit.profile"),
+    ]
+    actions = kernel_actions.actions(bench.session, bench.uri, 4, 4)
+    offered = {one.title: one.command.arguments for one in actions if one.command}
+    here = {"uri": bench.uri, "kernel": "saxpy"}
+    assert offered["Profile in full (saxpy)"] == [here | {"detail": "full"}]
+    assert offered["Open the profile's report (saxpy)"] == [here | {"what": "profile"}]
+    assert "Open in Nsight Compute (saxpy)" not in offered  # no report was kept
+
+
+def test_what_a_rule_says_is_no_markup() -> None:
+    evil = c.Advice("R`|", "S", "<b>|", "`x` | <img>\n# y", 12.0, "global")
+    bench = Profiling("memory_bound")
+    one = replace(profile("memory_bound"), advice=(evil,))
+    bench.file(replace(finished("memory_bound"), profiles=(one,)))
+    text = said_at(bench, 4, markdown=True)
+    assert "\\`x\\` \\| \\<img\\> \\# y" in text
+    assert "<img" not in text.replace("\\<img", "")
+
+
+def test_a_kernel_that_is_gone_does_not_disturb() -> None:
+    bench = profiled("memory_bound")
+    known = bench.session.profiles.pop(bench.kernels["saxpy"])
+    bench.session.profiles[KernelId("file:///src/gone.cu", "k")] = known
+    assert 7 in on_lines(bench)
+    assert "◔" not in shown(bench, 6)
