@@ -202,7 +202,7 @@ async def values(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
     script = (
         "import json, sys, ncu_report\n"
         "action = ncu_report.load_report(sys.argv[1])[0][0]\n"
-        "found = {name: action[name].value() for name in action.metric_names()}\n"
+        "found = {name: action[name].value() for name in action.metric_names() if action[name].has_value()}\n"
         "print(json.dumps({n: v for n, v in found.items() if isinstance(v, (int, float))}))\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(tool.readers)}

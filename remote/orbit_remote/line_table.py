@@ -9,7 +9,7 @@ machine that has a GPU.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from orbit_remote.cubin import Cubin
@@ -53,7 +53,7 @@ def read(content: bytes) -> dict[str, Lines]:
     """By mangled name. Raises ValueError for what is no compiled code or a table of another kind."""
     found: dict[str, Lines] = {}
     for unit in _units(content, ".debug_line"):
-        found |= {name: Lines(unit.frames(*span)) for name, span in unit.functions().items()}
+        found |= {name: Lines(unit.frames(*span)) for name, span in unit.spans.items()}
     return found
 
 
@@ -61,23 +61,25 @@ def rows(content: bytes, section: str) -> dict[str, tuple[tuple[int, int], ...]]
     """(address, line) by function, of another table of the same form, which names no files."""
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     for unit in _units(content, section):
-        for name, (begin, end) in unit.functions().items():
+        for name, (begin, end) in unit.spans.items():
             found[name] = tuple((row.address, row.line) for row in unit.rows[begin:end])
     return found
 
 
-def _units(content: bytes, section: str) -> Iterator[_Unit]:
+def _units(content: bytes, section: str) -> list[_Unit]:
     code = Cubin(content)
     table = code.section(section)
     symbols = code.relocations(section)
+    found: list[_Unit] = []
     at = 0
     try:
         while at < len(table):
             (length,) = struct.unpack_from("<I", table, at)
-            yield _Unit(table, at, at + 4 + length, symbols)
+            found.append(_Unit(table, at, at + 4 + length, symbols))
             at += 4 + length
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, ZeroDivisionError) as error:
         raise ValueError(f"the line table is not understood: {error}") from None
+    return found
 
 
 @dataclass(slots=True)
@@ -99,10 +101,11 @@ class _Unit:
     at: int = 0
     files: list[str] = field(default_factory=list[str])
     rows: list[_Row] = field(default_factory=list["_Row"])
-    """Of all functions: contexts count them from 1."""
+    """Of all functions."""
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """Of each function, by mangled name: from which row to before which."""
 
-    def functions(self) -> dict[str, tuple[int, int]]:
-        """By mangled name, from which row to before which."""
+    def __post_init__(self) -> None:
         version, header = struct.unpack_from("<HI", self.table, self.begin + 4)
         if version not in (2, 3, 4):
             raise ValueError(f"a line table of version {version} is not understood")
@@ -116,12 +119,9 @@ class _Unit:
         operands = [self._byte() for _ in range(first - 1)]
         self._read_files()
         self.at = program
-        return self._run(shortest, base, reach, first, operands)
+        self._run(shortest, base, reach, first, operands)
 
-    def _run(
-        self, shortest: int, base: int, reach: int, first: int, operands: Sequence[int]
-    ) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+    def _run(self, shortest: int, base: int, reach: int, first: int, operands: Sequence[int]) -> None:
         rows = self.rows
         begun, name, state = 0, "", _State()
         while self.at < self.end:
@@ -138,7 +138,7 @@ class _Unit:
                 if extended == _END_SEQUENCE:
                     rows.append(_Row(state.address, state.file, state.line, state.context))
                     if name:
-                        found[name] = begun, len(rows) - 1
+                        self.spans[name] = begun, len(rows) - 1
                     begun, name, state = len(rows), "", _State()
                 elif extended == _SET_ADDRESS:
                     name = self.symbols.get(self.at, "")
@@ -147,7 +147,6 @@ class _Unit:
                 self.at = over
             else:
                 self._standard(opcode, state, shortest, reach, first, operands)
-        return found
 
     def _standard(
         self, opcode: int, state: _State, shortest: int, reach: int, first: int, operands: Sequence[int]
@@ -172,12 +171,14 @@ class _Unit:
                     self._uleb()
 
     def frames(self, begin: int, end: int) -> tuple[tuple[int, tuple[Frame, ...]], ...]:
-        return tuple((row.address, self._chain(row)) for row in self.rows[begin:end])
+        """Contexts count a function's own rows, from 1."""
+        own = self.rows[begin:end]
+        return tuple((row.address, self._chain(own, row)) for row in own)
 
-    def _chain(self, row: _Row) -> tuple[Frame, ...]:
+    def _chain(self, own: list[_Row], row: _Row) -> tuple[Frame, ...]:
         found = [self._frame(row)]
-        while 0 < row.context <= len(self.rows) and len(found) < _DEPTH:
-            row = self.rows[row.context - 1]
+        while 0 < row.context <= len(own) and len(found) < _DEPTH:
+            row = own[row.context - 1]
             found.append(self._frame(row))
         return tuple(found)
 

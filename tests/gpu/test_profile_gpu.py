@@ -88,7 +88,7 @@ def _read_by_itself(tool: profile_tool.Tool, report: Path) -> dict[str, float]:
         "action = ncu_report.load_report(sys.argv[1])[0][0]\n"
         "for name in action.metric_names():\n"
         "    value = action[name].value()\n"
-        "    if isinstance(value, (int, float)): print(name, repr(float(value)))\n"
+        "    if action[name].has_value() and isinstance(value, (int, float)): print(name, repr(float(value)))\n"
     )
     out = subprocess.run(
         [sys.executable, "-c", script, report], env=os.environ | {"PYTHONPATH": os.pathsep.join(tool.readers)},

@@ -18,7 +18,7 @@ from orbit_remote.worker import Context, Worker
 
 @dataclass
 class Bench:
-    """A worker with a cache of its own; `events` are all that it said."""
+    """A worker with a cache of its own; `events` are all that it said. `profiling` is set once the tool runs."""
 
     folder: Path
     events: list[c.Event] = field(default_factory=list)
@@ -28,8 +28,14 @@ class Bench:
             cache=str(self.folder / "cache"), cache_bytes=1 << 30, environment="", author_python="",
             spare_idle_s=60.0,
         )  # fmt: skip
-        self.context = Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
+        self.profiling = asyncio.Event()
+        self.context = Context(options, self._said)  # pyright: ignore[reportArgumentType]
         self.worker = Worker(self.context)
+
+    def _said(self, event: c.Event) -> None:
+        self.events.append(event)
+        if isinstance(event, c.Group) and event.alive and any(_is_profiling(one) for one in self.events):
+            self.profiling.set()
 
     def job(
         self, name: str, text: str, kernel: str | None = "k", *, saved: bool = True, **fields: object
@@ -90,6 +96,10 @@ def _running(folder: Path) -> list[str]:
         for text in map(_command, Path("/proc").glob("[0-9]*"))
         if str(folder) in text and "pytest" not in text
     ]
+
+
+def _is_profiling(event: c.Event) -> bool:
+    return isinstance(event, c.Stage) and event.state == "profiling"
 
 
 def _command(process: Path) -> str:

@@ -6,15 +6,20 @@ test says - copies a report that the real one recorded, or writes a log in the r
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from orbit_lsp import kernels, recipes
 from orbit_remote import contracts as c
-from orbit_remote import machine
+from orbit_remote import machine, profile_tool
+from orbit_remote.profile_report import Answer, Request
 from tests.remote import profiling
 from tests.remote.nvcc_check import needs_nvcc
 from tests.remote.profiling import Bench, hottest
@@ -26,9 +31,17 @@ PERMISSION = (
     "the target device 0. For instructions on enabling permissions and to get more information see "
     "https://developer.nvidia.com/ERR_NVGPUCTRPERM"
 )
+PREPARE = """\
+==ERROR== Failed to prepare kernel for profiling
+==ERROR== Unknown Error on device 0.
+==ERROR== Failed to profile "saxpy" in process 7
+==PROF== Trying to shutdown target application
+==ERROR== The application returned an error code (9).
+==ERROR== An error occurred while trying to profile.
+==WARNING== No kernels were profiled."""
 FAKE = """\
 #!{python}
-import shutil, subprocess, sys
+import signal, subprocess, sys
 from pathlib import Path
 
 if sys.argv[1] == "--version":
@@ -42,6 +55,10 @@ log = Path(options[options.index("--log-file") + 1])
 program = options[options.index("--export") + 2 :]
 status = subprocess.run(program).returncode
 log.write_text({log!r} + (f"==ERROR== The application returned an error code ({{status}}).\\n" if status else ""))
+try:
+    signal.pause() if {waits} else None
+except KeyboardInterrupt:
+    log.open("a").write("==WARNING== Received signal, trying to shutdown target application\\n")
 if {recording!r}:
     Path(report).write_bytes(Path({recording!r}).read_bytes()[: {bytes}])
 sys.exit(status)
@@ -56,8 +73,15 @@ class Faked(Bench):
     """A bench whose `ncu` is the fake."""
 
     def ncu(
-        self, recording: str = "", log: str = PROGRESS, *, version: str = "2025.3.1.0", size: int = 1 << 30
+        self,
+        recording: str = "",
+        log: str = PROGRESS,
+        *,
+        version: str = "2025.3.1.0",
+        size: int = 1 << 30,
+        waits: bool = False,
     ) -> None:
+        """`waits` until it is interrupted, as when the program hangs after its kernel."""
         file = self.folder / "bin" / "ncu"
         file.parent.mkdir(exist_ok=True)
         source = str(RECORDED / f"{recording}.ncu-rep") if recording else ""
@@ -68,6 +92,7 @@ class Faked(Bench):
             log=log,
             recording=source,
             bytes=size,
+            waits=waits,
         )
         file.write_text(text)
         file.chmod(0o755)
@@ -87,16 +112,23 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     assert not await profiling.left_over(tmp_path)
 
 
-def saxpy(bench: Faked, text: str = SAXPY, **fields: object) -> c.Job:
-    # the recordings were made in /src
-    from dataclasses import replace
+MAIN = """\
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+int main(int count, char** words) {
+  if (count > 2 && words[2][0] == 'h') for (;;) pause();
+  if (count > 2) puts(words[2]);
+  return count > 1 ? atoi(words[1]) : 0;
+}
+"""
+"""It launches nothing: there is no GPU. The recorded program did."""
 
-    job = bench.job(
-        "memory_bound.cu",
-        text.replace("int main() {", "int main(int count, char**) {\n  if (count) return 0;"),
-        "saxpy",
-        **fields,
-    )
+
+def saxpy(bench: Faked, text: str = SAXPY, **fields: object) -> c.Job:
+    """The program of the recording, which was made in /src; its arguments are an exit code, and a word to print."""
+    text = text.partition("int main")[0] + MAIN
+    job = bench.job("memory_bound.cu", text, "saxpy", **fields)
     return replace(job, path="/src/memory_bound.cu", directory=str(bench.folder))
 
 
@@ -110,3 +142,241 @@ async def test_a_profile(bench: Faked) -> None:
     assert bench.report(finished).read_bytes() == (RECORDED / "memory_bound.ncu-rep").read_bytes()
     assert [one.state for one in bench.events if isinstance(one, c.Stage)] == ["building", "profiling"]
     assert finished.toolchain["ncu"] == profile.tool == "2025.3.1.0"
+
+
+# -- how the program's run goes ---------------------------------------------------------------------
+
+
+async def test_a_program_that_fails_after_its_kernel(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    finished = await bench.profile(saxpy(bench, arguments=("3",)))
+    assert (finished.outcome, finished.exit_code) == ("runtime error", 3)
+    assert finished.failure
+    assert finished.failure.message == "main ended with exit code 3"
+    assert [one.tier for one in finished.profiles] == ["counters"]
+
+
+async def test_a_program_that_fails_before_its_kernel(bench: Faked) -> None:
+    bench.ncu(log="==WARNING== No kernels were profiled.\n")
+    finished = await bench.profile(saxpy(bench, arguments=("3",)))
+    assert (finished.outcome, finished.exit_code, finished.profiles) == ("runtime error", 3, ())
+
+
+async def test_a_kernel_that_is_never_launched(bench: Faked) -> None:
+    bench.ncu(log="==WARNING== No kernels were profiled.\n")
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, finished.profiles) == ("ok", ())
+    said = "nothing was profiled: the program did not launch saxpy; it launched no kernel at all"
+    assert said in finished.remarks
+
+
+async def test_a_program_that_hangs_is_ended_whole(bench: Faked) -> None:
+    bench.ncu()
+    finished = await bench.profile(saxpy(bench, arguments=("0", "hang"), run_timeout_s=1))
+    assert finished.outcome == "timed out"
+    assert finished.failure
+    assert finished.failure.message == "the run was ended at its limit of 1 s"
+    # that nothing is left is looked at by the fixture
+
+
+async def test_a_program_that_hangs_after_its_kernel_has_a_profile(bench: Faked) -> None:
+    bench.ncu("memory_bound", waits=True)
+    finished = await bench.profile(saxpy(bench, run_timeout_s=2))
+    assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
+    assert "the program was ended at its limit of 2 s, after the launches shown" in finished.remarks
+
+
+async def test_profiling_ends_when_it_has_seen_enough_configurations(bench: Faked) -> None:
+    bench.ncu("memory_bound", PROGRESS * profile_tool.MOST_RESULTS, waits=True)
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
+    assert "profiling was ended after 16 launches, each of another configuration" in finished.remarks
+
+
+async def test_what_the_program_prints_is_its_own(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    finished = await bench.profile(saxpy(bench, arguments=("0", "==ERROR== ERR_NVGPUCTRPERM")))
+    assert finished.stdout == "==ERROR== ERR_NVGPUCTRPERM\n"
+    assert [one.tier for one in finished.profiles] == ["counters"]
+
+
+async def test_a_file_that_does_not_compile(bench: Faked) -> None:
+    bench.ncu()
+    finished = await bench.profile(saxpy(bench, SAXPY.replace("float *y)", "flaot *y)")))
+    assert finished.outcome == "compile error"
+    assert not bench.calls.exists()
+
+
+# -- what is asked of ncu ---------------------------------------------------------------------------
+
+
+async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    text = (
+        "namespace a { __global__ void k(float* x) { x[0] = 1; } }\n"
+        "template <int N> __global__ void k(float* x) { x[0] = N; }\n"
+        "template __global__ void k<1>(float*);\n"
+        "template __global__ void k<2>(float*);\n"
+        "int main() { a::k<<<1, 1>>>(nullptr); return 0; }\n"
+    )
+    job = bench.job("k.cu", text)
+    scan = kernels.track("cuda", text).scan
+    asked: list[str] = []
+    for kernel in scan.kernels:
+        await bench.profile(replace(job, definition=recipes.definition_of(kernel)))
+        words = bench.calls.read_text().splitlines()[-1].split()
+        asked.append(words[words.index("--kernel-name") + 1])
+    assert asked[0] == "regex:^(_ZN1a1kEPf)$"
+    assert sorted(asked[1].removeprefix("regex:^(").removesuffix(")$").split("|")) == [
+        "_Z1kILi1EEvPf",
+        "_Z1kILi2EEvPf",
+    ]
+
+
+async def test_clocks_are_left_alone_and_one_launch_of_each_configuration_is_replayed(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    await bench.profile(saxpy(bench))
+    words = bench.calls.read_text().split()
+    pairs = set(itertools.pairwise(words))
+    wanted = {
+        "--clock-control": "none", "--filter-mode": "per-launch-config", "--launch-count": "1",
+        "--target-processes": "all", "--kernel-name-base": "mangled",
+    }  # fmt: skip
+    assert wanted.items() <= pairs
+    await bench.profile(saxpy(bench, detail="full"))
+    assert "--set full" in bench.calls.read_text().splitlines()[-1]
+
+
+async def test_a_source_that_is_not_saved_stays_out_of_the_report(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    await bench.profile(bench.job("k.cu", "int main() {}\n", None))
+    await bench.profile(bench.job("k.cu", "int main() { }\n", None, saved=False))
+    saved, edited = bench.calls.read_text().splitlines()
+    assert "--import-source yes" in saved
+    assert "--import-source no" in edited
+
+
+# -- where there are no counters --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("log", "says", "lasting"),
+    [
+        (PERMISSION, "denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)", True),
+        ("==ERROR== LibraryNotLoaded", "(LibraryNotLoaded)", True),
+        (
+            PREPARE,
+            "failed to prepare the kernel",
+            False,
+        ),
+        ("==ERROR== Failed to lock GPU's clock frequencies", "failed to control the GPU's clocks", False),
+        ("==ERROR== Cuda driver is not compatible with Nsight Compute.", "do not fit together", True),
+        ("==ERROR== Error in trying to lock file '/tmp/nsight-compute-lock'.", "another profiler", False),
+    ],
+)
+async def test_refusals(bench: Faked, log: str, says: str, lasting: bool) -> None:
+    bench.ncu(log=f"==PROF== Connected to process 7\n{log}\n")
+    finished = await bench.profile(saxpy(bench))
+    assert finished.outcome == "ok"
+    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    assert says in remark
+    assert "; to enable counters: " in remark
+    again = await bench.profile(saxpy(bench))
+    assert remark in again.remarks
+    assert len(bench.calls.read_text().splitlines()) == (1 if lasting else 2)
+
+
+async def test_a_refusal_is_forgotten_with_another_driver(
+    bench: Faked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.ncu(log=f"{PERMISSION}\n")
+    await bench.profile(saxpy(bench))
+    monkeypatch.setattr(machine, "device", lambda index: replace(H100, driver="590.1"))
+    bench.ncu("memory_bound")
+    finished = await bench.profile(saxpy(bench))
+    assert [one.tier for one in finished.profiles] == ["counters"]
+
+
+async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its launches are acted: there is no GPU to record any."""
+    bench.ncu(log=f"{PERMISSION}\n")
+    place = c.Place("/src/memory_bound.cu", 5)
+    timing = c.Timing(5, 100_000.0, "in program, n=5")
+    launches = c.Launches("_Z5saxpyifPKfPf", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 6, place=place)
+    asked: list[c.Job] = []
+
+    async def ordinary(job: c.Job) -> c.Finished:
+        asked.append(job)
+        return c.Finished(job.run, "ok", launches=(launches,))
+
+    monkeypatch.setattr(bench.worker, "_ordinary", ordinary)
+    finished = await bench.profile(saxpy(bench))
+    assert [one.action for one in asked] == ["run"]
+    (profile,) = finished.profiles
+    assert (profile.name, profile.tier, profile.metrics, profile.lines) == ("saxpy", "times", {}, ())
+    assert (profile.grid, profile.place) == ((65536, 1, 1), place)
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in profile.why
+    assert finished.launches == (launches,)
+
+
+async def test_no_ncu(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profile_tool, "_candidates", list)
+    finished = await bench.profile(saxpy(bench))
+    assert finished.outcome == "ok"
+    assert any("Nsight Compute is not installed where the kernel runs" in one for one in finished.remarks)
+
+
+async def test_an_ncu_that_is_too_old(bench: Faked) -> None:
+    bench.ncu("memory_bound", version="2021.3.1.0")
+    finished = await bench.profile(saxpy(bench))
+    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    assert "2021.3.1.0" in remark
+    assert "older than 2023.3" in remark
+    assert not bench.calls.exists()
+
+
+async def test_counters_that_are_no_numbers(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader's answer is acted: no report full of NaN could be recorded."""
+    bench.ncu("memory_bound")
+
+    async def read(folders: object, request: Request) -> Answer:
+        metrics = {"launch__registers_per_thread": c.Metric("launch__registers_per_thread", 16.0)}
+        return Answer((c.Profile("_Z5saxpyifPKfPf", "saxpy", "counters", metrics=metrics),))
+
+    monkeypatch.setattr(bench.context.reports, "read", read)
+    finished = await bench.profile(saxpy(bench))
+    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    assert "all of them were NaN" in remark
+
+
+async def test_a_truncated_report(bench: Faked) -> None:
+    bench.ncu("memory_bound", size=90_000)
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, finished.profiles) == ("ok", ())
+    assert any(one.startswith("the report is damaged") for one in finished.remarks)
+    # the reader goes on
+    bench.ncu("memory_bound")
+    assert len((await bench.profile(saxpy(bench))).profiles) == 1
+
+
+async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NVIDIA's module is acted by one that ends its process."""
+    module = bench.folder / "extras" / "python" / "ncu_report.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("import os, signal\ndef load_report(name): os.kill(os.getpid(), signal.SIGSEGV)\n")
+    bench.ncu("memory_bound")
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, finished.profiles) == ("ok", ())
+    (remark,) = [one for one in finished.remarks if "NVIDIA's reader" in one]
+    assert "ended with signal 11: the file is damaged or of another version" in remark
+    assert bench.report(finished).is_file()
+
+
+async def test_a_profile_is_cancelled(bench: Faked) -> None:
+    bench.ncu()
+    task = asyncio.ensure_future(bench.worker._carry_out(saxpy(bench, arguments=("0", "hang"))))
+    await asyncio.wait_for(bench.profiling.wait(), 60)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    (finished,) = [one for one in bench.events if isinstance(one, c.Finished)]
+    assert finished.outcome == "cancelled"

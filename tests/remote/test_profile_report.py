@@ -1,0 +1,382 @@
+"""Reports that Nsight Compute recorded on an H100, as we tell them and as NVIDIA's own reader does.
+
+Nothing expected is typed in but what a reader of the programs knows: which line does the work. Values come from
+`ncu_report` in the test, lines from nvdisasm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import subprocess
+import types
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ncu_report
+import pytest
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from orbit_remote import contracts as c
+from orbit_remote import line_table, profile_report, ptx_inlining
+from orbit_remote.profile_reader import Reader
+from orbit_remote.profile_report import Answer, Request
+from tests.remote.nvcc_check import needs_nvcc
+
+RECORDED = Path(__file__).parent.parent / "recordings" / "profiles"
+NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
+REPORTS = sorted(path.name.removesuffix(".ncu-rep") for path in RECORDED.glob("*.ncu-rep"))
+
+
+def request(name: str, **fields: Any) -> Request:
+    stem = "memory_bound" if name == "without_lines" else name.partition(".")[0]
+    suffix = next(path.suffix for path in RECORDED.glob(f"{stem}.*") if path.suffix in (".cu", ".py"))
+    report = str(RECORDED / f"{name}.ncu-rep")
+    return Request(report, f"/src/{stem}{suffix}", users=suffix == ".py", tool="2025.3.1.0", **fields)
+
+
+def profile(name: str, **fields: Any) -> c.Profile:
+    (found,) = profile_report.read(ncu_report, request(name, **fields)).profiles
+    return found
+
+
+def action(name: str) -> Any:
+    return ncu_report.load_report(str(RECORDED / f"{name}.ncu-rep"))[0][0]
+
+
+def by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
+    for at in range(metric.num_instances()):
+        yield metric.correlation_ids().as_uint64(at), metric.as_uint64(at)
+
+
+def source_line(found: c.Profile, line: c.Line) -> str:
+    return (RECORDED / Path(line.file).name).read_text().splitlines()[line.line - 1].strip()
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_values_are_the_reports_own(name: str) -> None:
+    theirs = action(name)
+    # what has no value of its own, only a series of samples over time, answers 0
+    told = {one: theirs[one].value() for one in theirs.metric_names() if theirs[one].has_value()}
+    wanted = {
+        one: (float(value), theirs[one].unit())
+        for one, value in told.items()
+        if isinstance(value, int | float)
+        and math.isfinite(value)
+        and not one.startswith(("device__", "numa__", "nvlink__", "c2clink__"))
+    }
+    found = profile(name)
+    assert {one: (metric.value, metric.unit) for one, metric in found.metrics.items()} == wanted
+    assert wanted["gpu__time_duration.sum"][1] == "ns"
+    assert found.symbol == theirs.name(theirs.NameBase_MANGLED)
+    assert found.block
+    assert math.prod(found.block) == told["launch__block_size"]
+    assert found.grid
+    assert math.prod(found.grid) == told["launch__grid_size"]
+
+
+@pytest.mark.parametrize(
+    "name", [one for one in REPORTS if one not in ("memory_bound.basic", "without_lines")]
+)
+def test_every_sample_is_charged_to_a_line_of_the_author(name: str) -> None:
+    theirs = action(name)
+    found = profile(name)
+    total = theirs["smsp__pcsamp_sample_count"].value()
+    # Triton's own cubins do not say where library code was called from; that is another test's subject
+    elsewhere = 0 if not name.startswith("softmax") else _samples_in(theirs, "standard.py")
+    assert sum(line.samples for line in found.lines) + elsewhere == found.samples == total
+    assert {line.file for line in found.lines} == {request(name).path}
+
+
+def _samples_in(theirs: Any, file: str) -> int:
+    found = 0
+    for name in theirs.metric_names():
+        if name.startswith("smsp__pcsamp_warps_issue_stalled_") and not name.endswith("_not_issued"):
+            for at, count in by_instruction(theirs[name]):
+                info = theirs.source_info(at)
+                found += count if info and info.file_name().endswith(file) else 0
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "work", "stall"),
+    [
+        ("memory_bound", "y[i] = a * x[i] + y[i];", "long_scoreboard"),
+        ("bank_conflicts", "sum += tile[threadIdx.x][(threadIdx.y + k) & 31];", "mio_throttle"),
+        ("latency_bound", "at = next[at];", "long_scoreboard"),
+        ("tensor_core", "mma_sync", None),
+        ("in_library", "Sort", None),
+    ],
+)
+def test_the_hot_line_is_the_one_that_does_the_work(name: str, work: str, stall: str | None) -> None:
+    found = profile(name)
+    hot = max(found.lines, key=lambda line: line.samples)
+    text = source_line(found, hot)
+    assert work in text or stall is not None, text
+    assert stall in (None, next(iter(hot.stalls)))
+    assert hot.samples > 0.5 * (found.samples or 0)
+
+
+def test_library_code_is_charged_to_the_line_that_calls_it() -> None:
+    found = profile("in_library")
+    hot = max(found.lines, key=lambda line: line.samples)
+    assert "Sort" in source_line(found, hot)
+    assert sum(hot.inside.values()) == hot.samples
+    assert {name.partition(":")[0] for name in hot.inside} > {"block_radix_rank.cuh", "block_exchange.cuh"}
+
+
+def test_counters_of_a_line_are_the_sums_of_its_instructions() -> None:
+    theirs = action("uncoalesced")
+    wanted: Counter[int] = Counter()
+    for at, count in by_instruction(theirs["memory_l2_theoretical_sectors_global"]):
+        wanted[theirs.source_info(at).line()] += count
+    found = {line.line: line.sectors for line in profile("uncoalesced").lines if line.sectors is not None}
+    assert found == wanted
+
+
+def test_what_each_program_was_written_to_show() -> None:
+    def worst(name: str, much: str, ideal: str) -> float:
+        lines = [line for line in profile(name).lines if getattr(line, ideal)]
+        return max(getattr(line, much) / getattr(line, ideal) for line in lines)
+
+    assert worst("bank_conflicts", "wavefronts", "ideal_wavefronts") == pytest.approx(32)
+    assert worst("uncoalesced", "sectors", "ideal_sectors") > 4
+    assert worst("memory_bound", "sectors", "ideal_sectors") == 1
+    assert any(line.local_sectors for line in profile("spilling").lines)
+    assert not any(line.local_sectors for line in profile("memory_bound").lines)
+
+
+def test_a_basic_report_has_no_lines_and_no_samples() -> None:
+    found = profile("memory_bound.basic")
+    assert (found.lines, found.samples) == ((), None)
+    assert "dram__bytes.sum.per_second" not in found.metrics
+
+
+def test_code_without_line_information_has_no_lines() -> None:
+    found = profile("without_lines")
+    assert found.lines == ()
+    assert found.samples
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_advice_is_that_of_nvidias_rules_without_their_links(name: str) -> None:
+    theirs = {
+        (rule["rule_identifier"], rule.get("speedup_estimation", {}).get("speedup"))
+        for rule in action(name).rule_results_as_dicts()
+        if rule["rule_message"]["type"] in (ncu_report.MsgType_OPTIMIZATION, ncu_report.MsgType_WARNING)
+    }
+    found = profile(name).advice
+    assert {(one.rule, one.speedup) for one in found} == theirs
+    assert not [one.message for one in found if re.search(r"@\w+:", one.message)]
+    assert {one.scope for one in found if one.speedup is not None} <= {"local", "global"}
+    assert {one.scope for one in found if one.speedup is None} <= {""}
+
+
+def test_a_link_leaves_its_words() -> None:
+    text = "See @url:the guide:https://docs.nvidia.com/x/index.html#a@ and @section:LaunchStats:Launch Statistics@."
+    assert profile_report._plain(text) == "See the guide and Launch Statistics."
+
+
+def test_numbers_that_are_none_are_absent() -> None:
+    """An acted module: the H100 gave no NaN."""
+    values = {"nan": math.nan, "inf": math.inf, "zero": 0.0, "one": 1.0}
+
+    class Metric:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattr__(self, what: str) -> Any:
+            answers = {
+                "kind": 3,
+                "has_value": self.name != "none",
+                "as_double": values.get(self.name),
+                "unit": "%",
+            }
+            return lambda *_: answers.get(what, 0)
+
+    module = types.SimpleNamespace(
+        IMetric=types.SimpleNamespace(
+            ValueKind_FLOAT=2, ValueKind_DOUBLE=3, ValueKind_UINT32=4, ValueKind_UINT64=5
+        )
+    )
+    acted = types.SimpleNamespace(metric_names=lambda: [*values, "none"], metric_by_name=Metric)
+    reader = profile_report._Reader(module, Request("", ""), {})
+    assert {name: one.value for name, one in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
+
+
+# -- lines of code ----------------------------------------------------------------------------------
+
+
+def disassembled(cubin: Path) -> dict[str, dict[int, tuple[tuple[str, int], ...]]]:
+    """Function -> address -> frames, innermost first, as nvdisasm prints them."""
+    out = subprocess.run(
+        [NVDISASM, "-gi", "-c", "-hex", cubin], capture_output=True, text=True, check=False
+    ).stdout
+    found: dict[str, dict[int, tuple[tuple[str, int], ...]]] = {}
+    frames: list[tuple[str, int]] = []
+    function, fresh = "", True
+    for line in out.splitlines():
+        if named := re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line):
+            function, frames = named[1], []
+        elif told := re.match(r'\s*//## File "(.*?)", line (\d+)', line):
+            frames = [] if fresh else frames
+            fresh = False
+            frames.append((told[1], int(told[2])))
+        elif code := re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+\S", line):
+            found.setdefault(function, {})[int(code[1], 16)] = tuple(frames)
+            fresh = True
+    return found
+
+
+def embedded(name: str, folder: Path) -> Path:
+    content = (RECORDED / f"{name}.ncu-rep").read_bytes()
+    file = folder / "code.cubin"
+    file.write_bytes(content[content.index(b"\x7fELF") :])
+    return file
+
+
+@pytest.mark.parametrize(
+    "name", ["memory_bound", "spilling", "tensor_core", "divergent", "matmul", "softmax"]
+)
+def test_lines_are_those_of_nvdisasm(name: str, tmp_path: Path) -> None:
+    cubin = embedded(name, tmp_path)
+    found = line_table.read(cubin.read_bytes())
+    for function, wanted in disassembled(cubin).items():
+        assert {at: found[function].at(at) for at in wanted} == wanted
+        assert len(wanted) > 20
+
+
+def test_lines_of_calls_within_calls(tmp_path: Path) -> None:
+    """Of cub's recursive templates nvdisasm 12.8 leaves out repeated frames between; the ends are the same."""
+    cubin = embedded("in_library", tmp_path)
+    found = line_table.read(cubin.read_bytes())
+    depth = 0
+    for function, wanted in disassembled(cubin).items():
+        for at, frames in wanted.items():
+            got = found[function].at(at)
+            assert (got[0], got[-1]) == (frames[0], frames[-1])
+            assert list(dict.fromkeys(got)) == list(dict.fromkeys(frames)) or len(got) > len(frames)
+            depth = max(depth, len(got))
+    assert depth > 8
+
+
+INLINED = """\
+#include <cuda_fp16.h>
+__device__ __forceinline__ float doubled(const float* x, int i) {
+  return x[i] *
+         2.0f;
+}
+__device__ __noinline__ float apart(float v) { return v * 3.0f; }
+__global__ void k(const float* x, float* y, __half* h) {
+  y[0] = doubled(x, 1) + apart(x[2]);
+  h[0] = __hadd(h[1], h[2]);
+}
+__global__ void other(float* y) { y[0] = 1.0f; }
+"""
+
+
+@needs_nvcc
+def test_lines_of_a_file_with_several_functions(tmp_path: Path) -> None:
+    source, cubin = tmp_path / "k.cu", tmp_path / "k.cubin"
+    source.write_text(INLINED)
+    subprocess.run(["nvcc", "-O3", "-lineinfo", "-arch=sm_90a", "-cubin", "-o", cubin, source], check=True)
+    found = line_table.read(cubin.read_bytes())
+    wanted = disassembled(cubin)
+    assert {name: {at: found[name].at(at) for at in each} for name, each in wanted.items()} == wanted
+    k = found["_Z1kPKfPfP6__half"]
+    chains = {tuple(line for _, line in frames) for _, frames in k.frames}
+    assert {(3, 8), (8,), (9,), (6,)} <= chains
+    assert any("cuda_fp16" in frames[0][0] and frames[-1] == (str(source), 9) for _, frames in k.frames)
+
+
+def test_a_table_that_is_damaged(tmp_path: Path) -> None:
+    content = bytearray(embedded("memory_bound", tmp_path).read_bytes())
+    at = content.index(line_table.Cubin(bytes(content)).section(".debug_line"))
+    for step in range(0, 200, 7):
+        broken = bytes(content[: at + step]) + b"\xff" * 16 + bytes(content[at + step + 16 :])
+        with contextlib.suppress(ValueError):
+            line_table.read(broken)
+
+
+def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path) -> None:
+    """Real Triton compiles the recorded program's kernel again, for the architecture of the recording."""
+    source = RECORDED / "softmax.py"
+    module = types.ModuleType("softmax")
+    module.__file__ = str(source)
+    import linecache
+    import sys
+
+    sys.modules["softmax"] = module
+    linecache.checkcache(str(source))
+    exec(compile(source.read_text(), str(source), "exec"), module.__dict__)
+    signature = {"x": "*fp32", "y": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
+    made = triton.compile(
+        ASTSource(module.softmax, signature, {(3,): 2048}), target=GPUTarget("cuda", 90, 32)
+    )
+    code, text = made.asm["cubin"], made.asm["ptx"]
+    lines = ptx_inlining.add(line_table.read(code)["softmax"], "softmax", code, ["another PTX", text])
+    chains = {tuple((Path(file).name, line) for file, line in frames) for _, frames in lines.frames}
+    calls = {number: line for number, line in enumerate(source.read_text().splitlines(), 1) if "tl." in line}
+    for chain in chains:
+        assert chain[-1][0] == "softmax.py", chain
+        if len(chain) > 1:
+            assert re.search(r"tl\.(max|sum)", calls[chain[-1][1]])
+    assert {len(chain) for chain in chains} == {1, 2, 3}
+    # another kernel's PTX tells nothing
+    plain = ptx_inlining.add(line_table.read(code)["softmax"], "softmax", code, ["another PTX"])
+    assert plain == line_table.read(code)["softmax"]
+
+
+# -- the process ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def reader() -> Any:
+    found = Reader()
+    yield found
+    await found.close()
+
+
+async def test_the_process_answers_what_reading_here_does(reader: Reader) -> None:
+    for name in ("memory_bound", "softmax"):
+        assert await reader.read((), request(name)) == profile_report.read(ncu_report, request(name))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no launch is found in it"),
+        (b"hello", "no launch is found in it"),
+        (90_000, "the report is damaged"),
+        (400, ""),
+    ],
+)
+async def test_damaged_reports(reader: Reader, tmp_path: Path, content: bytes | int, says: str) -> None:
+    whole = (RECORDED / "memory_bound.ncu-rep").read_bytes()
+    file = tmp_path / "damaged.ncu-rep"
+    file.write_bytes(whole[:content] if isinstance(content, int) else content)
+    answer = await reader.read((), Request(str(file), "/src/memory_bound.cu"))
+    assert answer.profiles == ()
+    assert answer.problem
+    assert says in answer.problem
+    assert (await reader.read((), request("memory_bound"))).profiles
+
+
+async def test_a_report_that_is_not_there(reader: Reader) -> None:
+    assert await reader.read((), Request("/none.ncu-rep", "/k.cu")) == Answer(problem="there is no report")
+
+
+async def test_only_as_many_launches_as_asked_for(reader: Reader) -> None:
+    answer = await reader.read((), request("memory_bound", most=0))
+    assert (answer.profiles, answer.left_out) == ((), 1)
+
+
+async def test_a_reader_that_does_not_load(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "ncu_report.py").write_text("raise ImportError('undefined symbol')\n")
+    answer = await reader.read((str(tmp_path),), request("memory_bound"))
+    assert len(answer.profiles) == 1  # the installed one stands in
