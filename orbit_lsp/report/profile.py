@@ -64,6 +64,7 @@ def _summary(profile: Profile) -> list[Block]:
         else []
     )
     told += [(limit[0], limit[1])] if limit else []
+    told += [("not in the roofline", left_out)] if (left_out := roofline_drawing.left_out(profile)) else []
     rows = [
         row
         for wanted in (profile_numbers.SPEED, profile_numbers.LAUNCH, profile_numbers.CLOCKS)
@@ -86,11 +87,7 @@ def _roofline(profile: Profile) -> list[Block]:
     drawn = roofline_plot.svg(found) if found else ""
     if not found or not drawn:
         return []
-    tensor = bottleneck.value(profile, bottleneck.TENSOR)
-    counted = any(one.name.startswith("tensor") for one in found.points)
     said = "The roofs are the peaks at the clocks of this launch."
-    if tensor and not counted:
-        said += f" Tensor cores were at {tensor:.0f} % of their peak; their operations are counted by the full profile alone."
     rows = [(one.name, roofline_drawing.sentence(found, one), ", ".join(one.metrics)) for one in found.points]
     return [Picture("Roofline", drawn, said), Rows("Operations", _WHAT, rows)]
 

@@ -55,6 +55,8 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     rows += profile_numbers.rows(profile, profile_numbers.CLOCKS)
     if profile.samples and not profile.lines:
         rows.append(("lines", "none: the code that ran has no line information", "Nsight Compute"))
+    if left_out := roofline_drawing.left_out(profile):
+        rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
     if others := profiled.profiles[1:]:
         rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
     if profiled.report:

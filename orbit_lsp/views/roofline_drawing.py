@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from orbit_lsp import roofline, units
+from orbit_lsp import bottleneck, roofline, units
 from orbit_lsp.roofline import Point, Roofline
 from orbit_lsp.views.points import Drawing
 from orbit_remote.contracts import Profile
@@ -23,6 +23,17 @@ def drawing(profile: Profile) -> Drawing | None:
     title = f"roofline: {sentence(found, point)}"
     roofs = found.bandwidth is not None and point.peak is not None
     return Drawing(title, tuple(_lines(found, point)) if roofs else ())
+
+
+def left_out(profile: Profile) -> str:
+    """What a roofline of this profile does not show, in a sentence; empty where it shows all."""
+    tensor = bottleneck.value(profile, bottleneck.TENSOR)
+    found = roofline.of(profile)
+    if not tensor or (found and any(one.name.startswith("tensor") for one in found.points)):
+        return ""
+    return (
+        f"tensor cores were at {tensor:.0f} % of their peak; the full profile alone counts their operations"
+    )
 
 
 def sentence(found: Roofline, point: Point) -> str:

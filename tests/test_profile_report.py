@@ -1,0 +1,200 @@
+"""A profile's page, and what is kept of it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import zlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import roofline
+from orbit_lsp.report import kept, memory_chart, opening, page, profile
+from orbit_lsp.session import Profiled
+from orbit_remote import contracts as c
+from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profiled, profiles
+from tests.test_report import Reader
+
+
+def read(known: Profiled, kernel: str, path: str) -> Reader:
+    html = page.html(profile.page(known, kernel, path))
+    found = Reader(html)
+    assert found.open == []
+    assert not {"script", "img", "link", "iframe"} & set(found.tags)
+    assert not {"src", "href", "style", "onload"} & {name for name, _ in found.attributes}
+    assert not re.search(r"url\(|@import", html)
+    return found
+
+
+def of(bench: Profiling) -> Profiled:
+    (known,) = bench.session.profiles.values()
+    return known
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recording_is_a_page(name: str) -> None:
+    found = read(of(profiled(name)), "kernel", "/src/k.cu")
+    assert "What held it back" in found.said
+    assert "Where it comes from" in found.said
+    assert ("Roofline" in found.said) is (roofline.of(profiles(name)[0]) is not None)
+    assert any(one.startswith("Lines of") for one in found.said) is (
+        name not in ("without_lines", "memory_bound.basic")
+    )
+
+
+def test_the_parts_of_a_page() -> None:
+    found = read(of(profiled("memory_bound")), "saxpy", "/src/memory_bound.cu")
+    for text in (
+        "saxpy: 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves",
+        "FP32 477 GFLOP/s, 79% of the DRAM roof",
+        "DRAM 3.35 TB/s",
+        "y[i] = a * x[i] + y[i];",
+        "92%",
+        "long scoreboard 96%",
+        "134 MB",
+        "waits for data of global, local, surface or texture memory",
+        "gpu__time_duration.sum",
+        "NVIDIA H100 80GB HBM3, driver 580.159.04 (NVML)",
+        "Nsight Compute 2025.3.1, sections of a click",
+    ):
+        assert any(text in said for said in found.said), text
+    assert found.tags.count("svg") == 2 + 5  # roofline, memory, and a bar for each line with samples
+
+
+def test_where_tensor_cores_work_a_page_says_what_its_roofline_leaves_out() -> None:
+    found = read(of(profiled("matmul")), "matmul", "/src/matmul.py")
+    told = "tensor cores were at 64 % of their peak; the full profile alone counts their operations"
+    assert told in found.said
+
+
+def test_against_the_last_profile() -> None:
+    bench = Profiling("memory_bound")
+    bench.file(finished("memory_bound.detailed"))
+    bench.file(finished("memory_bound"))
+    found = read(of(bench), "saxpy", "/src/memory_bound.cu")
+    assert any(one.startswith("Against the profile of ") and "of the same code" in one for one in found.said)
+    assert "+0.4%" in found.said  # 70.08 µs, now 70.34
+
+
+def test_times_only_is_a_page_that_says_why() -> None:
+    one = c.Profile("_Z5saxpyifPKfPf", "saxpy", "times", "counters are not permitted here")
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=(one,)))
+    found = read(of(bench), "saxpy", "/src/memory_bound.cu")
+    assert "none: counters are not permitted here" in found.said
+    assert "svg" not in found.tags
+
+
+def test_nothing_of_a_profile_is_markup() -> None:
+    evil = "<script>alert(1)</script>\"'&"
+    (one,) = profiles("memory_bound")
+    hostile = replace(
+        one, name=evil, advice=(c.Advice(evil, evil, evil, evil, 5.0, "global"),), tool=evil,
+        lines=tuple(replace(line, file=evil, stalls={evil: 3}, inside={evil: 2}) for line in one.lines),
+    )  # fmt: skip
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=(hostile,)), "saxpy")
+    html = page.html(profile.page(of(bench), evil, evil))
+    assert Reader(html).open == []
+    assert "<script" not in html
+
+
+def test_a_memory_chart_has_no_amount_that_was_not_counted() -> None:
+    (one,) = profiles("memory_bound")
+    svg = memory_chart.svg(one)
+    assert svg.count(" MB<") == 6
+    only = {name: metric for name, metric in one.metrics.items() if name.startswith("dram__")}
+    assert memory_chart.svg(replace(one, metrics=only)).count(" MB<") == 2
+    assert memory_chart.svg(replace(one, metrics={})) == ""
+
+
+def test_which_report_is_opened(tmp_path: Path) -> None:
+    bench = profiled("memory_bound")
+    target = bench.kernels["saxpy"]
+    written = opening.write(bench.session, target, tmp_path)
+    assert "memory 79% of peak" in written.read_text()
+    with pytest.raises(opening.NoReport, match="no run of saxpy by its launch spec"):
+        opening.write(bench.session, target, tmp_path, "run")
+    bench.session.profiles.clear()
+    with pytest.raises(opening.NoReport, match="no profile of saxpy to report on; profile it first"):
+        opening.write(bench.session, target, tmp_path, "profile")
+
+
+# -- what is kept -----------------------------------------------------------------------------------
+
+
+def packed(content: bytes) -> str:
+    return base64.b64encode(zlib.compress(content)).decode()
+
+
+def keep(folder: Path, content: bytes | None = b"NVR", name: str = "k.cu", **bounds: int) -> Path | None:
+    event = c.Finished("r1", "ok", report="" if content is None else packed(content))
+    known = {"reports": 20, "mib": 256} | bounds
+    return kept.keep(folder, f"/src/{name}", "k", "text", event, detail="click", **known)
+
+
+def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
+    content = (FOLDER / "memory_bound.ncu-rep").read_bytes()
+    event = replace(finished("memory_bound"), report=packed(content))
+    path = kept.keep(tmp_path, "/src/k.cu", "ns::k<int>", "é", event, detail="full", reports=3, mib=9)
+    assert path
+    assert path.read_bytes() == content
+    (found,) = kept.newest(tmp_path, "/src/k.cu", "ns::k<int>")
+    assert (found.text, found.detail, found.report) == ("é", "full", path)
+    assert found.finished["report"] == ""
+    assert kept.newest(tmp_path, "/src/other.cu") == []
+
+
+def test_only_so_many_are_kept_and_only_so_large(tmp_path: Path) -> None:
+    for number in range(4):
+        path = keep(tmp_path, reports=3, name=f"k{number}.cu")
+        assert path
+        for one in (path, path.with_suffix(".json")):
+            os.utime(one, (number, number))
+    assert sorted(one.name[:2] for one in tmp_path.glob("*.ncu-rep")) == ["k1", "k2", "k3"]
+    keep(tmp_path, os.urandom(2 << 20), name="large.cu", mib=1)
+    assert {one.name[:5] for one in tmp_path.iterdir()} == {"large"}
+
+
+def test_a_profile_without_a_report_is_kept_too(tmp_path: Path) -> None:
+    assert keep(tmp_path, None) is None
+    (found,) = kept.newest(tmp_path, "/src/k.cu")
+    assert found.report is None
+
+
+@pytest.mark.parametrize(
+    ("report", "why"),
+    [
+        ("not base64!", "damaged"),
+        (base64.b64encode(b"not zlib").decode(), "damaged"),
+        (base64.b64encode(zlib.compress(b"x" * 1000)[:-4]).decode(), "incomplete"),
+    ],
+)
+def test_a_report_that_cannot_be_kept(report: str, why: str) -> None:
+    with pytest.raises(kept.NotKept, match=why):
+        kept.unpack(report)
+
+
+def test_a_report_that_unpacks_to_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "MOST_BYTES", 1000)
+    assert len(kept.unpack(packed(b"0" * 1000))) == 1000
+    with pytest.raises(kept.NotKept, match="larger"):
+        kept.unpack(packed(b"0" * 1001))
+
+
+def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(kept.NotKept, match="cannot be kept in"):
+        keep(tmp_path / "file")
+    assert kept.newest(tmp_path / "file", "/src/k.cu") == []
+
+
+def test_files_that_are_no_profiles_are_no_trouble(tmp_path: Path) -> None:
+    for number, text in enumerate(('{"version": 99}', "[]", "{", '{"version": 1}', "\x00")):
+        (tmp_path / f"{number}.json").write_text(text)
+    assert kept.newest(tmp_path, "/src/k.cu") == []
+    keep(tmp_path)
+    assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
