@@ -30,6 +30,10 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
         return _compiled(finished.resources)
     if "compute-sanitizer" in finished.toolchain:
         return _checked(finished)
+    if finished.profiles and not finished.launches:
+        names = ", ".join(dict.fromkeys(one.name for one in finished.profiles))
+        count = len(finished.profiles)
+        return f"{names}: counters of {count} launch{'es' if count > 1 else ''}"
     times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
     more = f" and {len(times) - 4} more" if len(times) > 4 else ""
     # none may have been made, or the recorder was not to be had: a remark says which

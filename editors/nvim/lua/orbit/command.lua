@@ -50,7 +50,22 @@ M.subcommands = {
   memory = { command = 'orbit.checkMemory', about = 'kernel' },
   compile = { command = 'orbit.compile', about = 'file' },
   draft = { command = 'orbit.draft', about = 'kernel' },
-  report = { command = 'orbit.openReport', about = 'kernel' },
+  profile = {
+    command = 'orbit.profile', about = 'kernel',
+    words = function(words)
+      local more = {}
+      for _, word in ipairs(words) do
+        more[word == 'full' and 'detail' or 'through'] = word
+      end
+      return more
+    end,
+    complete = function() return { 'full', 'program' } end,
+  },
+  report = {
+    command = 'orbit.openReport', about = 'kernel',
+    words = function(words) return words[1] and { what = words[1] } end,
+    complete = function() return { 'nsight', 'profile', 'run' } end,
+  },
   live = {
     command = 'orbit.live', about = 'kernel',
     answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
