@@ -86,7 +86,8 @@ class ModalRunner:
         """
         warm = job.gpu is None or self._sessions.warm(job.gpu)
         restricted = self.options.restricted or job.restricted
-        if job.action != "run" or job.language != "cuda" or warm or restricted:
+        runs = job.action not in ("compile", "build")
+        if not runs or job.language != "cuda" or warm or restricted:
             return None
         if self.pool.author.compiled(job):
             return None

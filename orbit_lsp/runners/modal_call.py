@@ -68,7 +68,7 @@ class Call:
         self.job = job
         self.key = f"{job.run}-{uuid.uuid4().hex}"
         self.events: asyncio.Queue[c.Event] = asyncio.Queue()
-        self.gpu = job.gpu if job.action == "run" else None
+        self.gpu = job.gpu if job.action not in ("compile", "build") else None
         self._pool = pool
         self._sessions = sessions
         self._known = known

@@ -371,21 +371,26 @@ class _Stream:
 
 
 def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
-    """A `finished` record of at most about `limit` bytes of JSON: samples go first, then what the
-    program printed, then the longest lists; a remark says so.
+    """A `finished` record of at most about `limit` bytes of JSON: the profiler's own report goes first, then
+    samples, then what the program printed, then the longest lists; a remark says so.
     """
     if _size(finished) <= limit:
         return finished
     cut = dict(finished)
-    launches = cast("list[dict[str, Any]]", cut.get("launches", []))
-    cut["launches"] = [one | {"timing": one["timing"] | {"samples": []}} for one in launches]
-    what = ["single samples"]
+    what: list[str] = []
+    if cut.get("report"):
+        cut["report"] = ""
+        what.append("the profiler's own report")
+    if _size(cut) > limit:
+        launches = cast("list[dict[str, Any]]", cut.get("launches", []))
+        cut["launches"] = [one | {"timing": one["timing"] | {"samples": []}} for one in launches]
+        what.append("single samples")
     for stream in ("stdout", "stderr"):
         if _size(cut) > limit and len(text := str(cut.get(stream, ""))) > 4096:
             cut[stream] = f"{text[:2048]}\n[… {len(text) - 4096} characters not kept …]\n{text[-2048:]}"
             cut["truncated"] = True
             what.append(stream)
-    for name in ("problems", "resources", "launches", "remarks"):
+    for name in ("problems", "resources", "launches", "profiles", "remarks"):
         items = cast("list[Any]", cut.get(name, []))
         while _size(cut) > limit and len(items) > 1:
             items = items[: len(items) // 2]

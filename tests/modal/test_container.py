@@ -53,6 +53,15 @@ def test_what_a_program_prints_is_left_as_it_is() -> None:
     assert POSIX.event(record) == record | {"remarks": ["/home/u/k/x"]}
 
 
+def test_a_profilers_report_that_is_too_large_goes_and_its_numbers_stay() -> None:
+    metric = c.Metric("gpu__time_duration.sum", 1000.0, "ns")
+    profile = c.Profile("_Z1k", "k", "counters", metrics={metric.name: metric})
+    whole = json.loads(c.encode(c.Finished("r1", "ok", profiles=(profile,), report="A" * 200_000)))
+    cut = modal_container.bounded(whole, 50_000)
+    assert (cut["report"], cut["profiles"]) == ("", whole["profiles"])
+    assert cut["remarks"] == ["the answer was too large to be sent whole; cut: the profiler's own report"]
+
+
 def test_a_result_too_large_is_cut_where_it_hurts_least_and_says_so() -> None:
     timing = c.Timing(9, 100.0, "in program", samples=tuple(range(20_000)))
     launch = c.Launches("s", "saxpy", (1, 1, 1), (1, 1, 1), timing, 9)
