@@ -46,6 +46,29 @@ def _parser() -> argparse.ArgumentParser:
         "--on", metavar="G,G", help="run it on several GPUs on Modal side by side, as in --on H100,L4,B200"
     )
     run.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    profile = commands.add_parser(
+        "profile",
+        help="count what the hardware does in one launch of a kernel, line by line",
+        description="Run what launches a kernel under Nsight Compute and say what holds it back. Where its counters are "
+        "not permitted: times, and what would enable the rest.",
+    )
+    _common(profile)
+    profile.add_argument("--kernel", metavar="K", help="the kernel; needed where the file has several")
+    profile.add_argument(
+        "--full", action="store_true", help="every section that Nsight Compute has: takes longer"
+    )
+    profile.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    report = commands.add_parser(
+        "report",
+        help="write the last profile of a file's kernel as a page for a browser",
+        description="What was profiled before, from an editor or from here, is kept: nothing is run.",
+    )
+    report.add_argument("file", metavar="FILE", help="a .cu, .cuh or .py file")
+    report.add_argument("--kernel", metavar="K", help="the kernel; default: the one that was profiled last")
+    report.add_argument(
+        "--output", metavar="PATH", help="where the page goes; default: the folder of reports"
+    )
+    report.add_argument("--json", action="store_true", help="one JSON object on standard output, and no page")
     check = commands.add_parser(
         "check",
         help="look for faults of memory with compute-sanitizer",
@@ -173,6 +196,10 @@ def _obey(options: argparse.Namespace) -> int:
         from orbit_lsp import modal_terminal
 
         return modal_terminal.main(options)
+    if options.command == "report":
+        from orbit_lsp import report_terminal
+
+        return report_terminal.main(options)
     from orbit_lsp import terminal
 
     return terminal.main(options)

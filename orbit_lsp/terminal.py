@@ -24,7 +24,7 @@ from orbit_lsp.views.points import Table
 from orbit_remote import contracts as c
 
 _USAGE = c.EXIT_CODES["usage"]
-_ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize"}
+_ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
 
 
@@ -160,6 +160,8 @@ async def _file(
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
     target = _target(session, uri, getattr(options, "kernel", None))
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
+    if action == "profile":
+        target = _only(session, uri, target)
     targets = _targets(session, uri, target, action)
     if getattr(options, "sweep", False):
         targets = _swept(session, uri, targets)
@@ -182,7 +184,7 @@ async def _file(
         )
     code = 0
     for one in targets:
-        finished = await _carry_out(runs, action, uri, one)
+        finished = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
         if action == "compile":
             finished = _with_specs(finished, session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
@@ -221,6 +223,19 @@ def _targets(session: Session, uri: str, target: KernelId | None, action: Action
         return [said[0] if len(said) == 1 else None]
     checked = contract.of(session, uri)
     return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
+
+
+def _only(session: Session, uri: str, target: KernelId | None) -> KernelId:
+    """The kernel that is named, or the only one that there is to launch. Raises UsageError."""
+    if target:
+        return target
+    found = [one.target for one in facts.of(session, uri) if one.kernel.launchable]
+    if len(found) != 1:
+        have = ", ".join(one.key for one in found)
+        raise UsageError(
+            f"which kernel? add --kernel; this file has: {have}" if found else "no kernel in this file"
+        )
+    return found[0]
 
 
 def _by_spec(session: Session, uri: str) -> list[KernelId]:
@@ -270,8 +285,10 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
     raise UsageError(f"there is no kernel {name} in this file; it has: {have}")
 
 
-async def _carry_out(runs: Runs, action: Action, uri: str, target: KernelId | None) -> c.Finished:
-    run = runs.start(action, uri, target)
+async def _carry_out(
+    runs: Runs, action: Action, uri: str, target: KernelId | None, *, full: bool = False
+) -> c.Finished:
+    run = runs.start(action, uri, target, detail="full" if full else "click")
     assert run is not None
     assert run.task is not None
     try:
@@ -280,6 +297,9 @@ async def _carry_out(runs: Runs, action: Action, uri: str, target: KernelId | No
         runs.cancel_run(run.id)
         await run.task
         raise
+    finally:
+        if run.report:
+            print(f"the report is kept; Nsight Compute opens it: ncu-ui {run.report}", file=sys.stderr)
 
 
 def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:

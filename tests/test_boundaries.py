@@ -33,7 +33,7 @@ KERNELS = {"orbit_lsp.kernels", "orbit_lsp.kernels.model"}
 MAY: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"orbit_lsp.cli"},
-    "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal"},
+    "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal", "orbit_lsp.report_terminal"},
     "server": {
         "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.history_commands", "orbit_lsp.others", "orbit_lsp.contract", "orbit_lsp.documents", "orbit_lsp.language_server",
         "orbit_lsp.session", "orbit_lsp.views", "lsprotocol",
@@ -84,7 +84,8 @@ MAY: dict[str, set[str]] = {
     "text_lines": set(),
     "memory_filing": {"orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.session"} | SHARED,
     "profile_filing": {"orbit_lsp", "orbit_lsp.bottleneck", "orbit_lsp.contract", "orbit_lsp.bundle", "orbit_lsp.documents", "orbit_lsp.filing", "orbit_lsp.session"} | SHARED,
-    "summary": {"orbit_lsp", "orbit_lsp.units"} | SHARED,
+    "summary": {"orbit_lsp", "orbit_lsp.bottleneck", "orbit_lsp.units"} | SHARED,
+    "report_terminal": {"orbit_lsp", "orbit_lsp.bottleneck", "orbit_lsp.documents", "orbit_lsp.report", "orbit_lsp.runners", "orbit_lsp.session", "orbit_lsp.views", "pydantic"} | SHARED,
     "schema": {"pydantic"} | SHARED,
     "history": {"pydantic"} | SHARED,
     "git": set(),
