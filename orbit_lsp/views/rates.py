@@ -44,6 +44,13 @@ class Rate:
         return None if self.suspect else peaks.share(self.value, self.peak)
 
     @property
+    def share_reached(self) -> float | None:
+        """Of what this GPU was measured to reach; None where it was not, or the rate cannot be true."""
+        if self.suspect or self.peak is None or not self.peak.reached:
+            return None
+        return self.value / self.peak.reached
+
+    @property
     def text(self) -> str:
         write = units.bandwidth if self.kind == "memory" else units.flops
         return write(self.value)
@@ -109,6 +116,11 @@ def explained(rate: Rate) -> tuple[str, str]:
         case None:
             resident = "; what it touches fits in L2" if rate.resident else ""
             value = f"{rate.text}, {units.percent(rate.share)} of {peak}{resident}"
+    if rate.peak.reached and rate.share_reached is not None:
+        value += f", {units.percent(rate.share_reached)} of the {write(rate.peak.reached)} that this GPU was measured to reach"
+        source += "; measured on this very GPU, by a kernel that does nothing else"
+        if rate.peak.stated:
+            source += f"; {rate.peak.stated[1]}: {write(rate.peak.stated[0])}"
     return value, source
 
 

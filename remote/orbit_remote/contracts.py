@@ -22,7 +22,7 @@ Outcome = Literal[
     "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
 ]
 Severity = Literal["error", "warning", "information"]
-Action = Literal["compile", "build", "run", "profile", "sanitize"]
+Action = Literal["compile", "build", "run", "profile", "sanitize", "calibrate"]
 Source = Literal["measured", "compiler", "derived", "device"]
 """Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
 
@@ -62,7 +62,7 @@ class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
     counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
-    (memcheck, racecheck, initcheck, synccheck) in turn.
+    (memcheck, racecheck, initcheck, synccheck) in turn. `calibrate` is the worker's own: what the GPU reaches.
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
@@ -400,7 +400,11 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU as NVML and the driver name it."""
+    """The GPU as NVML and the driver name it.
+
+    `reached` are rates per second that a short calibration on this very GPU and driver came to, by the keys of
+    `calibration.SOURCES` (`dram` in bytes, `fp32` and `fp16 tensor` in operations); empty where there was none yet.
+    """
 
     name: str
     index: int = 0
@@ -413,6 +417,7 @@ class Device:
     memory_clock_mhz: int | None = None
     bus_width_bits: int | None = None
     l2_bytes: int | None = None
+    reached: dict[str, float] = field(default_factory=dict[str, float], compare=False)
 
 
 @dataclass(frozen=True, slots=True)

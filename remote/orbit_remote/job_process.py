@@ -90,7 +90,11 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
 
     _standard_streams(job.stdin)
     try:
-        if job.through == "program":
+        if job.action == "calibrate":
+            from orbit_remote import calibration
+
+            finished = calibration.carry_out(job)
+        elif job.through == "program":
             finished = triton_job.carry_out(job, send, recording)
         elif job.through == "contract":
             from orbit_remote import contract_job

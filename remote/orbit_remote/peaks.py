@@ -11,7 +11,7 @@ accumulation; with FP32 accumulation they are half.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from orbit_remote.contracts import Device
@@ -23,10 +23,14 @@ Operation = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The highest rate, per second, and how it is known."""
+    """The highest rate, per second, and how it is known. `stated` is what a datasheet says of it besides, `reached` what this
+    very GPU came to when it was measured; None where there is neither.
+    """
 
     rate: float
     source: str
+    stated: tuple[float, str] | None = None
+    reached: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +156,26 @@ _ALIASES = {
 
 
 def peaks(device: Device) -> Peaks:
-    """The ceilings of a GPU: from its own clocks and widths where known, else from its datasheet."""
+    """The ceilings of a GPU: from its own clocks and widths where known, else from its datasheet; the datasheet and
+    what it was measured to reach (`Device.reached`) beside them.
+    """
     name = device.name.removeprefix("NVIDIA ").removeprefix("Tesla ").rstrip("!")
     sheet = _SHEETS.get(_ALIASES.get(name, name))
     dram = _dram(device)
     flops = _flops(device)
     if sheet is not None:
-        dram = dram or Peak(sheet.gigabytes * 1e9, sheet.source)
-        stated: dict[Operation, Peak] = {
-            op: Peak(t * 1e12, sheet.source) for op, t in sheet.teraflops.items()
-        }
-        flops = stated | flops
-    return Peaks(dram, flops)
+        dram = _beside(dram, sheet.gigabytes * 1e9, sheet.source)
+        for operation, teraflops in sheet.teraflops.items():
+            flops[operation] = _beside(flops.get(operation), teraflops * 1e12, sheet.source)
+    reached = device.reached
+    if dram is not None:
+        dram = replace(dram, reached=reached.get("dram"))
+    return Peaks(dram, {name: replace(peak, reached=reached.get(name)) for name, peak in flops.items()})
+
+
+def _beside(peak: Peak | None, rate: float, source: str) -> Peak:
+    """With what a datasheet states, which serves where nothing else is known."""
+    return replace(peak, stated=(rate, source)) if peak else Peak(rate, source)
 
 
 def _dram(device: Device) -> Peak | None:

@@ -18,6 +18,7 @@ import time
 import traceback
 from collections.abc import AsyncGenerator, Coroutine, Generator, Hashable
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -26,6 +27,7 @@ from orbit_remote import contracts as c
 from orbit_remote import cuda_job, machine, processes, program, wire
 from orbit_remote.ahead import Ahead
 from orbit_remote.cache import Cache
+from orbit_remote.reached import Reached
 
 if TYPE_CHECKING:
     from orbit_remote.profile_reader import Reader
@@ -59,6 +61,7 @@ class Context:
         self._holders: dict[int, str] = {}
         self._alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self.ahead = Ahead(self._build_ahead)
+        self.reached = Reached(self.home / "reached.json")
 
     async def _build_ahead(self, job: c.Job) -> None:
         async with self._builds:
@@ -84,6 +87,7 @@ class Context:
 
     async def close(self) -> None:
         await self.ahead.close()
+        await self.reached.close()
         if self._reports is not None:
             await self._reports.close()
         if self._spares is not None:
@@ -255,7 +259,10 @@ class Worker:
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
             failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
             finished = c.Finished(job.run, "infrastructure", failure)
-        self._context.send(finished)
+        device = self._context.reached.told(finished.device)
+        self._context.send(replace(finished, device=device))
+        if device and job.through == "spec" and finished.outcome == "ok":
+            self._context.reached.measure(device, self._context)
 
     async def _ordinary(self, job: c.Job) -> c.Finished:
         """A build or a run, under no tool."""

@@ -59,9 +59,16 @@ def test_the_gpus_own_clocks_go_before_its_datasheet_and_say_so() -> None:
             bus_width_bits=5120,
         )
     )
-    assert found.dram == peaks.Peak(3_352_320_000_000.0, "2 × 2619 MHz × 5120 bit")
+    sheet = (3350e9, "NVIDIA H100 datasheet (SXM)")
+    assert found.dram == peaks.Peak(3_352_320_000_000.0, "2 × 2619 MHz × 5120 bit", sheet)
     assert found.flops["fp32"].source == "132 SMs × 1980 MHz × 256 per clock"
     assert found.flops["fp16 tensor"].rate == pytest.approx(1070e12, rel=0.001)
+
+
+def test_what_the_gpu_was_measured_to_reach_stands_beside_its_peak() -> None:
+    found = peaks.peaks(Device("NVIDIA L4", reached={"dram": 270e9, "fp32": 21e12}))
+    assert found.dram == peaks.Peak(300e9, "NVIDIA L4 datasheet", reached=270e9)
+    assert (found.flops["fp32"].reached, found.flops["tf32 tensor"].reached) == (21e12, None)
 
 
 def test_a_name_alone_gives_the_datasheet() -> None:
