@@ -86,6 +86,28 @@ def _parser() -> argparse.ArgumentParser:
         help="memcheck, racecheck, initcheck or synccheck; may be given several times; default: all of them",
     )  # fmt: skip
     check.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    compare = commands.add_parser(
+        "compare",
+        help="run a kernel and an earlier version, another kernel or another GPU in turn: which is faster?",
+        description="Run a kernel as its file stands and something else in turn, a whole run each, until it is known which "
+        "is faster or that no difference can be told. Exit code 0 whichever it is.",
+    )
+    _common(compare)
+    compare.add_argument("--kernel", metavar="K", help="the kernel; needed where the file has several")
+    compare.add_argument(
+        "--with", metavar="WHAT", dest="against",
+        help="a git revision (HEAD~1), another file, or `last`: the version before in the history, the default",
+    )  # fmt: skip
+    compare.add_argument("--with-kernel", metavar="K", help="another kernel of the same file")
+    compare.add_argument("--with-gpu", metavar="G", help="the same kernel on another GPU, rented from Modal")
+    compare.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+    history = commands.add_parser("history", help="the versions of a file's kernels and how long they took")
+    history.add_argument("file", metavar="FILE", help="a .cu, .cuh or .py file")
+    history.add_argument("--kernel", metavar="K", help="of one kernel alone")
+    history.add_argument(
+        "--text", metavar="N", type=int, help="print the whole file as it was when version N ran"
+    )
+    history.add_argument("--json", action="store_true", help="one JSON object on standard output")
     compiled = commands.add_parser("compile", help="diagnostics and resources; needs no GPU")
     _common(compiled)
     show = commands.add_parser("show", help="print a file as an editor shows it: lenses, hints, squiggles")
@@ -102,7 +124,11 @@ def _parser() -> argparse.ArgumentParser:
     modal.add_argument("--python", metavar="PATH", help="Python whose torch and triton the image is to have")
     modal.add_argument("--json", action="store_true", help="status as one JSON object")
     commands.add_parser("settings", help="print docs/settings.md")
-    commands.add_parser("schema", help="print the JSON schema of `run --json` and `compile --json`")
+    schema = commands.add_parser("schema", help="print the JSON schema of what --json says")
+    schema.add_argument(
+        "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
+        help="finished: of run, compile, profile and check; compared: of compare; history: of history",
+    )  # fmt: skip
     return parser
 
 
@@ -190,7 +216,7 @@ def _obey(options: argparse.Namespace) -> int:
     if options.command == "schema":
         from orbit_lsp.schema import text
 
-        print(text(), end="")
+        print(text(options.what), end="")
         return 0
     if options.command == "modal":
         from orbit_lsp import modal_terminal

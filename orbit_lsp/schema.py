@@ -1,4 +1,4 @@
-"""The published JSON schema of what a finished job says, with the contract's version."""
+"""The published JSON schemas of what the command line says with `--json`, with the contract's version."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import json
 
 from pydantic import TypeAdapter
 
+from orbit_lsp import published
 from orbit_remote.contracts import VERSION, Finished
 
+KINDS: dict[str, type] = {
+    "finished": Finished,
+    "compared": published.Compared,
+    "history": published.FileHistory,
+}
 
-def text() -> str:
-    schema = TypeAdapter(Finished).json_schema()
-    schema["$id"] = f"urn:orbit-lsp:finished:{VERSION}"
+
+def text(kind: str = "finished") -> str:
+    schema = TypeAdapter(KINDS[kind]).json_schema()
+    schema["$id"] = f"urn:orbit-lsp:{kind}:{VERSION}"
     schema["x-version"] = VERSION
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

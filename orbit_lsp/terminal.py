@@ -14,7 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp import comparison_terminal, contract, doctor, launch_specs, listing, startup, summary
+from orbit_lsp import (
+    comparison_terminal,
+    contract,
+    doctor,
+    history_terminal,
+    launch_specs,
+    listing,
+    startup,
+    summary,
+)
 from orbit_lsp.kernels import language_of
 from orbit_lsp.runs import Action, Run, Runs
 from orbit_lsp.session import KernelId, Session, path_of, uri_of
@@ -79,8 +88,8 @@ class TerminalWatcher:
 
 def main(options: argparse.Namespace) -> int:
     try:
-        return asyncio.run(_main(options))
-    except UsageError as error:
+        return asyncio.run(_history(options) if options.command == "history" else _main(options))
+    except (UsageError, history_terminal.Mistake) as error:
         print(f"orbit-lsp: {error}", file=sys.stderr)
         return _USAGE
     except KeyboardInterrupt:
@@ -117,9 +126,30 @@ async def _main(options: argparse.Namespace) -> int:
     try:
         if options.command == "doctor":
             return await _doctor(session, environment, as_json=options.json)
+        if options.command == "compare":
+            uri = _open(session, options.file)
+            for refused in environment.choose_flags(uri):
+                _complain(f"nvcc flag {refused}")
+            target = _target(session, uri, options.kernel)
+            return await history_terminal.compare(
+                options, session, environment, versions, watcher, uri, target
+            )
         return await _file(options, session, environment, runs)
     finally:
         await runs.close()
+        await versions.close()
+        await environment.close()
+
+
+async def _history(options: argparse.Namespace) -> int:
+    """Needs no GPU, no compiler and no settings."""
+    session = Session(folders=_folders())
+    watcher = TerminalWatcher(quiet=True)
+    environment = startup.Environment(session, _complain, watcher.changed)
+    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    try:
+        return await history_terminal.history(options, versions, _open(session, options.file))
+    finally:
         await versions.close()
         await environment.close()
 

@@ -60,7 +60,7 @@ def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
         ROOT / "docs" / "settings.md": config.markdown(),
-        ROOT / "docs" / "schema" / f"finished-{VERSION}.json": schema.text(),
+        **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
     }
 

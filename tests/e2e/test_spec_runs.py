@@ -121,10 +121,10 @@ def states(editor: Editor) -> list[str]:
     return [str(steps[-1].message).partition(":")[0] if steps else "" for steps in editor.progress()]
 
 
-def orbit(tmp_path: Path, python: str, *words: str) -> tuple[int, str, str]:
+def orbit(tmp_path: Path, python: str | None, *words: str) -> tuple[int, str, str]:
     """`orbit-lsp WORDS` in a folder: (exit code, stdout, stderr)."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "orbit_lsp", *words, "--python", python],
+        [sys.executable, "-P", "-m", "orbit_lsp", *words, *(("--python", python) if python else ())],
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / ".cache"), "XDG_STATE_HOME": str(tmp_path / ".state")},
     )  # fmt: skip

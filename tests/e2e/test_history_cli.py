@@ -1,0 +1,159 @@
+"""`orbit-lsp compare` and `history`. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from orbit_lsp import schema
+from orbit_remote.contracts import VERSION
+from tests.e2e.test_history import FASTER, SAXPY
+from tests.e2e.test_spec_runs import orbit
+from tests.e2e.test_turns import committed
+
+SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
+
+
+class Author:
+    def __init__(self, folder: Path, python: str) -> None:
+        self.folder, self.python = folder, python
+
+    def orbit(self, *words: str) -> tuple[int, str, str]:
+        code, out, said = orbit(self.folder, self.python, *words)
+        return code, re.sub(r"of \d\d:\d\d", "of 14:05", out), said
+
+    def history(self, *words: str) -> tuple[int, str, str]:
+        code, out, said = orbit(self.folder, None, "history", *words)
+        return code, out, said
+
+    def run(self, text: str) -> None:
+        (self.folder / "saxpy.cu").write_text(text)
+        code, _, said = self.orbit("run", "saxpy.cu", "--kernel", "saxpy")
+        assert code == 0, said
+
+
+@pytest.fixture
+def author(tmp_path: Path, recorded_python: str) -> Author:
+    return Author(tmp_path, recorded_python)
+
+
+def valid(kind: str, text: str) -> dict:
+    found = json.loads(text)
+    TypeAdapter(schema.KINDS[kind]).validate_json(text, strict=True)
+    assert set(found) == set(json.loads((SCHEMAS / f"{kind}-{VERSION}.json").read_text())["properties"])
+    return found
+
+
+def test_a_comparison_with_the_last_version_and_with_a_revision(author: Author) -> None:
+    author.run(FASTER)
+    short = committed(author.folder, saxpy_cu=FASTER)
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    code, out, said = author.orbit("compare", "saxpy.cu")
+    assert (code, out) == (
+        0,
+        """\
+saxpy takes 7.5% more time than the version of 14:05 (7.5% to 7.5% more, 6 pairs of runs); just now
+                the version of 14:05   now                    change, 95 %
+  time, median  268 µs ±0.1%           288 µs ±0.1%           +7.5% (+7.5% to +7.5%): slower
+  launches      300 (cold L2, 6 runs)  300 (cold L2, 6 runs)
+""",
+    ), said
+    assert "pair 6 of 6 to 10: now running" in said
+    code, out, said = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
+    found = valid("compared", out)
+    assert (code, said) == (0, "")
+    assert (found["verdict"], found["pairs"], found["against"]) == ("slower", 6, f"HEAD ({short})")
+    assert found["ratio"] == pytest.approx(288_032 / 267_870, abs=0.0001)
+
+
+def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
+    (author.folder / "fast.cu").write_text(FASTER.replace("saxpy", "quick"))
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    code, out, _ = author.orbit("compare", "saxpy.cu", "--with", "fast.cu", "--json")
+    assert (code, valid("compared", out)["against"]) == (0, "fast.cu")
+    (author.folder / "both.cu").write_text(SAXPY + SAXPY.replace("saxpy", "other"))
+    code, out, said = author.orbit("compare", "both.cu")
+    assert (code, out) == (64, "")
+    assert said == "orbit-lsp: which kernel? Add --kernel; this file has: saxpy, other\n"
+    code, out, _ = author.orbit("compare", "both.cu", "--kernel", "saxpy", "--with-kernel", "other", "--json")
+    assert (code, valid("compared", out)["verdict"]) == (0, "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--with", "HEAD"), 5, "not a git repository"),
+        ((), 5, "the history has no run of another version of saxpy to compare with"),
+        (
+            ("--with", "last", "--with-kernel", "x"),
+            64,
+            "compare with one thing: --with, --with-kernel or --with-gpu",
+        ),
+        (("--with-gpu", "L4"), 5, "another GPU is one on Modal"),
+    ],
+)
+def test_what_cannot_be_compared(
+    author: Author, words: tuple[str, ...], code: int, said: str, monkeypatch
+) -> None:
+    monkeypatch.setenv("MODAL_CONFIG_PATH", str(author.folder / "absent"))
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    found, out, told = author.orbit("compare", "saxpy.cu", *words)
+    assert (found, out) == (code, "")
+    assert said in told
+
+
+def test_one_side_that_does_not_compile_is_a_sentence_and_valid_json(author: Author) -> None:
+    committed(author.folder, saxpy_cu=SAXPY.replace("{", "{BUG"))
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    code, out, said = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
+    found = valid("compared", out)
+    assert (code, found["verdict"], found["failure"]["category"]) == (1, None, "compile error")
+    assert 'does not compile: 1 error: identifier "BUG" is undefined' in said
+
+
+def test_the_history_of_a_file(author: Author) -> None:
+    author.run(FASTER)
+    author.run(SAXPY)
+    author.run(SAXPY)
+    code, out, said = author.history("saxpy.cu")
+    assert (code, said) == (0, "")
+    assert (
+        out
+        == """\
+saxpy: 2 versions, 3 runs
+  version  when      time          change  warm    occupancy  launch             GPU             runs
+  1        just now  268 µs ±0.2%          268 µs  ≤100%      <<<262144, 256>>>  H100 80GB HBM3  1
+  2        just now  288 µs ±0.2%  +7.5%   288 µs  ≤100%      <<<262144, 256>>>  H100 80GB HBM3  2
+  +7.5% since 1 edit
+
+"""
+    )
+    found = valid("history", author.history("saxpy.cu", "--kernel", "saxpy", "--json")[1])
+    (kernel,) = found["kernels"]
+    assert kernel["regression"] == {"change": pytest.approx(0.0753, abs=0.0001), "edits": 1}
+    assert [(one["version"], one["time_ns"]) for one in kernel["runs"]] == [
+        (1, 267870),
+        (2, 288032),
+        (2, 288032),
+    ]
+    assert author.history("saxpy.cu", "--text", "1") == (0, FASTER, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("saxpy.cu",), 0, "the history has no run of a kernel in "),
+        (("saxpy.cu", "--kernel", "other"), 64, "the history has no run of other in "),
+        (("absent.cu",), 64, "there is no file absent.cu"),
+        (("saxpy.cu", "--text", "1"), 64, "--text is of one kernel's versions: add --kernel"),
+    ],
+)
+def test_a_history_that_is_not_there(author: Author, words: tuple[str, ...], code: int, text: str) -> None:
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    found, out, said = author.history(*words)
+    assert found == code
+    assert text in out + said
