@@ -21,12 +21,14 @@ import csv
 import ctypes
 import importlib.util
 import io
+import math
 import re
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ KERNELS = (
 )  # fmt: skip
 WARM_UP = 5
 ROUNDS = 21
+TIME = "gpu__time_duration.sum"
+CLOCK = "gpc__cycles_elapsed.avg.per_second"
 WITHIN = 0.03
 APART = 0.005
 
@@ -209,28 +213,37 @@ def drive(chosen: list[tuple[str, str]]) -> None:
         torch.cuda.empty_cache()
 
 
-def ncu(chosen: list[tuple[str, str]], cache: str) -> dict[str, float]:
-    """By kernel the median in ns of the first launch of every round."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Medians over the first launch of every round: its time in ns, and the clock it ran at in MHz."""
+
+    time: float
+    clock: float
+
+
+def ncu(chosen: list[tuple[str, str]], cache: str) -> dict[str, Seen]:
+    """By kernel."""
     names = "|".join(name for _, name in chosen)
     done = subprocess.run(
         ["ncu", "--cache-control", cache, "--clock-control", "none", "--profile-from-start", "off",
-         "-k", f"regex:^({names})$", "--metrics", "gpu__time_duration.sum", "--csv", "--page", "raw",
+         "-k", f"regex:^({names})$", "--metrics", f"{TIME},{CLOCK}", "--csv", "--page", "raw",
          "--print-units", "base", sys.executable, "-P", __file__, "--drive", "--only", *(name for _, name in chosen)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if '"ID"' not in done.stdout:
         raise SystemExit(f"ncu gave no table (exit {done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
     table = list(csv.DictReader(io.StringIO(done.stdout[done.stdout.index('"ID"') :])))
-    found: dict[str, float] = {}
+    found: dict[str, Seen] = {}
     for _, name in chosen:
-        times = [
-            float(row["gpu__time_duration.sum"].replace(",", ""))
-            for row in table[1:]  # the first row is the units
-            if row.get("gpu__time_duration.sum") and _base(row["Kernel Name"]) == name
-        ]
-        assert times, f"ncu saw no launch of {name}: {sorted({row['Kernel Name'] for row in table[1:]})}"
-        assert len(times) % ROUNDS == 0, f"{len(times)} launches of {name} in {ROUNDS} rounds"
-        found[name] = statistics.median(times[:: len(times) // ROUNDS])
+        # the first row is the units
+        rows = [row for row in table[1:] if row.get(TIME) and _base(row["Kernel Name"]) == name]
+        assert rows, f"ncu saw no launch of {name}: {sorted({row['Kernel Name'] for row in table[1:]})}"
+        assert len(rows) % ROUNDS == 0, f"{len(rows)} launches of {name} in {ROUNDS} rounds"
+        firsts = rows[:: len(rows) // ROUNDS]
+        time, clock = (
+            statistics.median(float(row[what].replace(",", "")) for row in firsts) for what in (TIME, CLOCK)
+        )
+        found[name] = Seen(time, clock / 1e6)
     return found
 
 
@@ -243,20 +256,21 @@ def _base(kernel: str) -> str:
 # -- ours, and the table ---------------------------------------------------------------------------------
 
 
-async def clicks(chosen: list[tuple[str, str]], count: int) -> dict[str, list[c.Launches]]:
-    """The first launch of each click's first point, by kernel."""
+async def clicks(chosen: list[tuple[str, str]], count: int) -> dict[str, list[tuple[c.Launches, float]]]:
+    """The first launch of each click's first point, and the median SM clock of the click in MHz, by kernel."""
     from orbit_lsp.runners.local import LocalRunner, Options
 
     runner = LocalRunner(Options(python=sys.executable))
-    found: dict[str, list[c.Launches]] = {}
+    found: dict[str, list[tuple[c.Launches, float]]] = {}
     try:
         for file, name in chosen:
             for _ in range(count + 1):
                 ended = await run(runner, job(EXAMPLES / file, name))
                 if ended.outcome != "ok" or not ended.launches:
                     raise SystemExit(f"{name}: {ended.outcome}: {ended.failure}")
-                found.setdefault(name, []).append(ended.launches[0])
-            print(f"{name}: {found[name][-1].timing.median / 1e3:.1f} µs", file=sys.stderr, flush=True)
+                clock = ended.telemetry.sm_clock_mhz if ended.telemetry else None
+                found.setdefault(name, []).append((ended.launches[0], clock[1] if clock else math.nan))
+            print(f"{name}: {found[name][-1][0].timing.median / 1e3:.1f} µs", file=sys.stderr, flush=True)
     finally:
         await runner.close()
     return {
@@ -273,18 +287,24 @@ def report(chosen: list[tuple[str, str]], count: int) -> str:
     ]
     beyond: list[str] = []
     for _, name in chosen:
-        cold = [one.timing.median for one in ours[name]]
-        warm = [one.warm.median for one in ours[name] if one.warm]
+        cold = [one.timing.median for one, _ in ours[name]]
+        warm = [one.warm.median for one, _ in ours[name] if one.warm]
+        clock = statistics.median(clock for _, clock in ours[name])
         cells = [name]
         for what, times, cache in (("cold", cold, "all"), ("warm", warm, "none")):
             theirs = theirs_by_cache[cache][name]
             if not times:
-                cells += ["", f"{theirs / 1e3:.1f} µs", ""]
+                cells += ["", f"{theirs.time / 1e3:.1f} µs", ""]
                 continue
-            off = statistics.median(times) / theirs - 1
-            cells += [f"{statistics.median(times) / 1e3:.1f} µs", f"{theirs / 1e3:.1f} µs", f"{100 * off:+.1f}%"]  # fmt: skip
+            middle = statistics.median(times)
+            off = middle / theirs.time - 1
+            cells += [f"{middle / 1e3:.1f} µs", f"{theirs.time / 1e3:.1f} µs", f"{100 * off:+.1f}%"]
             if abs(off) > WITHIN:
-                beyond.append(f"{name} {what} {100 * off:+.1f} %")
+                cycles = middle * clock / (theirs.time * theirs.clock) - 1
+                beyond.append(
+                    f"{name} {what} {100 * off:+.1f} % (SM clock {clock:.0f} MHz here, {theirs.clock:.0f} under ncu: "
+                    f"{100 * cycles:+.1f} % in cycles)"
+                )
         apart = (max(cold) - min(cold)) / statistics.median(cold)
         if apart > APART:
             beyond.append(f"{name}: {count} clicks {100 * apart:.2f} % apart")
