@@ -142,7 +142,7 @@ class _Attempt:
             device=self._device,
             telemetry=watched,
             toolchain=built.toolchain,
-            exit_code=under.log().status or (0 if ended.status == 0 else None),
+            exit_code=None if under.stopped else under.log().status or (0 if ended.status == 0 else None),
             build_s=built.built.seconds,
             run_s=ended.seconds,
             stdout=ended.stdout,
@@ -191,13 +191,16 @@ class _Attempt:
         self, finished: c.Finished, under: Under, ended: program.Ended, known: Mapping[str, c.Resources]
     ) -> c.Finished:
         """How the program's own run went, as far as the tool tells."""
-        status = under.log().status
+        log = under.log()
         if ended.status is None or under.stopped == "limit":
             late = verdict.of_program(self._job, replace(ended, status=None), None, known)
             return replace(finished, outcome=late.outcome, failure=late.failure)
-        if under.stopped or not status:
+        if log.ended_it and not under.stopped:
+            text = f"Nsight Compute ended the program: {'; '.join(log.errors[:3]) or 'it does not say why'}"
+            return replace(finished, exit_code=None, remarks=(*finished.remarks, text))
+        if under.stopped or not log.status:
             return finished
-        found = verdict.of_program(self._job, replace(ended, status=status), None, known)
+        found = verdict.of_program(self._job, replace(ended, status=log.status), None, known)
         return replace(finished, outcome=found.outcome, failure=found.failure, problems=found.problems)
 
     # -- a process of ours --------------------------------------------------------------------------
@@ -244,12 +247,16 @@ class _Attempt:
             finished = replace(failed, device=self._device, run_s=ended.seconds)
         else:
             finished = job_child.reported(job, context, finished, ended, self._device, watched)
+        if under.stopped == "limit":  # whatever it made of being interrupted
+            late = self._judged(finished, under, ended, {})
+            finished = replace(late, problems=(), exit_code=None)
         finished = made.completed(finished) if made else finished
         answer = await self._read(under, (), users=job.language == "triton")
         if under.stopped == "enough" and answer.profiles:
             # it was ended by us, and that is not its failure
             finished = replace(finished, outcome="ok", failure=None, problems=(), exit_code=None)
-        if finished.outcome != "ok" and not answer.profiles and under.log().refusal is None:
+        refused = under.log().refusal if not under.stopped else None
+        if finished.outcome != "ok" and not answer.profiles and refused is None:
             return finished
         return await self._concluded(finished, under, answer, {one.symbol: one for one in finished.resources})
 
@@ -286,7 +293,7 @@ class _Attempt:
             self.learned = Known(False, why)
             return await _times(self._job, self._ordinary, why)
         if not profiles:
-            return await self._without(finished, log)
+            return await self._without(log) if not under.stopped else finished
         self.learned = Known(True)
         if under.stopped == "enough" or answer.left_out:
             remarks.append(
@@ -311,15 +318,13 @@ class _Attempt:
         )
         return self._with_report(whole, under)
 
-    async def _without(self, finished: c.Finished, log: Log) -> c.Finished:
+    async def _without(self, log: Log) -> c.Finished:
         """No launch was profiled: what stood in the way?"""
         refusal = log.refusal
         if refusal is not None:
             if refusal.lasting:
                 self.learned = Known(False, refusal.sentence)
             return await _times(self._job, self._ordinary, refusal.sentence)
-        if finished.outcome == "timed out":
-            return finished
         # the same without the tool says whether it was the program or the tool, and what was launched
         ordinary = await self._ordinary(replace(self._job, action="run"))
         if ordinary.outcome not in ("ok", "wrong answer"):

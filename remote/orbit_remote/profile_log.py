@@ -13,6 +13,7 @@ _STATUS = re.compile(
     r"^==(?:ERROR|WARNING)== The application returned an error code \((-?\d+)\)", re.MULTILINE
 )
 _DONE = re.compile(r'^==PROF== Profiling ".*100% - \d+ pass', re.MULTILINE)
+_SHUT_DOWN = "Trying to shutdown target application"
 _SAID = re.compile(r"^==ERROR== (.+?)\.?$", re.MULTILINE)
 _AVAILABLE = re.compile(r"^Available Kernels:\s*\n((?:\s*\d+\. .*\n?)+)", re.MULTILINE)
 
@@ -110,6 +111,11 @@ class Log:
     def status(self) -> int | None:
         found = _STATUS.search(self.text)
         return int(found[1]) if found else None
+
+    @property
+    def ended_it(self) -> bool:
+        """Whether the tool itself ended the program, which then shows an exit code that is none of its own."""
+        return _SHUT_DOWN in self.text
 
     @property
     def profiled(self) -> int:

@@ -1,7 +1,7 @@
 """The action `profile` without a GPU: recorded reports of an H100, and an `ncu` that is a fake.
 
-The fake is a script: it takes the real command line, runs the program as the real one does, and then does what a
-test says - copies a report that the real one recorded, or writes a log in the real one's words.
+The fake is a script (fake_ncu.py): it takes the real command line, runs the program as the real one does, and then does
+what a test says - copies a report that the real one recorded, or writes a log in the real one's words.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,11 @@ from orbit_lsp import kernels, recipes
 from orbit_remote import contracts as c
 from orbit_remote import machine, profile_tool
 from orbit_remote.profile_report import Answer, Request
-from tests.remote import profiling
+from tests.remote import fake_ncu, profiling
+from tests.remote.fake_ncu import PROGRESS, RECORDED
 from tests.remote.nvcc_check import needs_nvcc
 from tests.remote.profiling import Bench, hottest
 
-RECORDED = Path(__file__).parent.parent / "recordings" / "profiles"
 H100 = c.Device("NVIDIA H100 80GB HBM3", capability="9.0", uuid="GPU-1", driver="580.159.04")
 PERMISSION = (
     "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on "
@@ -39,31 +40,6 @@ PREPARE = """\
 ==ERROR== The application returned an error code (9).
 ==ERROR== An error occurred while trying to profile.
 ==WARNING== No kernels were profiled."""
-FAKE = """\
-#!{python}
-import signal, subprocess, sys
-from pathlib import Path
-
-if sys.argv[1] == "--version":
-    print("Version {version} (build 1) (public-release)")
-    sys.exit()
-with open({calls!r}, "a") as calls:
-    calls.write(" ".join(sys.argv[1:]) + "\\n")
-options = sys.argv[1:]
-report = options[options.index("--export") + 1]
-log = Path(options[options.index("--log-file") + 1])
-program = options[options.index("--export") + 2 :]
-status = subprocess.run(program).returncode
-log.write_text({log!r} + (f"==ERROR== The application returned an error code ({{status}}).\\n" if status else ""))
-try:
-    signal.pause() if {waits} else None
-except KeyboardInterrupt:
-    log.open("a").write("==WARNING== Received signal, trying to shutdown target application\\n")
-if {recording!r}:
-    Path(report).write_bytes(Path({recording!r}).read_bytes()[: {bytes}])
-sys.exit(status)
-"""
-PROGRESS = '==PROF== Profiling "saxpy" - 0 (1/1): 0%....50%....100% - 19 passes\n'
 SAXPY = (RECORDED / "memory_bound.cu").read_text()
 
 pytestmark = needs_nvcc
@@ -72,30 +48,8 @@ pytestmark = needs_nvcc
 class Faked(Bench):
     """A bench whose `ncu` is the fake."""
 
-    def ncu(
-        self,
-        recording: str = "",
-        log: str = PROGRESS,
-        *,
-        version: str = "2025.3.1.0",
-        size: int = 1 << 30,
-        waits: bool = False,
-    ) -> None:
-        """`waits` until it is interrupted, as when the program hangs after its kernel."""
-        file = self.folder / "bin" / "ncu"
-        file.parent.mkdir(exist_ok=True)
-        source = str(RECORDED / f"{recording}.ncu-rep") if recording else ""
-        text = FAKE.format(
-            python=sys.executable,
-            version=version,
-            calls=str(self.calls),
-            log=log,
-            recording=source,
-            bytes=size,
-            waits=waits,
-        )
-        file.write_text(text)
-        file.chmod(0o755)
+    def ncu(self, recording: str = "", log: str = PROGRESS, **how: Any) -> None:
+        fake_ncu.write(self.folder / "bin", self.calls, recording, log, **how)
 
     @property
     def calls(self) -> Path:
@@ -191,6 +145,21 @@ async def test_profiling_ends_when_it_has_seen_enough_configurations(bench: Fake
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
     assert "profiling was ended after 16 launches, each of another configuration" in finished.remarks
+
+
+async def test_a_refusal_in_a_run_that_was_ended_at_its_limit_is_none(bench: Faked) -> None:
+    bench.ncu(log=f"{PREPARE}\n", waits=True)
+    finished = await bench.profile(saxpy(bench, run_timeout_s=2))
+    assert (finished.outcome, finished.profiles) == ("timed out", ())
+    assert not [one for one in finished.remarks if "counters" in one]
+
+
+async def test_a_program_that_the_tool_ended_has_not_failed(bench: Faked) -> None:
+    bench.ncu("memory_bound", f"{PREPARE}\n")
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, finished.exit_code, len(finished.profiles)) == ("ok", None, 1)
+    (said,) = [one for one in finished.remarks if one.startswith("Nsight Compute ended the program: ")]
+    assert "Failed to prepare kernel for profiling; Unknown Error on device 0" in said
 
 
 async def test_what_the_program_prints_is_its_own(bench: Faked) -> None:
@@ -380,3 +349,90 @@ async def test_a_profile_is_cancelled(bench: Faked) -> None:
     await asyncio.gather(task, return_exceptions=True)
     (finished,) = [one for one in bench.events if isinstance(one, c.Finished)]
     assert finished.outcome == "cancelled"
+
+
+# -- Python files -----------------------------------------------------------------------------------
+
+Calls = Callable[[], list[str]]
+STUB = """\
+#include <cstdio>
+#include <cstdlib>
+static int said(const char* what) {
+  FILE* file = fopen(getenv("CUDA_STUB_CALLS"), "a");
+  fprintf(file, "%s\\n", what);
+  return fclose(file);
+}
+extern "C" int cuProfilerStart() { return said("start"); }
+extern "C" int cuProfilerStop() { return said("stop"); }
+"""
+TUNED = """
+import contextlib
+
+import triton.runtime.autotuner as autotuner
+
+
+def main():
+    with open(os.environ["CUDA_STUB_CALLS"], "a") as calls:
+        print("launch", file=calls)
+    tuner = autotuner.Autotuner.__new__(autotuner.Autotuner)
+    with contextlib.suppress(TypeError):
+        tuner._bench()
+    with open(os.environ["CUDA_STUB_CALLS"], "a") as calls:
+        print("launch", file=calls)
+"""
+
+
+@pytest.fixture
+def driver_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """A driver that is a fake: it has the two calls that tell a profiler what to look at, and notes them."""
+    source, library = tmp_path / "stub.cpp", tmp_path / "driver" / "libcuda.so.1"
+    source.write_text(STUB)
+    library.parent.mkdir()
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    monkeypatch.setenv("CUDA_STUB_CALLS", str(tmp_path / "stub-calls"))
+    return lambda: (tmp_path / "stub-calls").read_text().split()
+
+
+def softmax(bench: Faked, end: str, **fields: object) -> c.Job:
+    """The kernel of the recording; the program launches nothing, because there is no GPU."""
+    text = (RECORDED / "softmax.py").read_text().partition("def main")[0] + end
+    job = bench.job("softmax.py", "import os\n" + text.partition('"""\n\n')[2], "softmax", **fields)
+    return replace(job, path="/src/softmax.py", directory=str(bench.folder))
+
+
+async def test_a_triton_program(bench: Faked, driver_calls: Calls) -> None:
+    bench.ncu("softmax")
+    finished = await bench.profile(softmax(bench, "def main(): print('hello')\n"))
+    assert (finished.outcome, finished.stdout) == ("ok", "hello\n"), (finished.failure, finished.stderr)
+    (profile,) = finished.profiles
+    assert (profile.name, profile.tier, profile.grid) == ("softmax", "counters", (8192, 1, 1))
+    assert {line.file for line in profile.lines} == {"/src/softmax.py"}
+    words = bench.calls.read_text().split()
+    pairs = set(itertools.pairwise(words))
+    assert {("--profile-from-start", "off"), ("--kernel-name", "regex:^softmax$")} <= pairs
+    assert driver_calls() == ["start", "stop"]
+
+
+async def test_what_autotuning_launches_is_not_profiled(bench: Faked, driver_calls: Calls) -> None:
+    """Triton's own benchmark of a configuration is called; without one it ends at once, which is enough here."""
+    bench.ncu("softmax")
+    finished = await bench.profile(softmax(bench, TUNED))
+    assert finished.outcome == "ok", (finished.failure, finished.stderr)
+    assert driver_calls() == ["start", "launch", "stop", "start", "launch", "stop"]
+
+
+async def test_a_python_file_that_raises(bench: Faked, driver_calls: Calls) -> None:
+    bench.ncu()
+    finished = await bench.profile(softmax(bench, "def main(): raise ValueError('no')\n"))
+    assert finished.outcome == "runtime error"
+    assert finished.failure
+    assert "ValueError: no" in finished.failure.message
+    assert finished.profiles == ()
+
+
+async def test_a_python_file_that_hangs(bench: Faked, driver_calls: Calls) -> None:
+    bench.ncu()
+    job = softmax(bench, "def main():\n    while True: pass\n", run_timeout_s=8)
+    finished = await bench.profile(job)
+    assert finished.outcome == "timed out", finished.failure
