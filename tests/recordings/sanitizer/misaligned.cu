@@ -2,8 +2,7 @@
 __global__ void copy4(const float* in, float4* out, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= n) return;
-  float4 all = *reinterpret_cast<const float4*>(in + 1 + 4 * i);  // PLANTED memcheck
-  out[i] = all;
+  out[i] = *reinterpret_cast<const float4*>(in + 1 + 4 * i);  // PLANTED memcheck
 }
 
 int main() {
