@@ -21,6 +21,7 @@ from orbit_remote.spec_tree import (
     Expression,
     Fault,
     Index,
+    Keyword,
     Launch,
     Name,
     Reference,
@@ -265,10 +266,24 @@ class _Checks:
             self.run(lambda each=argument, key=name: constants.update({key: self.value(each)}))
         if own:
             self._bound(one, own)
+        for keyword in one.keywords:
+            if keyword.name == "num_warps":
+                self.run(lambda each=keyword: self._warps(each, constants.get("num_warps")))
         if one.grid is None or not self.known(one.grid, *(k.value for k in one.keywords)):
             return
         value = grid(one.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
         in_range(triple(value, one.grid.span, "grid"), one.grid.span, "grid", MOST_GRID)
+
+    def _warps(self, keyword: Keyword, value: Value) -> None:
+        """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
+        if not self.known(keyword.value):
+            return
+        count = whole(value, keyword.value.span, "num_warps")
+        most = MOST_THREADS // 32
+        if count not in (1 << at for at in range(most.bit_length())):
+            raise SpecError(
+                keyword.value.span, f"num_warps is a power of 2 from 1 to {most}, not {count}."
+            )
 
     def _bound(self, one: Launch, own: Signature) -> None:
         names = [each.name for each in own.parameters]

@@ -276,3 +276,19 @@ def test_other_malformed_statements() -> None:
                                           ^ The stream is chosen by the run; leave it out.
         """,
     )  # fmt: skip
+
+
+def test_a_number_of_warps_that_no_block_can_have() -> None:
+    check(
+        add(
+            "launch add[(1,)](x, y, out, n, BLOCK=1024, num_warps=3)",
+            "launch add[(1,)](x, y, out, n, BLOCK=1024, num_warps=64)",
+        ),
+        """
+        # orbit: launch add[(1,)](x, y, out, n, BLOCK=1024, num_warps=3)
+                                                                      ^ num_warps is a power of 2 from 1 to 32, not 3.
+        # orbit: launch add[(1,)](x, y, out, n, BLOCK=1024, num_warps=64)
+                                                                      ^^ num_warps is a power of 2 from 1 to 32, not 64.
+        """,
+        "triton",
+    )
