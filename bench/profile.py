@@ -45,6 +45,7 @@ NOT_COMPARED = ("device__", "numa__", "nvlink__", "c2clink__", "breakdown:", "gr
 
 class Page:
     def __init__(self, seconds: float) -> None:
+        self.whole_s = seconds
         self.ends = time.monotonic() + seconds
         self.parts: list[str] = []
         self.figures: dict[str, Any] = {}
@@ -110,7 +111,7 @@ async def cost(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
         ]
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
         pairs: list[tuple[float, float]] = []
-        for _ in range(ROUNDS):
+        for _ in range(ROUNDS if page.whole_s > 240 else 2):
             mine = await asyncio.to_thread(bare, tool, bench.folder, [str(executable)], symbol)
             began = time.perf_counter()
             finished = await bench.profile(job)
@@ -227,7 +228,7 @@ async def planted(page: Page, bench: Bench, out: Path) -> None:
     right = 0
     every = cases()
     for one in every:
-        if page.left_s < 20:
+        if page.left_s < 10:
             rows.append(f"| {one.file} | {one.line} | not run: no time left | | |")
             continue
         finished = await bench.profile(bench.job(one.file, one.text, one.kernel, run_timeout_s=90))
@@ -263,9 +264,9 @@ async def measure(page: Page, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="orbit-bench-") as folder:
         async with profiling.bench(Path(folder)) as bench:
             await part(page, "Reading", 10, lambda: reading(page, bench, tool))
-            await part(page, "Click", 60, lambda: cost(page, bench, tool))
-            await part(page, "Planted", 60, lambda: planted(page, bench, out))
             await part(page, "Values", 20, lambda: values(page, bench, tool))
+            await part(page, "Click", 60, lambda: cost(page, bench, tool))
+            await part(page, "Planted", 40, lambda: planted(page, bench, out))
             await part(page, "Sections", 30, lambda: sections(page, bench, tool))
 
 
