@@ -253,13 +253,18 @@ class _Checking:
         writes has to be seen to be known as written.
         """
         found: list[str] = []
+        own = self._target.events is None
         if tool != "initcheck":
             found += [part for one in self._target.kernels for part in ("--kernel-name", f"kns={one}")]
         if tool == "memcheck":
             found += ["--padding", str(_PADDING), "--destroy-on-device-error", "kernel"]
-            if self._target.events is None:
-                found += ["--leak-check", "full"]
-        if self._target.events is not None:  # Python's own frames are fifty a finding
+            # what torch and cuda-core ask in vain, and keep, is none of the author's
+            found += (
+                ["--report-api-errors", "explicit", "--leak-check", "full"]
+                if own
+                else ["--report-api-errors", "no"]
+            )
+        if not own:  # Python's own frames are fifty a finding
             found += ["--show-backtrace", "device"]
         return found
 

@@ -209,5 +209,20 @@ def _matched(found: re.Match[str]) -> Frame:
 
 
 def _simple(function: str) -> str:
-    """`[clone k(int)] write_at(float *, int)` -> `write_at`, as the XML has it."""
-    return re.sub(r"^\[clone .*\] ", "", function).partition("(")[0].strip()
+    """`[clone k(int)] float ns::shifted<(int)1>(const float *, int)` -> `shifted`, as the XML has it."""
+    name = re.sub(r"^\[clone .*\] ", "", function).rstrip()
+    for close, opening in (")", "("), (">", "<"):
+        if name.endswith(close):
+            name = name[: _opened(name, opening, close)]
+    found = re.search(r"[\w$~]+$", name)
+    return found[0] if found else name
+
+
+def _opened(text: str, opening: str, close: str) -> int:
+    """The index of the bracket that the last character closes; 0 where there is none."""
+    depth = 0
+    for at in range(len(text) - 1, -1, -1):
+        depth += (text[at] == close) - (text[at] == opening)
+        if depth == 0:
+            return at
+    return 0

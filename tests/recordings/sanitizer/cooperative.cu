@@ -15,7 +15,7 @@ __global__ void diverges(float* data, int n) {
 __global__ void sums(const float* in, float* out) {
   __shared__ float total;
   auto warp = cg::tiled_partition<32>(cg::this_thread_block());
-  float sum = cg::reduce(warp, in[threadIdx.x + 256], cg::plus<float>());  // PLANTED memcheck
+  float sum = cg::reduce(warp, in[threadIdx.x + 132], cg::plus<float>());  // PLANTED memcheck
   if (warp.thread_rank() == 0) total = sum;  // PLANTED racecheck
   out[threadIdx.x] = total;
 }
