@@ -42,7 +42,7 @@ class Comparisons:
         self._session = session
         self._environment = environment
         self._watcher = watcher
-        self.filed: Callable[[Run, c.Finished], None] | None = None
+        self.filed: Callable[[Run], None] | None = None
         """Told of what came of the main GPU, once it is in the session."""
         self._active: dict[str, Together] = {}
         self._ids = itertools.count(1)
@@ -200,7 +200,7 @@ class Comparisons:
             self._session, run.frozen, job, run.targets, one.built.get(main), one.finished[main], run.recipe
         )
         if self.filed:
-            self.filed(run, one.finished[main])
+            self.filed(run)
         return {target.uri for target in rows} | filed
 
 

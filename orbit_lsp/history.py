@@ -52,7 +52,9 @@ create table runs (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a run said of one kernel; `asked` is the name of the kernel that was clicked. See `session.Result`."""
+    """What a run or a profile said of one kernel; `asked` is the name of the kernel that was clicked. See
+    `session.Result` and `session.Profiled`.
+    """
 
     finished: Finished
     launches: tuple[Launches, ...] = ()
@@ -61,6 +63,7 @@ class Said:
     asked: str | None = None
     lines: str = ""
     elements: tuple[str, ...] = ()
+    detail: Literal["click", "full"] = "click"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ _POINTS = 2.0
 _SHARE = 0.05
 _WARPS = 0.2
 """A stall reason counts from as many warps per issued instruction on."""
-_MOST = 14
+_MOST_STALLS = 5
 
 
 def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
@@ -52,7 +52,7 @@ def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
     stalls = sorted(
         (one for one in found if _stall(one.metric)), key=lambda one: -abs(one.after - one.before)
     )
-    return (*first, *stalls)[:_MOST]
+    return (*first, *stalls[:_MOST_STALLS])
 
 
 def _stall(metric: str) -> str:

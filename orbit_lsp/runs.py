@@ -91,7 +91,7 @@ class Runs:
         self._runner = runner
         self._watcher = watcher
         self._reports = reports
-        self.filed: Callable[[Run, c.Finished], None] | None = None
+        self.filed: Callable[[Run], None] | None = None
         """Told of every run once what it said is in the session."""
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
@@ -312,7 +312,7 @@ class Runs:
                 self._session, run.frozen, run.job, run.targets, run.built, finished
             )
         if self.filed:
-            self.filed(run, finished)
+            self.filed(run)
         self._watcher.end(run, finished)
         self._watcher.changed(changed)
 

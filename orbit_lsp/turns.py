@@ -237,7 +237,7 @@ class Turns:
             changed |= filing.finished(
                 self._session, one.run.frozen, one.run.job, one.run.targets, one.built, last, one.run.recipe
             )
-            self._versions.filed(one.run, last)
+            self._versions.filed(one.run)
         cost = renting.total([finished.cost for finished in (*one.ended[0], *one.ended[1])])
         if failure is None or failure.category != "cancelled":
             self._session.versus[one.target] = Versus(

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from orbit_lsp import bundle, contract, jobs
-from orbit_lsp.history import Entry, Said, Store
+from orbit_lsp import contract, jobs
+from orbit_lsp.documents import split_lines
+from orbit_lsp.history import Action, Entry, Said, Store
 from orbit_lsp.lineage import regression
 from orbit_lsp.runs import Run
-from orbit_lsp.session import KernelId, Result, Session, identify, path_of
-from orbit_remote import contracts as c
+from orbit_lsp.session import KernelId, Profiled, Result, Session, path_of
 from orbit_remote import measure
 
 log = logging.getLogger("orbit.history")
@@ -33,9 +32,12 @@ _LOOKED_AT = 80
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the file has of one kernel: the run that is shown, and its regression."""
+    """What the file has of one kernel: the run and the profile that are shown, and the last run's regression."""
 
     shown: Entry | None
+    profile: Entry | None
+    text: str | None
+    """The file as it was profiled."""
     last: Entry | None
     regression: measure.Regression | None
 
@@ -57,31 +59,26 @@ class Versions:
         self._thread: ThreadPoolExecutor | None = None
         self._store_of: tuple[int, Store] | None = None
         self._seen: dict[KernelId, Result] = {}
+        self._profiles: dict[KernelId, Profiled] = {}
         self._work: set[asyncio.Future[None]] = set()
 
     # -- keeping ------------------------------------------------------------------------------
 
-    def filed(self, run: Run, finished: c.Finished) -> None:
+    def filed(self, run: Run) -> None:
         """A run has ended and what it said is in the session: keep what is new."""
         fresh = [
-            (target, result)
-            for target, result in self._session.results.items()
-            if self._seen.get(target) is not result
+            (target, said)
+            for seen, known in ((self._seen, self._session.results), (self._profiles, self._session.profiles))
+            for target, said in known.items()
+            if seen.get(target) is not said
         ]
-        self._seen |= dict(fresh)
+        self._seen = dict(self._session.results)
+        self._profiles = dict(self._session.profiles)
         if not self._keeps():
             return
-        for target, result in fresh:
+        for target, said in fresh:
             text = run.frozen.text if target.uri == run.frozen.uri else None
-            self._keep(target, _entry(target, result), text)
-        if run.action == "profile" and finished.profiles:
-            digests = {target: digest for target, _, digest in identify(run.frozen.uri, run.frozen.scan)}
-            now = Entry(
-                0.0, "", "", "profile", "", bundle.job_key(run.job), Said(finished, finished.launches),
-            )  # fmt: skip
-            for target in run.targets & set(digests):
-                found = replace(now, path=path_of(target.uri), kernel=target.key, digest=digests[target])
-                self._keep(target, replace(found, at=time.time()), run.frozen.text)
+            self._keep(target, _entry(target, said), text)
 
     def _keep(self, target: KernelId, entry: Entry, text: str | None) -> None:
         store = self._store()
@@ -122,9 +119,11 @@ class Versions:
             for name in set(store.kernels(path)) & set(digests):
                 entries = store.entries(path, name, _LOOKED_AT)
                 runs = [entry for entry in entries if entry.action == "run"]
-                same = [entry for entry in runs if entry.digest == digests[name]]
-                shown = next(reversed(same or runs), None)
-                found[name] = _Known(shown, next(reversed(runs), None), regression(entries))
+                profiles = [entry for entry in entries if entry.action == "profile"]
+                profile = _shown(profiles, digests[name])
+                text = store.text(profile.text) if profile and profile.text else None
+                shown, last = _shown(runs, digests[name]), next(reversed(runs), None)
+                found[name] = _Known(shown, profile, text, last, regression(entries))
             return found
 
         self._later(work, lambda found: self._restored(uri, found))
@@ -134,6 +133,9 @@ class Versions:
             return
         for name, known in found.items():
             target = KernelId(uri, name)
+            if known.profile and target not in self._session.profiles:
+                profiled = _profiled(uri, known.profile, known.text)
+                self._session.profiles[target] = self._profiles[target] = profiled
             if known.shown is None or target in self._session.results:
                 continue
             self._session.results[target] = self._seen[target] = _result(uri, known.shown)
@@ -201,24 +203,45 @@ class Versions:
                 self._complain(text)
 
 
-def _entry(target: KernelId, result: Result) -> Entry:
-    asked = result.asked.key if result.asked and result.asked.uri == target.uri else None
-    said = Said(
-        result.finished,
-        result.launches,
-        dict(result.files),
-        result.through,
-        asked,
-        result.lines,
-        result.elements,
-    )
-    return Entry(result.at, path_of(target.uri), target.key, "run", result.digest, result.inputs, said)
+def _shown(entries: list[Entry], digest: str) -> Entry | None:
+    """The last of the text as it is, else the last."""
+    return next((one for one in reversed(entries) if one.digest == digest), next(reversed(entries), None))
+
+
+def _entry(target: KernelId, known: Result | Profiled) -> Entry:
+    asked = known.asked.key if known.asked and known.asked.uri == target.uri else None
+    files = dict(known.files)
+    if isinstance(known, Profiled):
+        finished = replace(known.finished, profiles=known.profiles)
+        said = Said(finished, finished.launches, files, known.through, asked, detail=known.detail)
+    else:
+        said = Said(known.finished, known.launches, files, known.through, asked, known.lines, known.elements)
+    action: Action = "profile" if isinstance(known, Profiled) else "run"
+    return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, said)
 
 
 def _result(uri: str, entry: Entry) -> Result:
     said = entry.said
-    asked = KernelId(uri, said.asked) if said.asked else None
     return Result(
-        entry.digest, entry.at, said.finished, said.launches, entry.inputs, said.files or {}, said.through, asked,
-        said.lines, said.elements,
+        entry.digest, entry.at, said.finished, said.launches, entry.inputs, said.files or {}, said.through,
+        _asked(uri, said), said.lines, said.elements,
     )  # fmt: skip
+
+
+def _profiled(uri: str, entry: Entry, text: str | None) -> Profiled:
+    """Without Nsight Compute's own file, and with the text of no other file than its own."""
+    said = entry.said
+    named = {line.file for profile in said.finished.profiles for line in profile.lines}
+    texts = {
+        file: tuple(split_lines(text))
+        for file in named
+        if text is not None and Path(file) == Path(entry.path)
+    }
+    return Profiled(
+        entry.digest, entry.at, said.finished, said.finished.profiles, entry.inputs, said.files or {}, said.through,
+        _asked(uri, said), said.detail, texts,
+    )  # fmt: skip
+
+
+def _asked(uri: str, said: Said) -> KernelId | None:
+    return KernelId(uri, said.asked) if said.asked else None

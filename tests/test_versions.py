@@ -1,0 +1,229 @@
+"""Versions of a kernel: which runs belong together, what comes back when a file is opened, what moved between profiles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import lineage, moved
+from orbit_lsp.history import Entry
+from orbit_lsp.report import history as history_page
+from orbit_lsp.report import page
+from orbit_lsp.runs import Run
+from orbit_lsp.session import Session
+from orbit_lsp.versions import Versions
+from orbit_lsp.views import hints, versions
+from orbit_remote import contracts as c
+from orbit_remote import measure
+from tests.recorded_profiles import Profiling, profile, profiled
+from tests.test_history import entry
+from tests.test_report import Reader
+
+# -- which runs may be compared ---------------------------------------------------------------------
+
+
+def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[Entry]:
+    """Runs by the median of their times in µs; the digests are letters, one a run."""
+    found: list[Entry] = []
+    for number, (middle, digest) in enumerate(zip(middles, digests, strict=False)):
+        one = entry(number)
+        timing = measure.timing([middle * 1_000 + i for i in range(100)], "cold L2, n=100")
+        launches = (replace(one.said.launches[0], timing=timing),)
+        found.append(replace(one, digest=digest, said=replace(one.said, launches=launches), **fields))
+    return found
+
+
+def regression(entries: list[Entry]) -> tuple[float, int] | None:
+    found = lineage.regression(entries)
+    return (round(found.change, 2), found.edits) if found else None
+
+
+def test_runs_of_the_same_code_are_one_version() -> None:
+    found = lineage.grouped(timed(100, 101, 99, 120, 100, digests="aabba"))
+    assert [(one.digest, len(one.runs)) for one in found] == [("a", 2), ("b", 2), ("a", 1)]
+    headers = [
+        replace(one.said, files={"/src/a.cuh": name}) for one, name in zip(timed(1, 1, 1), "001", strict=True)
+    ]
+    same = [replace(one, said=said) for one, said in zip(timed(1, 1, 1, digests="aaa"), headers, strict=True)]
+    assert [len(one.runs) for one in lineage.grouped(same)] == [2, 1]
+
+
+def test_a_regression_counts_the_versions_since_the_fastest() -> None:
+    assert regression(timed(100, 130, 120, 112)) == (0.12, 3)
+    assert regression(timed(100, 112, 113, digests="abb")) == (0.12, 1)
+    assert regression(timed(100, 102)) is None
+    assert regression(timed(112, 100)) is None
+    assert regression([]) is None
+
+
+def on_gpu(one: Entry, name: str) -> Entry:
+    device = one.said.finished.device
+    assert device
+    return replace(
+        one, said=replace(one.said, finished=replace(one.said.finished, device=replace(device, name=name)))
+    )
+
+
+def at_values(one: Entry, **values: str) -> Entry:
+    point = replace(one.said.finished.points[0], values=values)
+    return replace(one, said=replace(one.said, finished=replace(one.said.finished, points=(point,))))
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        lambda one: on_gpu(one, "NVIDIA L4"),
+        lambda one: replace(one, inputs="other flags"),
+        lambda one: at_values(one, n="2048"),
+        lambda one: replace(one, said=replace(one.said, lines="// orbit: n = 2048")),
+        lambda one: replace(one, said=replace(one.said, through="program")),
+        lambda one: replace(
+            one, said=replace(one.said, finished=replace(one.said.finished, outcome="wrong answer"))
+        ),
+        lambda one: replace(one, said=replace(one.said, launches=())),
+        lambda one: replace(one, action="profile"),
+    ],
+    ids=["GPU", "flags", "values", "launch spec", "program", "wrong answer", "not launched", "profile"],
+)
+def test_what_was_run_otherwise_is_no_witness(elsewhere) -> None:
+    fast, slow = timed(100, 120)
+    assert regression([fast, slow]) == (0.2, 1)
+    assert regression([elsewhere(fast), slow]) is None
+
+
+def test_a_programs_kernel_in_several_configurations_has_no_one_time() -> None:
+    def program(one: Entry, *grids: int) -> Entry:
+        launches = tuple(replace(one.said.launches[0], grid=(grid, 1, 1)) for grid in grids)
+        return replace(one, said=replace(one.said, through="program", launches=launches))
+
+    fast, slow = timed(100, 120)
+    assert regression([program(fast, 8), program(slow, 8)]) == (0.2, 1)
+    assert regression([program(fast, 8), program(slow, 4)]) is None
+    assert regression([program(fast, 8), program(slow, 8, 4)]) is None
+
+
+# -- the table and the page -------------------------------------------------------------------------
+
+
+def test_the_table_has_a_row_for_each_version_and_changes_within_a_setup() -> None:
+    entries = timed(100, 110, 50, 121, digests="abcd")
+    entries[2] = on_gpu(entries[2], "NVIDIA B200")
+    table = versions.table(entries, "saxpy", now=1_600.0)
+    assert table.title == "saxpy: 4 versions, 4 runs"
+    columns = [table.header.index(name) for name in ("version", "time", "change", "GPU")]
+    assert [tuple(row[at] for at in columns) for row in table.rows] == [
+        ("1", "100 µs ±<0.1%", "", "H100 80GB HBM3"),
+        ("2", "110 µs ±<0.1%", "+10.0%", "H100 80GB HBM3"),
+        ("3", "50.0 µs ±0.1%", "", "B200"),
+        ("4", "121 µs ±<0.1%", "+10.0%", "H100 80GB HBM3"),
+    ]
+
+
+def test_the_page_draws_each_gpu_by_itself() -> None:
+    entries = timed(100, 110, 50, 121, 52, digests="abcde")
+    entries[2], entries[4] = on_gpu(entries[2], "NVIDIA B200"), on_gpu(entries[4], "NVIDIA B200")
+    made = history_page.page(entries, "saxpy", "/src/saxpy.cu", "+21% since 3 edits")
+    read = Reader(page.html(made))
+    assert read.open == []
+    assert read.tags.count("svg") == 2
+    assert "Time of saxpy on NVIDIA B200" in read.said
+    assert "saxpy: 5 versions, 5 runs · +21% since 3 edits" in read.said
+
+
+# -- coming back ------------------------------------------------------------------------------------
+
+
+class Kept:
+    """A history file, and sessions that come and go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "history.sqlite"
+        self.said: list[str] = []
+
+    def of(self, session: Session) -> Versions:
+        return Versions(session, lambda: self.path, self.said.append, lambda uris: None)
+
+    async def end(self, bench: Profiling) -> None:
+        """A click has filed what is in the session: keep it, and quit."""
+        kept = self.of(bench.session)
+        frozen = bench.session.freeze(bench.uri)
+        assert frozen
+        kept.filed(Run("r1", "profile", frozen, c.Job("r1", "profile", "cuda", "", ""), set()))
+        await kept.close()
+
+    async def begin(self, bench: Profiling) -> None:
+        kept = self.of(bench.session)
+        kept.restore(bench.uri)
+        await kept.close()
+
+
+async def test_a_profile_is_back_after_a_restart_line_by_line(tmp_path: Path) -> None:
+    before, after = profiled("memory_bound"), Profiling("memory_bound")
+    kept = Kept(tmp_path)
+    await kept.end(before)
+    await kept.begin(after)
+    (target,) = before.session.profiles
+    old, new = before.session.profiles[target], after.session.profiles[target]
+    assert replace(new, report=None) == replace(old, report=None)
+    count = len(before.session.files[before.uri].document.lines)
+    shown = hints.hints(before.session, before.uri, 0, count)
+    assert shown
+    assert hints.hints(after.session, after.uri, 0, count) == shown
+    assert kept.said == []
+
+
+async def test_what_was_run_since_the_file_was_opened_stays(tmp_path: Path) -> None:
+    before, after = profiled("memory_bound"), profiled("memory_bound")
+    kept = Kept(tmp_path)
+    await kept.end(before)
+    (target,) = after.session.profiles
+    mine = after.session.profiles[target]
+    await kept.begin(after)
+    assert after.session.profiles[target] is mine
+
+
+async def test_a_file_that_was_closed_meanwhile_gets_nothing(tmp_path: Path) -> None:
+    kept, after = Kept(tmp_path), Profiling("memory_bound")
+    await kept.end(profiled("memory_bound"))
+    versions_of = kept.of(after.session)
+    versions_of.restore(after.uri)
+    after.session.close(after.uri)
+    await versions_of.close()
+    assert after.session.profiles == {}
+
+
+# -- what moved -------------------------------------------------------------------------------------
+
+
+def test_a_profile_against_itself_moves_nothing() -> None:
+    assert moved.moved(profile("memory_bound"), profile("memory_bound")) == ()
+
+
+def test_what_moved_is_named_with_nvidias_numbers() -> None:
+    before, after = profile("memory_bound"), profile("latency_bound")
+    found = {one.name: one for one in moved.moved(before, after)}
+    for name in ("time under ncu", "DRAM throughput"):
+        one = found[name]
+        assert (one.before, one.after) == (before.metrics[one.metric].value, after.metrics[one.metric].value)
+    assert any(name.startswith("stall: ") for name in found)
+    assert sum(name.startswith("stall: ") for name in found) <= 5
+
+
+def test_a_counter_that_one_profile_lacks_is_left_out() -> None:
+    before = profile("memory_bound")
+    less = {name: one for name, one in before.metrics.items() if not name.startswith("dram__")}
+    after = replace(profile("latency_bound"), metrics=profile("latency_bound").metrics)
+    assert not [
+        one for one in moved.moved(replace(before, metrics=less), after) if one.metric.startswith("dram__")
+    ]
+
+
+def test_the_launch_that_took_longest_speaks_for_a_profile() -> None:
+    one, other = profile("memory_bound"), profile("latency_bound")
+    name = "gpu__time_duration.sum"
+    longest = max((one, other), key=lambda it: it.metrics[name].value)
+    assert moved.main((one, other)) is longest
+    assert moved.main((replace(one, tier="times"),)) is None
+    assert moved.main(()) is None
