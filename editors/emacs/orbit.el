@@ -27,16 +27,17 @@ eglot does not ask for new inlay hints after a run; the numbers come as notes to
 (add-hook 'eglot-managed-mode-hook #'orbit-show-numbers)
 
 (defun orbit (command)
-  "Carry out one of the server's commands, on the kernel that eldoc showed last."
+  "Carry out one of the server's commands, on the kernel at point."
   (interactive
    (list (completing-read
           "Orbit: "
           (seq-map (lambda (name) (string-remove-prefix "orbit." name))
                    (eglot-server-capable :executeCommandProvider :commands))
           nil t)))
-  (jsonrpc-async-request (or (eglot-current-server) (user-error "No server looks after this buffer"))
-                         :workspace/executeCommand
-                         `(:command ,(concat "orbit." command) :arguments [])
-                         :success-fn #'ignore))
+  (let ((server (or (eglot-current-server) (user-error "No server looks after this buffer"))))
+    ;; a command without arguments is about the kernel that was asked about last
+    (jsonrpc-async-request server :textDocument/hover (eglot--TextDocumentPositionParams) :success-fn #'ignore)
+    (jsonrpc-async-request server :workspace/executeCommand `(:command ,(concat "orbit." command) :arguments [])
+                           :success-fn #'ignore)))
 
 (provide 'orbit)

@@ -20,11 +20,15 @@ from tests.editors.home import ROOT, Home
 LIMIT_S = 30
 
 CONFIG = """\
-vim.o.columns, vim.o.lines, vim.o.swapfile, vim.o.undofile = 240, 24, false, false
-vim.o.statusline = '%t%m'
+vim.o.swapfile, vim.o.undofile = false, false
 vim.o.shortmess = vim.o.shortmess .. 'FWI'
 vim.diagnostic.config({ virtual_text = true, signs = false })
-vim.api.nvim_create_autocmd('VimEnter', { callback = function() io.stdout:write('ready\\n') io.stdout:flush() end })
+if vim.env.TMUX then
+  vim.o.number = true
+else
+  vim.o.columns, vim.o.lines, vim.o.statusline = 240, 24, '%t%m'
+  vim.api.nvim_create_autocmd('VimEnter', { callback = function() io.stdout:write('ready\\n') io.stdout:flush() end })
+end
 """
 
 PRELUDE = """\

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.editors.conftest import CAPTURES, Captures, Seen, program, version
-from tests.editors.home import ALONE, ROOT, SAXPY, SERVER, TIME, Home
+from tests.editors.home import ALONE, PROFILED, ROOT, SAXPY, SERVER, TIME, Home
 from tests.editors.terminal import Terminal
 
 INIT = """\
@@ -52,6 +52,11 @@ class Emacs:
         self.terminal.keys("M-x")
         self.terminal.until_shown("M-x")
         self.answer(name)
+
+    def orbit(self, command: str) -> None:
+        self.command("orbit")
+        self.terminal.until_shown("Orbit:")
+        self.answer(command)
 
     def actions(self, wanted: str) -> None:
         """Ask for code actions until `wanted` is the first: while the server starts there are none."""
@@ -141,9 +146,7 @@ def test_an_author_at_work(
     editor.open("slow.cu", SAXPY + "// SLOW\n")
     editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
     terminal.keys("C-g")
-    editor.command("orbit")
-    terminal.until_shown("Orbit:")
-    editor.answer("run")
+    editor.orbit("run")
     editor.actions("⏳ running")
     saw("command", "`M-x orbit`")
     terminal.keys("Enter")
@@ -161,9 +164,18 @@ def test_an_author_at_work(
     editor.actions("▶ Run on H100 80GB HBM3 (scale)")
     terminal.keys("Enter")
     terminal.until_shown(TIME)
-    editor.command("orbit")
-    terminal.until_shown("Orbit:")
-    editor.answer("openReport")
+
+    editor.open("memory_bound.cu", PROFILED)
+    terminal.keys("M-g", "g")
+    terminal.until_shown("Goto line")
+    editor.answer("4")
+    editor.orbit("profile")
+    terminal.until_shown("long scoreboard")
+    captures.check("a profile", editor.screen())
+    saw("profile")
+    editor.orbit("openReport")
     opened = editor.home.folder / "opened"
-    terminal.until(lambda _: opened.exists() and "/alone-scale-" in opened.read_text(), "the report opened")
+    terminal.until(
+        lambda _: opened.exists() and "/memory_bound-saxpy-" in opened.read_text(), "the report opened"
+    )
     saw("report", "browser")

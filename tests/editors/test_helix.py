@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.editors.conftest import CAPTURES, Captures, Seen, program, version
-from tests.editors.home import ALONE, ROOT, SAXPY, SERVER, TIME, Home
+from tests.editors.home import ALONE, PROFILED, ROOT, SAXPY, SERVER, TIME, Home
 from tests.editors.terminal import Terminal
 
 
@@ -164,7 +164,17 @@ def test_an_author_at_work(
     terminal.keys("Enter")
     terminal.until_shown(TIME)
     captures.check("and carried out", editor.screen())
+
+    editor.open("memory_bound.cu", PROFILED)
+    terminal.keys("4", "g", "g")
+    editor.actions("Profile (saxpy)")
+    terminal.keys("Down", "Enter")
+    terminal.until_shown("long scoreboard", "memory 79% of peak")
+    captures.check("a profile", editor.screen())
+    saw("profile")
     editor.command("lsp-workspace-command orbit.openReport")
     opened = editor.home.folder / "opened"
-    terminal.until(lambda _: opened.exists() and "/alone-scale-" in opened.read_text(), "the report opened")
+    terminal.until(
+        lambda _: opened.exists() and "/memory_bound-saxpy-" in opened.read_text(), "the report opened"
+    )
     saw("report", "browser")

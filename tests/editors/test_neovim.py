@@ -8,15 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from tests.editors.conftest import Captures, Saw, Seen
-from tests.editors.home import ALONE, SAXPY, TIME
+from tests.editors.conftest import Captures, Saw, Seen, program
+from tests.editors.home import ALONE, PROFILED, SAXPY, TIME
 from tests.editors.neovim import Neovim
+from tests.editors.terminal import Terminal
 
 Start = Callable[..., Neovim]
+ANSWERS = (
+    # of several lenses the first is Run
+    "vim.ui.select = function(items, _, chosen) chosen(items[1], 1) end\n"
+    "vim.ui.open = function(uri) _G.opened = uri; return { wait = function() return { code = 0 } end } end\n"
+)
 
 
 def test_an_author_at_work(neovim: Start, captures: Captures, seen: Seen, nvim: str, saw: Saw) -> None:
-    editor = neovim()
+    editor = neovim(config=ANSWERS)
     editor.open("saxpy.cu", SAXPY)
     shown = editor.until_shown("▶ Run on H100 80GB HBM3")
     seen.first_lens(nvim.replace("nvim", "neovim"), time.monotonic() - editor.began)
@@ -76,6 +82,16 @@ def test_an_author_at_work(neovim: Start, captures: Captures, seen: Seen, nvim: 
     editor.until_shown(TIME)
     saw("action")
 
+    editor.open("memory_bound.cu", PROFILED)
+    editor.until_shown("Profile")
+    editor.lua("vim.api.nvim_win_set_cursor(0, { 4, 0 }); vim.cmd('Orbit profile')")
+    editor.until_shown("memory 79% of peak")
+    captures.check("a profile", editor.until_shown("long scoreboard"))
+    saw("profile")
+    editor.command("Orbit report")
+    assert "/memory_bound-saxpy-" in editor.until("_G.opened")
+    saw("report", "browser")
+
 
 def test_a_redraw_between_question_and_answer_loses_no_number(neovim: Start) -> None:
     """Neovim itself draws the old hints then, and the new ones not until the next edit."""
@@ -106,10 +122,8 @@ def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
     editor.until("vim.fn.execute('messages'):find('nothing runs', 1, true)")
 
 
-def test_a_restarted_server_drafts_runs_and_reports(neovim: Start, saw: Saw) -> None:
-    editor = neovim(
-        config="vim.ui.open = function(uri) _G.opened = uri; return { wait = function() return { code = 0 } end } end\n"
-    )
+def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
+    editor = neovim(config=ANSWERS)
     editor.open("alone.cu", ALONE)
     editor.until_shown("✎ Draft a launch spec")
     first = editor.lua("return vim.lsp.get_clients()[1].id")
@@ -123,7 +137,6 @@ def test_a_restarted_server_drafts_runs_and_reports(neovim: Start, saw: Saw) -> 
     editor.until_shown(TIME)
     editor.command("Orbit report")
     assert "/alone-scale-" in editor.until("_G.opened")
-    saw("report", "browser")
 
 
 def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start) -> None:
@@ -230,3 +243,18 @@ def test_the_single_file_shows_lenses_and_numbers_too(neovim: Start) -> None:
     editor.until_shown("▶ Run on ")
     assert editor.lua("return vim.lsp.inlay_hint.is_enabled({ bufnr = 0 })")
     assert editor.lua("return vim.fn.exists(':Orbit')") == 0
+
+
+def test_in_a_terminal_it_looks_like_this(
+    neovim: Start, nvim: str, terminal: Callable[..., Terminal], picture: Callable[[str, Terminal], None]
+) -> None:
+    home = neovim().home
+    shown = terminal(home, program(nvim), str(home.write("memory_bound.cu", PROFILED)), columns=150, rows=22)
+    shown.until_shown("▶ Run on H100 80GB HBM3")
+    shown.type(":4 | Orbit run")
+    shown.keys("Enter")
+    shown.until_shown(TIME)
+    shown.type(":Orbit profile")
+    shown.keys("Enter")
+    shown.until_shown("long scoreboard", "Profile saxpy: saxpy(")
+    picture(nvim.replace("nvim", "neovim"), shown)
