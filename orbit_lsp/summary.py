@@ -30,10 +30,6 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
         return _compiled(finished.resources)
     if "compute-sanitizer" in finished.toolchain:
         return _checked(finished)
-    if finished.profiles and not finished.launches:
-        names = ", ".join(dict.fromkeys(one.name for one in finished.profiles))
-        count = len(finished.profiles)
-        return f"{names}: counters of {count} launch{'es' if count > 1 else ''}"
     if finished.profiles:
         return _profiled(finished)
     times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
@@ -60,7 +56,8 @@ def _profiled(finished: c.Finished) -> str:
     if first.tier == "times":
         return f"{first.name}: times only, no counters: {first.why}".rstrip(": ")
     found = bottleneck.verdict(first)
-    parts = [units.time(bottleneck.value(first, bottleneck.TIME)), *([found.text] if found else [])]
+    time = bottleneck.value(first, bottleneck.TIME)
+    parts = [units.time(time) if time is not None else "profiled", *([found.text] if found else [])]
     more = f", the longest of {len(finished.profiles)} launches" if len(finished.profiles) > 1 else ""
     return f"{first.name} {', '.join(parts)}{more}"
 

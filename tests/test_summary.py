@@ -45,7 +45,7 @@ def test_a_compile(finished: c.Finished, said: str) -> None:
         (launched(), "ran, no kernel launch was recorded"),
         (
             c.Finished("r1", "ok", profiles=(c.Profile("k", "k", "counters"), c.Profile("k", "k", "counters"))),
-            "k: counters of 2 launches",
+            "k profiled, the longest of 2 launches",
         ),
         (c.Finished("r1", "cancelled", c.Failure("cancelled", "cancelled")), "cancelled"),
     ],

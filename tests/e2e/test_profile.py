@@ -1,0 +1,202 @@
+"""From a click on Profile to what stands on the lines, in every editor; the same from the command line.
+
+The GPU side is recorded (recorded_worker.py): its reports are those of Nsight Compute on an H100.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from pydantic import TypeAdapter
+
+from orbit_lsp import schema
+from orbit_remote import contracts as c
+from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.test_run import named_gpu
+
+SOURCE = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.cu").read_text()
+SIGNATURE = "◔ 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves"
+HOT = "◂ 92% · long scoreboard"
+SAID = "saxpy(int, float, const float *, float *) 70.3 µs, memory 79% of peak"
+
+
+RECORDED = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.ncu-rep").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where reports are kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "orbit-lsp" / "profiles"
+
+
+def kept(said: str) -> tuple[Path, bytes]:
+    """Where the report lies that a message names, and what is in it."""
+    path = Path(said.partition("ncu-ui ")[2])
+    return path.parent, path.read_bytes()
+
+
+def page(uri: str) -> str:
+    return Path(unquote(urlsplit(uri).path)).read_text()
+
+
+async def profile(editor: Editor, text: str = SOURCE) -> None:
+    editor.open("memory_bound.cu", text)
+    await named_gpu(editor)
+    kernel = {"uri": editor.uri, "kernel": "saxpy"}
+    await editor.command("orbit.profile", kernel)
+
+
+@pytest.mark.parametrize("name", EDITORS)
+async def test_a_click_puts_the_findings_on_the_lines(start, recorded_python, name: str) -> None:
+    editor: Editor = await start(name, python=recorded_python)
+    await profile(editor)
+    assert await editor.until(editor.ended) == [SAID]
+    assert await editor.hints() == [(3, SIGNATURE), (6, HOT)]
+    hover = await editor.hover(3, 18)
+    assert "roofline: FP32 477 GFLOP/s" in hover
+    assert "gpu" in hover
+    assert "long scoreboard" in await editor.hover(6, 8)
+    if name == "helix":  # which asks for hints again only after an edit
+        told = [(line, text) for source, line, *_, text in editor.diagnostics() if source == "orbit"]
+        assert told == [(3, SIGNATURE), (6, HOT)]
+    editor.edit(6, 15, 16, "b")
+    assert await editor.hints() == [(3, SIGNATURE + " · edited since")]
+    editor.edit(6, 15, 16, "a")
+    assert await editor.hints() == [(3, SIGNATURE), (6, HOT)]
+
+
+async def test_lenses_actions_and_the_report(start, recorded_python, cache: Path) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    await profile(editor)
+    await editor.until(editor.ended)
+    lenses = [lens.command for lens in await editor.lenses() if lens.command]
+    assert [one.command for one in lenses] == ["orbit.run", "orbit.profile"]
+    titles = [one.title for one in await editor.actions(6)]
+    for title in (
+        "Profile",
+        "Profile in full (saxpy)",
+        "Open the profile's report (saxpy)",
+        "Open in Nsight Compute (saxpy)",
+    ):
+        assert title in titles
+    here = {"uri": editor.uri, "kernel": "saxpy"}
+    await editor.command("orbit.openReport", here | {"what": "nsight"})
+    (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
+    assert kept(said) == (cache, RECORDED)
+    await editor.command("orbit.openReport", here)
+    shown = await editor.until(lambda: editor.client.shown_documents)
+    assert "memory 79% of peak" in page(shown[0].uri)
+
+
+async def test_the_full_profile_is_asked_for_and_compared_with_the_one_before(start, recorded_python) -> None:
+    editor: Editor = await start("neovim-0.12", python=recorded_python)
+    await profile(editor)
+    await editor.until(editor.ended)
+    await editor.command("orbit.profile", {"uri": editor.uri, "kernel": "saxpy", "detail": "full"})
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert (await editor.hints())[0] == (3, SIGNATURE.replace("70.3", "70.1"))
+
+
+async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    await profile(editor, SOURCE.replace("// DRAM", "// SLOW DRAM"))
+
+    async def waiting() -> Any:
+        return next(
+            (
+                one.command
+                for one in await editor.lenses()
+                if one.command and "profiling" in one.command.title
+            ),
+            None,
+        )
+
+    while (lens := await waiting()) is None:
+        await editor.until_told()
+    assert lens.command == "orbit.cancel"
+    assert await editor.command(lens.command, *(lens.arguments or [])) is True
+    assert await editor.until(editor.ended) == ["cancelled"]
+    assert await editor.hints() == []
+
+
+async def test_refused_counters_and_a_kernel_that_is_never_launched(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    await profile(editor, SOURCE.replace("// DRAM", "// DENIED DRAM"))
+    (said,) = await editor.until(editor.ended)
+    assert "times only, no counters: this machine does not permit its counters" in said
+    assert await editor.hints() == [(3, "◔ 288 µs ±0.2% · occ ≤100% · 16 regs · times only: no counters")]
+    assert "its administrator can permit them" in await editor.hover(3, 18)
+    editor.edit(0, 3, 9, "NEVER")
+    await editor.command("orbit.profile", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.until(lambda: len(editor.ended()) == 2)
+    assert await editor.hints() == [(3, "◔ the program did not launch it")]
+
+
+# -- the command line -------------------------------------------------------------------------------
+
+
+def orbit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    command = [sys.executable, "-P", "-m", "orbit_lsp", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
+    )
+
+
+def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Path) -> None:
+    (tmp_path / "memory_bound.cu").write_text(SOURCE)
+    ran = orbit(tmp_path, "profile", "memory_bound.cu", "--python", recorded_python, "--runner", "local")
+    assert ran.returncode == 0, ran.stderr
+    assert "held back by                 memory 79% of peak" in ran.stdout
+    assert f"ok: {SAID}" in ran.stderr
+    assert "Nsight Compute opens it: ncu-ui " in ran.stderr
+    page = orbit(tmp_path, "report", "memory_bound.cu", "--kernel", "saxpy", "--output", "page.html")
+    assert page.returncode == 0, page.stderr
+    assert "memory 79% of peak" in (tmp_path / "page.html").read_text()
+    told = orbit(tmp_path, "report", "memory_bound.cu", "--json")
+    finished = TypeAdapter(c.Finished).validate_json(told.stdout)
+    assert finished.profiles[0].lines
+    assert finished.report == ""
+
+
+def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> None:
+    (tmp_path / "memory_bound.cu").write_text(SOURCE)
+    ran = orbit(
+        tmp_path, "profile", "memory_bound.cu", "--json", "--python", recorded_python, "--runner", "local"
+    )
+    said = json.loads(ran.stdout)
+    assert set(said) == set(json.loads(schema.text())["properties"])
+    assert said["profiles"][0]["metrics"]["gpu__time_duration.sum"] == {
+        "name": "gpu__time_duration.sum",
+        "value": 70336.0,
+        "unit": "ns",
+    }
+    TypeAdapter(c.Finished).validate_python(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "said"),
+    [
+        (SOURCE + "__global__ void k() {}\n", ["profile"], "which kernel? add --kernel; this file has: saxpy, k"),
+        ("int main() {}\n", ["profile"], "no kernel in this file"),
+        (SOURCE, ["profile", "--kernel", "x"], "there is no kernel x in this file; it has: saxpy"),
+        (SOURCE, ["report"], "no profile of k.cu is kept; `orbit-lsp profile k.cu --kernel K` makes one"),
+        (SOURCE, ["report", "--kernel", "x"], "no profile of x of k.cu is kept"),
+    ],
+)  # fmt: skip
+def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: list[str], said: str) -> None:
+    (tmp_path / "k.cu").write_text(text)
+    ran = orbit(tmp_path, arguments[0], "k.cu", *arguments[1:])
+    assert ran.returncode == 64
+    assert said in ran.stderr
