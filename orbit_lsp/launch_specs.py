@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.pauses import Pauses
 from orbit_lsp.session import KernelId, Session
 from orbit_remote import contracts as c
 
@@ -337,34 +338,22 @@ class Watch:
     def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
         self._session = session
         self._changed = changed
-        self._pauses: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._pauses = Pauses(self._begin, "launch specs")
         self._told: set[str] = set()
 
     def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:
         """The text of an open file is new."""
-        if uri not in self._session.files:
-            return
-        self.forget(uri)
-        self._pauses[uri] = asyncio.get_running_loop().call_later(pause_s, self._begin, uri)
+        if uri in self._session.files:
+            self._pauses.edited(uri, pause_s)
 
     def forget(self, uri: str) -> None:
-        if pause := self._pauses.pop(uri, None):
-            pause.cancel()
+        self._pauses.forget(uri)
 
     def close(self) -> None:
-        for pause in self._pauses.values():
-            pause.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._pauses.close()
 
-    def _begin(self, uri: str) -> None:
-        self._pauses.pop(uri, None)
-        if not _speaks(self._session, uri) and uri not in self._told:
-            return
-        task = asyncio.get_running_loop().create_task(self.check(uri), name="launch specs")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _begin(self, uri: str) -> Coroutine[Any, Any, None] | None:
+        return self.check(uri) if _speaks(self._session, uri) or uri in self._told else None
 
     async def check(self, uri: str) -> None:
         session = self._session

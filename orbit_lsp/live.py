@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from orbit_lsp import jobs, units
+from orbit_lsp.pauses import Pauses
 from orbit_lsp.runs import Run, Runs
 from orbit_lsp.session import KernelId, Session
 from orbit_remote import contracts as c
@@ -41,8 +42,8 @@ class Live:
         self._changed = changed
         self._compile = compile_file
         self._idle: dict[KernelId, asyncio.TimerHandle] = {}
-        self._pauses: dict[str, asyncio.TimerHandle] = {}
-        self._keys: dict[str, asyncio.TimerHandle] = {}
+        self._pauses = Pauses(self._paused, "live")
+        self._keys = Pauses(self._build_ahead, "build ahead")
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
 
     def toggle(self, target: KernelId) -> bool:
@@ -57,25 +58,20 @@ class Live:
 
     def saved(self, uri: str) -> bool:
         """Whether kernels of this file are run now; the file is compiled for its figures after that."""
-        self._forget_pause(uri)
+        self._pauses.forget(uri)
         return self._run_all(uri)
 
     def edited(self, uri: str) -> None:
         """Build once no key follows another; run once typing has paused, where the settings say so."""
-        if targets := self._of(uri):
-            if key := self._keys.pop(uri, None):
-                key.cancel()
-            self._keys[uri] = asyncio.get_running_loop().call_later(_KEYS_S, self._build_ahead, targets)
-        settings = jobs.settings_of(self._session).live
-        if settings.on != "pause" or not self._of(uri):
+        if not self._of(uri):
             return
-        self._forget_pause(uri)
-        self._pauses[uri] = asyncio.get_running_loop().call_later(
-            settings.pause_ms / 1000, self._run_all, uri
-        )
+        self._keys.edited(uri, _KEYS_S)
+        settings = jobs.settings_of(self._session).live
+        if settings.on == "pause":
+            self._pauses.edited(uri, settings.pause_ms / 1000)
 
     def closed(self, uri: str) -> None:
-        self._forget_pause(uri)
+        self._pauses.forget(uri)
         for target in self._of(uri):
             self._end(target)
 
@@ -93,13 +89,18 @@ class Live:
             self._compile(run.frozen.uri)
 
     def close(self) -> None:
-        for timer in (*self._idle.values(), *self._pauses.values(), *self._keys.values()):
+        for timer in self._idle.values():
             timer.cancel()
+        self._pauses.close()
+        self._keys.close()
         for task in self._ahead.values():
             task.cancel()
 
-    def _build_ahead(self, targets: list[KernelId]) -> None:
-        for target in targets:
+    def _paused(self, uri: str) -> None:
+        self._run_all(uri)
+
+    def _build_ahead(self, uri: str) -> None:
+        for target in self._of(uri):
             if task := self._ahead.pop(target, None):
                 task.cancel()  # of another text
             if work := self._runs.ahead(target):
@@ -109,7 +110,6 @@ class Live:
         return sorted(target for target in self._session.live if target.uri == uri)
 
     def _run_all(self, uri: str) -> bool:
-        self._pauses.pop(uri, None)
         if targets := self._of(uri):  # what compiles an older text would slow the run down
             self._runs.cancel_file(uri, "compile")
         started = [self._run(target) for target in targets]
@@ -140,7 +140,3 @@ class Live:
         if task := self._ahead.pop(target, None):
             task.cancel()
         self._changed({target.uri})
-
-    def _forget_pause(self, uri: str) -> None:
-        if pause := self._pauses.pop(uri, None):
-            pause.cancel()

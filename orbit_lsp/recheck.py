@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Language, Tracker
+from orbit_lsp.pauses import Pauses
 from orbit_lsp.session import Session, header_reader
 
 log = logging.getLogger("orbit.recheck")
@@ -24,30 +25,17 @@ class Recheck:
     def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
         self._session = session
         self._changed = changed
-        self._pauses: dict[str, asyncio.TimerHandle] = {}
-        self._checks: set[asyncio.Task[bool]] = set()
+        self._pauses = Pauses(self.check, "recheck")
 
     def edited(self, uri: str) -> None:
         """Check `uri` once it has not been edited for a while."""
-        self.forget(uri)
-        loop = asyncio.get_running_loop()
-        self._pauses[uri] = loop.call_later(PAUSE_S, self._begin, uri)
+        self._pauses.edited(uri, PAUSE_S)
 
     def forget(self, uri: str) -> None:
-        if pause := self._pauses.pop(uri, None):
-            pause.cancel()
+        self._pauses.forget(uri)
 
     def close(self) -> None:
-        for pause in self._pauses.values():
-            pause.cancel()
-        for check in self._checks:
-            check.cancel()
-
-    def _begin(self, uri: str) -> None:
-        self._pauses.pop(uri, None)
-        check = asyncio.get_running_loop().create_task(self.check(uri), name="recheck")
-        self._checks.add(check)
-        check.add_done_callback(self._checks.discard)
+        self._pauses.close()
 
     async def check(self, uri: str) -> bool:
         """Whether the scan was right, or was not looked at because the text moved on."""

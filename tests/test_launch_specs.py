@@ -180,8 +180,7 @@ async def test_a_file_without_specs_is_not_told_about() -> None:
     session = opened("__global__ void k() {}\n")
     told: list[set[str]] = []
     watch = Watch(session, told.append)
-    watch._begin(URI)
-    assert not watch._tasks
+    assert watch._begin(URI) is None
     assert told == []
 
 

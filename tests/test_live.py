@@ -154,4 +154,4 @@ async def test_the_kernel_is_built_while_it_is_typed_and_nothing_is_said(desk: D
 async def test_what_is_not_live_is_not_built_while_it_is_typed(desk: Desk) -> None:
     assert not desk.live.toggle(SAXPY_ID)
     desk.live.edited(URI)
-    assert not desk.live._keys  # pyright: ignore[reportPrivateUsage]
+    assert URI not in desk.live._keys  # pyright: ignore[reportPrivateUsage]
