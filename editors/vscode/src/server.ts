@@ -3,7 +3,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import * as os from 'node:os';
-import * as util from 'node:util';
 import * as vscode from 'vscode';
 import {
   State as ClientState,
@@ -283,7 +282,7 @@ class Client extends LanguageClient {
   /** Of a start or an end this extension says one sentence of its own; the library's many go into the log. */
   override error(message: string, data?: unknown, show?: boolean | 'force'): void {
     if (this.state === ClientState.Running) super.error(message, data, show);
-    else this.log.appendLine(data === undefined ? message : `${message} ${util.inspect(data)}`);
+    else this.log.appendLine(data instanceof Error ? `${message} ${data.message}` : message);
   }
 }
 

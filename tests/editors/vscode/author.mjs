@@ -1,0 +1,98 @@
+// An author at work in a trusted folder, from the first click to a report, with what is seen on the way.
+
+import { join } from 'node:path';
+import { SAXPY } from './files.mjs';
+
+const TIME = '⏱ 288 µs';
+
+export async function work({ window, saw, say, pictures }) {
+  await window.see(window.lens('▶ Run on H100 80GB HBM3'));
+  saw('lens', 'above the line');
+  await window.see('.statusbar-item:has-text("H100 80GB HBM3")');
+  say('the status bar names the GPU');
+
+  await window.page.click(window.lens('Run'));
+  await window.see(window.line(TIME));
+  saw('result');
+  await window.hover(SAXPY.kernel, SAXPY.name);
+  await window.see('.monaco-hover .hover-contents:has-text("H100 80GB HBM3")');
+  saw('hover', 'with tables');
+  await window.picture(join(pictures, 'vscode-hover.png'));
+  await window.keyboard.press('Escape');
+
+  await window.goTo(SAXPY.store);
+  await window.keyboard.press('End');
+  await window.keyboard.insertText('edited');
+  await window.see(window.line('edited since'));
+  say('an edit marks the number');
+  await window.picture(join(pictures, 'vscode-stale.png'));
+  await window.undo();
+  await window.gone(window.line('edited since'));
+  saw('stale');
+
+  await window.keyboard.insertText('BUG');
+  await window.save();
+  await window.see('.squiggly-error');
+  await window.see('.statusbar-item [aria-label*="Errors: 1"], .statusbar-item[aria-label*="Errors: 1"]');
+  say('a compile error under its word');
+  await window.picture(join(pictures, 'vscode-error.png'));
+  await window.undo();
+  await window.save();
+  await window.gone('.squiggly-error');
+  await window.gone(window.line('edited since'));
+  await window.see(window.line(TIME));
+  saw('error', 'squiggle, *Problems*');
+
+  await window.goTo(SAXPY.kernel);
+  await window.keyboard.press('Control+.');
+  await window.see('.action-widget .monaco-list-row:has-text("Run on H100 80GB HBM3")');
+  saw('action', '`Ctrl .`');
+  await window.keyboard.press('Escape');
+
+  await window.open('slow.cu');
+  await window.page.click(window.lens('Run'));
+  await window.status('1 running');
+  await window.status('saxpy: running');
+  saw('progress', 'status bar');
+  await window.picture(join(pictures, 'vscode-running.png'));
+  await window.palette('Orbit: Cancel What Runs');
+  await window.gone('.statusbar-item:has-text("1 running")');
+  saw('cancel', 'palette, lens');
+
+  await window.open('program.cu');
+  await window.goTo(2);
+  await window.palette('Orbit: Run the Kernel at the Cursor');
+  await window.see(window.line(TIME));
+  saw('command', 'palette');
+  await window.palette('Orbit: Show the Output of Runs');
+  await window.see('.panel .view-line:has-text("no error")');
+  say('what the program printed is in the output channel');
+  await window.palette('View: Toggle Panel Visibility');
+
+  await window.open('alone.cu');
+  await window.page.click(window.lens('Draft a launch spec'));
+  await window.see(window.line('orbit: launch alone<<<'));
+  await window.see(window.lens('Run on H100 80GB HBM3'));
+  saw('draft', 'lens, code action');
+  await window.undo();
+  await window.save();
+
+  await window.open('sizes.cu');
+  await window.page.click(window.lens('Run'));
+  await window.see(window.line('⏱'));
+  await window.goTo(SAXPY.kernel);
+  await window.palette('Orbit: Open the Report');
+  await window.see('.tab[aria-label*="sizes-saxpy"]');
+  await window.webview().locator('h1:has-text("saxpy")').waitFor();
+  saw('report', 'beside the text');
+  await window.picture(join(pictures, 'vscode-report.png'));
+  await window.page.click('.tab[aria-label*="sizes-saxpy"]');
+  await window.keyboard.press('Control+w');
+
+  await window.palette('Orbit: Choose the Modal GPU');
+  await window.pick('B200');
+  await window.palette('Orbit: Choose the Modal GPU');
+  await window.see('.quick-input-list .monaco-list-row[aria-label^="B200"][aria-label*="now"]');
+  await window.keyboard.press('Escape');
+  saw('choose', 'a picker with prices');
+}
