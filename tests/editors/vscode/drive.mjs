@@ -6,7 +6,7 @@
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
 // docs/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { work } from './author.mjs';
 import { addClangd, beside, clangdFile } from './beside.mjs';
@@ -70,7 +70,7 @@ const places = [
   folder(vscode.scratch, 'left', files, { 'orbit.hints.measured': false }),
   folder(vscode.scratch, 'right', files, { 'orbit.hints.measured': false }),
 ];
-writeFileSync(two, JSON.stringify({ folders: places.map((path) => ({ path })) }));
+writeFileSync(two, JSON.stringify({ folders: places.map((path) => ({ path: basename(path) })) }));
 const strange = folder(vscode.scratch, 'strange', files, {
   'orbit.serverPath': stranger,
   'orbit.python': stranger,
