@@ -39,6 +39,8 @@ def _inventory(machine: c.Machine) -> list[str]:
         capability = f", compute capability {device.capability}" if device.capability else ""
         driver = f", driver {device.driver}" if device.driver else ""
         found.append(f"GPU {device.index:<5} {device.name}{capability}{driver}")
+    if machine.profiler:
+        found.append(f"profiler  {machine.profiler.path} {machine.profiler.version}")
     return [*found, f"packages  {', '.join(packages)}"] if packages else found
 
 
@@ -63,6 +65,13 @@ def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> lis
             found.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
     if own and triton:
         found.append(f"Triton files: run and timed on {own.name}")
+    if own and machine.profiler and machine.profiler.permitted is not False:
+        tried = (
+            ""
+            if machine.profiler.permitted
+            else "; the first one finds out whether the driver permits counters"
+        )
+        found.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
     return found
 
 
@@ -97,7 +106,22 @@ def _missing(session: Session, machine: c.Machine, compiles_on_modal: bool) -> l
         found += _package("launch specs of CUDA kernels", machine, absent)
     if local and machine.devices and (absent := _absent(machine, (_NVML,))):
         found += _package("clocks, power and throttling beside the times", machine, absent)
+    if local and machine.devices:
+        found += _no_counters(machine)
     return ["", "does not work yet", *found] if found else []
+
+
+def _no_counters(machine: c.Machine) -> list[str]:
+    """What keeps a profile from more than times."""
+    what, profiler = "counters in profiles (times and resources need none of it)", machine.profiler
+    if profiler is None:
+        return _fault(
+            what, "there is no Nsight Compute (ncu)", "install the CUDA toolkit's package nsight-compute"
+        )
+    if profiler.permitted is not False:
+        return []
+    why, _, mend = profiler.why.partition("; to enable counters: ")
+    return _fault(what, why, mend or "install a newer one")
 
 
 def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:

@@ -9,6 +9,7 @@ from orbit_lsp import doctor
 from orbit_lsp.config import Settings
 from orbit_lsp.session import Session
 from orbit_remote import contracts as c
+from orbit_remote.profile_log import PERMISSION
 
 NO_GPU = c.Failure("infrastructure", "this machine has no NVIDIA GPU", "install its driver")
 NO_NVCC = c.Failure("infrastructure", "no CUDA compiler (nvcc) was found", "pip install it")
@@ -21,8 +22,11 @@ PACKAGES = {
     "cuda-bindings": "13.3.1",
 }
 NONE = dict.fromkeys(PACKAGES)
-FULL = c.Machine("p", c.VERSION, "/py", "3.12.3", PACKAGES, (H100,), "/nvcc", "13.0.88", "g++ 13.3")
-LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,))
+NCU = c.Profiler("/ncu", "2025.3.1.0", permitted=True)
+FULL = c.Machine(
+    "p", c.VERSION, "/py", "3.12.3", PACKAGES, (H100,), "/nvcc", "13.0.88", "g++ 13.3", profiler=NCU
+)
+LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,), profiler=None)
 
 
 def check(
@@ -38,6 +42,7 @@ def test_nothing_is_missing() -> None:
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
 GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+profiler  /ncu 2025.3.1.0
 packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
@@ -46,6 +51,7 @@ works now
   ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
   ✓ launch specs of CUDA kernels: checked and timed on NVIDIA H100 80GB HBM3
   ✓ Triton files: run and timed on NVIDIA H100 80GB HBM3
+  ✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3
 """)  # fmt: skip
 
 
@@ -89,11 +95,13 @@ def test_a_gpu_without_packages() -> None:
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
 GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+profiler  /ncu 2025.3.1.0
 packages  torch 2.11.0
 
 works now
   ✓ CUDA files: compiler errors, registers, occupancy
   ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
+  ✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3
 
 does not work yet
   ✗ Triton files (.py; CUDA files with a main need none of it): /py has no triton
@@ -110,6 +118,7 @@ def test_a_setting_names_a_gpu_that_is_not_there() -> None:
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
 GPU 0     NVIDIA H100 80GB HBM3, compute capability 9.0, driver 580.159.04
+profiler  /ncu 2025.3.1.0
 packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
@@ -140,6 +149,7 @@ def test_modal_is_wanted_and_there_is_no_token() -> None:
     check(replace(FULL, devices=(), problems=(NO_GPU,)), """\
 Python    /py 3.12.3
 compiler  /nvcc 13.0.88, host compiler g++ 13.3
+profiler  /ncu 2025.3.1.0
 packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
 
 works now
@@ -150,3 +160,28 @@ does not work yet
   ✗ running kernels: there is no Modal token on this machine
     mend it: PYTHON -m modal token new
 """, runner="modal")  # fmt: skip
+
+
+def said_of_counters(profiler: c.Profiler | None) -> list[str]:
+    machine = replace(FULL, profiler=profiler)
+    every = doctor.lines(Session(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    at = next(i for i, line in enumerate(every) if "counters" in line)
+    return [line.strip() for line in every[at : at + 2]]
+
+
+def test_whether_counters_are_permitted() -> None:
+    tried, *_ = said_of_counters(replace(NCU, permitted=None))
+    assert tried == (
+        "✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3; the first one finds out whether the driver "
+        "permits counters"
+    )
+    what = "✗ counters in profiles (times and resources need none of it):"
+    assert said_of_counters(None) == [
+        f"{what} there is no Nsight Compute (ncu)",
+        "mend it: install the CUDA toolkit's package nsight-compute",
+    ]
+    denied, mend = said_of_counters(replace(NCU, permitted=False, why=PERMISSION.sentence))
+    assert denied == f"{what} the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)"
+    assert mend.startswith(
+        "mend it: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker"
+    )

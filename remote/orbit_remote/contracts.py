@@ -544,6 +544,18 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Profiler:
+    """The `ncu` of a machine. `permitted` says whether it may read the GPU's counters, None where nothing has been
+    tried and the driver does not say. Where it may not, `why` is the sentence who refuses and what would enable it.
+    """
+
+    path: str
+    version: str
+    permitted: bool | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What this machine has. `packages` maps a name to its version or None where it is missing.
 
@@ -562,6 +574,7 @@ class Machine:
     host_compiler: str | None = None
     problems: tuple[Failure, ...] = ()
     python_path: tuple[str, ...] = ()
+    profiler: Profiler | None = None
     kind: Literal["machine"] = "machine"
 
 

@@ -7,13 +7,14 @@ import ctypes
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 
 from orbit_remote import nvcc, telemetry
-from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe
+from orbit_remote.contracts import VERSION, Device, Failure, Machine, Probe, Profiler
 
 PACKAGES = ("torch", "triton", "nvidia-ml-py", "cuda-core", "cuda-bindings")
 """Distributions that a GPU machine's Python should have."""
@@ -22,11 +23,12 @@ _DRIVER_S = 10.0
 _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
 
 
-async def probe(request: Probe, author_python: str | None = None) -> Machine:
-    """Look; nothing is started but compilers that are asked for their version. Never raises.
+async def probe(request: Probe, author_python: str | None = None, counters: Path | None = None) -> Machine:
+    """Look; nothing is started but tools that are asked for their version. Never raises.
 
     Of the problems, the missing GPU comes before the missing compiler.
-    `author_python` is the server's own Python: compiler wheels may be installed beside it.
+    `author_python` is the server's own Python: compiler wheels may be installed beside it. `counters` is where
+    profiles keep whether they were permitted the GPU's counters.
     """
     problems: list[Failure] = []
     packages = {name: _version(name) for name in PACKAGES}
@@ -40,11 +42,12 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
             )
         )
     found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
+    profiler = await asyncio.to_thread(_profiler, devices, counters)
     if isinstance(found, Failure):
         problems.append(found)
         return Machine(
             request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems),
-            python_path=python_path(),
+            python_path=python_path(), profiler=profiler,
         )  # fmt: skip
     return Machine(
         request.run,
@@ -58,7 +61,22 @@ async def probe(request: Probe, author_python: str | None = None) -> Machine:
         host_compiler=f"{found.host_compiler} {found.host_version}",
         problems=tuple(problems),
         python_path=python_path(),
+        profiler=profiler,
     )
+
+
+def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | None:
+    from orbit_remote import profile_counters, profile_tool
+
+    tool = profile_tool.find()
+    if tool is None:
+        return None
+    if tool.too_old:
+        return Profiler(tool.path, tool.version, permitted=False, why=tool.too_old)
+    if not devices or counters is None:
+        return Profiler(tool.path, tool.version)
+    known = profile_counters.told(counters, devices[0], tool)
+    return Profiler(tool.path, tool.version, known.permitted, known.why)
 
 
 def python_path() -> tuple[str, ...]:

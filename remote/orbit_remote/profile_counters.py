@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote.contracts import Device, content_hash
+from orbit_remote.profile_log import PERMISSION
 from orbit_remote.profile_tool import Tool
 
 _PARAMETERS = Path("/proc/driver/nvidia/params")
@@ -28,6 +29,14 @@ class Known:
 
     permitted: bool | None = None
     why: str = ""
+
+
+def told(folder: Path, device: Device, tool: Tool) -> Known:
+    """What a profile found out, else what the driver lets expect."""
+    found = known(folder, device, tool)
+    if found.permitted is None and expected() is False:
+        return Known(False, PERMISSION.sentence)
+    return found
 
 
 def known(folder: Path, device: Device, tool: Tool) -> Known:
@@ -73,11 +82,8 @@ def restricted() -> bool | None:
 
 
 def expected() -> bool | None:
-    """Whether counters should be permitted, by what the driver and the system say of it."""
-    admin_only = restricted()
-    if admin_only is None:
-        return None
-    return True if not admin_only else None if _capable() else False
+    """False where the driver keeps counters for administrators and this process is none; None where it is not known."""
+    return False if restricted() and not _capable() else None
 
 
 def _capable() -> bool:

@@ -61,7 +61,7 @@ async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finis
     tool = await asyncio.to_thread(profile_tool.find)
     if tool is None or tool.too_old:
         return await _times(job, ordinary, tool.too_old if tool else _NO_TOOL)
-    folder = context.home / "counters"
+    folder = context.counters
     known = await asyncio.to_thread(profile_counters.known, folder, device, tool)
     if known.permitted is False:
         return await _times(job, ordinary, known.why)

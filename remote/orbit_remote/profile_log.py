@@ -34,16 +34,17 @@ class Refusal:
         return f"{self.message}; to enable counters: {self.remedy}" if self.remedy else self.message
 
 
+PERMISSION = Refusal(
+    "permission",
+    "the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)",
+    "load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker with CAP_SYS_ADMIN "
+    "(a container: --cap-add=SYS_ADMIN); https://developer.nvidia.com/ERR_NVGPUCTRPERM",
+    lasting=True,
+)
 _REFUSALS: tuple[tuple[str, Refusal], ...] = (
     (
         r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance Counters",
-        Refusal(
-            "permission",
-            "the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)",
-            "load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker with CAP_SYS_ADMIN "
-            "(a container: --cap-add=SYS_ADMIN); https://developer.nvidia.com/ERR_NVGPUCTRPERM",
-            lasting=True,
-        ),
+        PERMISSION,
     ),
     (
         r"LibraryNotLoaded|library (?:is|was) not loaded|Failed to load (?:the )?library",

@@ -19,7 +19,7 @@ import pytest
 
 from orbit_lsp import kernels, recipes
 from orbit_remote import contracts as c
-from orbit_remote import machine, profile_tool
+from orbit_remote import machine, profile_counters, profile_tool
 from orbit_remote.profile_report import Answer, Request
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS, RECORDED
@@ -264,6 +264,34 @@ async def test_a_refusal_is_forgotten_with_another_driver(
     bench.ncu("memory_bound")
     finished = await bench.profile(saxpy(bench))
     assert [one.tier for one in finished.profiles] == ["counters"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "capabilities", "permitted"),
+    [
+        ("RmProfilingAdminOnly: 1\n", "00000000a80425fb", False),
+        ("RmProfilingAdminOnly: 1\n", "000001ffffffffff", None),
+        ("EnableMSI: 1\nRmProfilingAdminOnly: 0\n", "0000000000000000", None),
+        ("", "0000000000000000", None),
+    ],
+)
+async def test_what_a_machine_says_of_counters_before_they_are_tried(
+    bench: Faked, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, parameters: str, capabilities: str,
+    permitted: bool | None,
+) -> None:  # fmt: skip
+    bench.ncu(log=f"{PERMISSION}\n")
+    (tmp_path / "params").write_text(parameters)
+    monkeypatch.setattr(profile_counters, "_PARAMETERS", tmp_path / "params")
+    monkeypatch.setattr(profile_counters, "_rights", lambda: ("1000", capabilities))
+    monkeypatch.setattr(machine, "all_devices", lambda: (H100,))
+    told = await machine.probe(c.Probe("p"), counters=bench.context.counters)
+    assert told.profiler
+    assert (told.profiler.version, told.profiler.permitted) == ("2025.3.1.0", permitted)
+    await bench.profile(saxpy(bench))  # now it is known
+    told = await machine.probe(c.Probe("p"), counters=bench.context.counters)
+    assert told.profiler
+    assert told.profiler.permitted is False
+    assert "ERR_NVGPUCTRPERM" in told.profiler.why
 
 
 async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
