@@ -281,9 +281,7 @@ class _Checks:
         count = whole(value, keyword.value.span, "num_warps")
         most = MOST_THREADS // 32
         if count not in (1 << at for at in range(most.bit_length())):
-            raise SpecError(
-                keyword.value.span, f"num_warps is a power of 2 from 1 to {most}, not {count}."
-            )
+            raise SpecError(keyword.value.span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
 
     def _bound(self, one: Launch, own: Signature) -> None:
         names = [each.name for each in own.parameters]
