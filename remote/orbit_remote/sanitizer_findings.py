@@ -28,7 +28,7 @@ _FATAL = frozenset(
 def problems(
     tool: str, records: Sequence[Record], own: Own, assertion: tuple[Place, str] | None = None
 ) -> tuple[Problem, ...]:
-    """One for each line and kind of fault, in the order of their first finding.
+    """One for each line and kind of fault, by file and line; what has no line is last.
 
     `assertion` is where a device assertion failed, and how, as the CUDA runtime printed it: the records have no line.
     """
@@ -45,12 +45,18 @@ def problems(
             entry.records.append(one)
             entry.callers.update(dict.fromkeys(site.callers))
     found = [_problem(tool, one, assertion) for one in folded.values()]
-    return (*found, *(problem for one in races for problem in _race(tool, one, own)))
+    found += [problem for one in races for problem in _race(tool, one, own)]
+    return tuple(sorted(found, key=_order))  # the tool's own order differs from run to run
+
+
+def _order(problem: Problem) -> tuple[bool, str, int]:
+    place = problem.place
+    return (False, place.file, place.line) if place else (True, problem.symbol or "", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """Where a finding is shown: the author's innermost line, else the kernel; `inside` is what it called."""
+    """Where a finding is shown: the author's innermost line, else the kernel; `inside` says in what it called."""
 
     place: Place | None
     symbol: str | None = None
@@ -74,15 +80,18 @@ def _site(record: Record, own: Own) -> _Site:
         if not frames or record.kind == "Imprecise":
             return _Site(host)
         launched = (Note("launched here", host),) if host else ()
-        return _Site(None, frames[-1].function, callers=launched)
-    inside = ""
-    if at and frames[0].function:
-        where = f" ({frames[0].file.rpartition('/')[2]}:{frames[0].line})" if frames[0].file else ""
-        inside = f"inside {frames[0].function}{where}"
+        unknown = "the code has no line information (-lineinfo)"
+        return _Site(None, frames[-1].function, _inside(frames[0]) if frames[0].file else unknown, launched)
     callers = tuple(
         Note(f"called from {one.function}", place) for one in frames[at + 1 :] if (place := _place(one, own))
     )
-    return _Site(_place(frames[at], own), None, inside, callers)
+    return _Site(_place(frames[at], own), None, _inside(frames[0]) if at else "", callers)
+
+
+def _inside(frame: Frame) -> str:
+    """`inside reduce (reduce.h:222)`."""
+    where = f" ({frame.file.rpartition('/')[2]}:{frame.line})" if frame.file else ""
+    return f"inside {frame.function}{where}"
 
 
 def _place(frame: Frame, own: Own) -> Place | None:
@@ -112,8 +121,6 @@ def _problem(tool: str, folded: _Folded, assertion: tuple[Place, str] | None) ->
     if count > 1:
         parts.append(f"{count} such findings")
     symbol = None if place else site.symbol
-    if place is None and symbol:
-        parts.append("the code has no line information (-lineinfo)")
     return Problem(
         severity, "; ".join(filter(None, parts)), tool, place, symbol=symbol, notes=tuple(folded.callers)
     )
