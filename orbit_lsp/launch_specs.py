@@ -89,8 +89,9 @@ def definition(kernel: Kernel) -> c.Definition:
     """Where a kernel stands, as a job says it."""
     name = kernel.name_span
     return c.Definition(
-        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
-    )
+        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
+        kernel.whole.end_line,
+    )  # fmt: skip
 
 
 def target(kernel: Kernel) -> Target:

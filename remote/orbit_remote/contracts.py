@@ -46,7 +46,7 @@ class Definition:
     """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
 
     `start_line` is the first line of the whole definition (template header, first decorator), `line`
-    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends.
+    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends, `end_line` the last line of all.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Definition:
     line: int
     name_line: int
     name_end: int
+    end_line: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +377,7 @@ class Line:
 class Profile:
     """One launch as the GPU's counters saw it, replayed as often as they needed.
 
-    `launch` is which launch of its kernel it was, from 0. `tier` is `counters` where Nsight Compute was permitted
+    `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters` where Nsight Compute was permitted
     them; `times` where it was not: metrics and lines are then empty, `why` says what refused and what would
     enable it, and times and resources stand in the run's `launches`. `metrics` are by NVIDIA's names; one that is
     missing or not a number is not there. `samples` counts all warp samples, those without a line too.

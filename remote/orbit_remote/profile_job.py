@@ -380,25 +380,22 @@ def _last(events: Path) -> c.Finished | None:
 def kernels(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
     """The instances of the kernel that was asked for, among all that were compiled; all where none was named.
 
-    By the place of their code, which tells overloads and namesakes apart: the first line of it that is at or
-    below the definition.
+    By the place of their code, which tells overloads and namesakes apart; by name alone where no code of it is at
+    its place, as that of a macro.
     """
     name = job.definition.name if job.definition else job.kernel
     if name is None:
         return list(resources)
     base = re.split(r"::|\.", name)[-1]
     named = [one for one in resources if _base(one.name) == base]
-    if job.definition is None:
-        return named
-    first = job.definition.start_line + 1
-    below = [
-        one.place.line
-        for one in named
-        if one.place and one.place.file == job.path and one.place.line >= first
-    ]
-    if not below:
-        return named
-    return [one for one in named if one.place and one.place.file == job.path and one.place.line == min(below)]
+    return [one for one in named if _is_at(job, one.place)] or named
+
+
+def _is_at(job: c.Job, place: c.Place | None) -> bool:
+    where = job.definition
+    if where is None or place is None or place.file != job.path:
+        return False
+    return where.start_line < place.line and (where.end_line is None or place.line <= where.end_line + 1)
 
 
 def _base(name: str) -> str:

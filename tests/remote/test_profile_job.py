@@ -183,7 +183,13 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
     bench.ncu("memory_bound")
     text = (
         "namespace a { __global__ void k(float* x) { x[0] = 1; } }\n"
-        "template <int N> __global__ void k(float* x) { x[0] = N; }\n"
+        "template <int N> __global__ void k(float* x) {\n"
+        "  if constexpr (N == 1)\n"
+        "    x[0] = N;\n"
+        "  else\n"
+        "    x[1] = N;\n"
+        "}\n"
+        "__global__ void k(int* x) { x[0] = 1; }\n"
         "template __global__ void k<1>(float*);\n"
         "template __global__ void k<2>(float*);\n"
         "int main() { a::k<<<1, 1>>>(nullptr); return 0; }\n"
@@ -196,6 +202,7 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
         words = bench.calls.read_text().splitlines()[-1].split()
         asked.append(words[words.index("--kernel-name") + 1])
     assert asked[0] == "regex:^(_ZN1a1kEPf)$"
+    assert asked[2] == "regex:^(_Z1kPi)$"
     assert sorted(asked[1].removeprefix("regex:^(").removesuffix(")$").split("|")) == [
         "_Z1kILi1EEvPf",
         "_Z1kILi2EEvPf",
