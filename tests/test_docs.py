@@ -57,3 +57,12 @@ def test_the_architecture_page_names_every_module_and_no_other() -> None:
     ]
     modules = {path.relative_to(ROOT).as_posix().removeprefix("remote/") for path in sources}
     assert set(table) == {name for name in modules if not name.endswith("__init__.py")}
+
+
+def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
+    spec = importlib.util.spec_from_file_location("profile_page", ROOT / "scripts" / "profile_page.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "profile.md").read_text() == module.text(), "run scripts/profile_page.py"

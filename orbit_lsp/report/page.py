@@ -105,7 +105,7 @@ pre { background: var(--soft); border: 1px solid var(--line); border-radius: 6px
   font: 14px/1.5 ui-monospace, monospace; margin: 0; }
 figure { margin: 0; } figcaption { color: var(--quiet); margin-top: .5rem; }
 table.lines td { min-width: 0; padding: .05rem .9rem .05rem 0; border-bottom: 0; white-space: nowrap; } .quiet, .gap td { color: var(--quiet); }
-table.lines td.note { white-space: normal; min-width: 16rem; font-size: .9rem; } table.lines code { white-space: pre; font: 14px/1.5 ui-monospace, monospace; }
+table.lines td.note { white-space: normal; min-width: 15rem; font-size: .9rem; } table.lines code { white-space: pre; font: 14px/1.5 ui-monospace, monospace; }
 .share { min-width: 9rem; } .share span { font-size: .9rem; } .share .bar { display: inline-block; width: 5rem; height: .7rem; margin-right: .5rem; }
 svg { width: 100%; height: auto; display: block; font: 13px system-ui, sans-serif; }
 svg text { fill: var(--text); } svg .quiet { fill: var(--quiet); }
@@ -183,10 +183,10 @@ def _annotated(block: Annotated) -> str:
         )
         rows.append(
             f'<tr><td class="number quiet">{line.number}</td><td class="share">{bar}<span>{share}</span></td>'
-            f'<td><code>{escape(line.text)}</code></td><td class="note">{escape(line.note)}</td></tr>'
+            f'<td class="note">{escape(line.note)}</td><td><code>{escape(line.text)}</code></td></tr>'
         )
     said = f'<p class="lead">{escape(block.said)}</p>' if block.said else ""
-    head = '<th scope="col">line</th><th scope="col">samples</th><th scope="col">text</th><th scope="col">mainly</th>'
+    head = '<th scope="col">line</th><th scope="col">samples</th><th scope="col">mainly</th><th scope="col">text</th>'
     return (
         f'{said}<div class="wide"><table class="lines"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"

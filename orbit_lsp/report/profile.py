@@ -22,6 +22,8 @@ from orbit_remote.contracts import Line, Profile
 
 _AROUND = 2
 """Lines of the text that are shown before and after one that has samples."""
+_EXCESS = 5.0
+"""Per cent of all such traffic of the kernel from which a line says that it need not be."""
 _WHAT = ("what", "value", "counter")
 
 
@@ -169,7 +171,7 @@ def _note(profile: Profile, line: Line) -> str:
     if line.inside and line.samples:
         places = ", ".join(sorted(line.inside, key=lambda place: -line.inside[place])[:2])
         parts.append(f"{units.percent(sum(line.inside.values()) / line.samples)} of it inlined from {places}")
-    parts += profile_lines.warnings(line, profile, 1)
+    parts += profile_lines.warnings(line, profile, _EXCESS)
     return " · ".join(parts)
 
 

@@ -1,0 +1,131 @@
+"""Write the renderings of docs/profile.md, from the recordings in tests/recordings/profiles.
+
+.venv/bin/python scripts/profile_page.py
+.venv/bin/python scripts/profile_page.py --screenshots    # also docs/pictures/profile-report-*.png; needs chromium
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from orbit_lsp import bottleneck, listing  # noqa: E402
+from orbit_lsp.report import page, profile  # noqa: E402
+from orbit_lsp.views import hover  # noqa: E402
+from orbit_remote import contracts as c  # noqa: E402
+from tests import recorded_profiles as recorded  # noqa: E402
+
+PAGE = ROOT / "docs" / "profile.md"
+PICTURES = ROOT / "docs" / "pictures"
+_MARKED = re.compile(r"(<!-- recorded: (?P<what>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_COLUMNS = 160
+
+
+def text() -> str:
+    """The page with today's renderings."""
+    return _MARKED.sub(lambda found: found[1] + rendered(found["what"].split()) + found[3], PAGE.read_text())
+
+
+def rendered(words: list[str]) -> str:
+    match words:
+        case ["show", name, first, last]:
+            return code(_shown(recorded.profiled(name), int(first), int(last)))
+        case ["line", name, line]:
+            return code(_hover(recorded.profiled(name), int(line)))
+        case ["hover", name]:
+            bench = recorded.profiled(name)
+            (target,) = bench.session.profiles
+            kernel = next(kernel for found, kernel, _ in bench.session.kernels(bench.uri) if found == target)
+            return code(_hover(bench, kernel.name_span.line + 1))
+        case ["verdicts"]:
+            return "\n".join(["", "| program | what is on its line |", "|---|---|", *verdicts(), "", ""])
+        case ["refused"]:
+            return code(refused())
+        case _:
+            raise ValueError(f"nothing is called {' '.join(words)}")
+
+
+def code(text: str) -> str:
+    lines = [line if len(line) <= _COLUMNS else line[: _COLUMNS - 1] + "…" for line in text.splitlines()]
+    return "\n".join(["", "```text", *lines, "```", "", ""])
+
+
+def verdicts() -> list[str]:
+    rows: list[str] = []
+    for name in recorded.NAMES:
+        found = bottleneck.verdict(recorded.profile(name))
+        if "." not in name and name != "without_lines" and found:
+            source = recorded.source_of(name)
+            place = f"../tests/recordings/profiles/{source.name}"
+            rows.append(f"| [{source.name}]({place}) | `{found.text}` |")
+    return rows
+
+
+def refused() -> str:
+    bench = recorded.Profiling("memory_bound")
+    why = (
+        "ncu may not read this GPU's counters (ERR_NVGPUCTRPERM); an administrator permits them with "
+        "NVreg_RestrictProfilingToAdminUsers=0"
+    )
+    timing = c.Timing(3, 70_336.0, "in program, n=3")
+    launches = c.Launches(
+        "k", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 3, registers=16, static_shared=0, dynamic_shared=0
+    )
+    one = c.Profile("k", "saxpy", "times", why, grid=launches.grid, block=launches.block)
+    bench.file(replace(recorded.finished("memory_bound"), profiles=(one,), launches=(launches,)))
+    return _shown(bench, 4, 8)
+
+
+def _shown(bench: recorded.Profiling, first: int, last: int) -> str:
+    lines = listing.lines(bench.session, bench.uri, color=False)
+    number = re.compile(r" *(\d+) ?")
+    kept: list[str] = []
+    for at, line in enumerate(lines):
+        below = number.match(lines[at + 1]) if "▶" in line and at + 1 < len(lines) else None
+        found = below or number.match(line)
+        if found and first <= int(found[1]) <= last:
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _hover(bench: recorded.Profiling, line: int) -> str:
+    found = hover.hover(bench.session, bench.uri, line - 1, markdown=False)
+    assert found
+    return found.contents.value  # type: ignore[union-attr]
+
+
+def screenshots() -> None:
+    bench = recorded.Profiling("spilling")
+    profiled = bench.file(recorded.finished("spilling"))
+    (target,) = bench.session.profiles
+    html = page.html(profile.page(profiled, target.key, "/src/spilling.cu"))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "report.html"
+        file.write_text(html)
+        for scheme, number in (("dark", 0), ("light", 1)):
+            picture = PICTURES / f"profile-report-{scheme}.png"
+            subprocess.run(
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,2250",
+                 f"--blink-settings=preferredColorScheme={number}", f"--user-data-dir={folder}/user",
+                 f"--screenshot={picture}", file.as_uri()],
+                check=True, capture_output=True,
+            )  # fmt: skip
+            sys.stdout.write(f"{picture.relative_to(ROOT)}\n")
+
+
+def main() -> None:
+    PAGE.write_text(text())
+    sys.stdout.write(f"{PAGE.relative_to(ROOT)}\n")
+    if "--screenshots" in sys.argv:
+        screenshots()
+
+
+if __name__ == "__main__":
+    main()
