@@ -377,11 +377,11 @@ class Line:
 class Profile:
     """One launch as the GPU's counters saw it, replayed as often as they needed.
 
-    `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters` where Nsight Compute was permitted
-    them; `times` where it was not: metrics and lines are then empty, `why` says what refused and what would
-    enable it, and times and resources stand in the run's `launches`. `metrics` are by NVIDIA's names; one that is
-    missing or not a number is not there. `samples` counts all warp samples, those without a line too.
-    `tool` is ncu's version.
+    `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters`
+    where Nsight Compute was permitted them; `times` where it was not: metrics and lines are then empty, `why` says
+    what refused and what would enable them, and times and resources stand in the run's `launches`. `metrics` are by
+    NVIDIA's names; one that is missing or not a number is not there. `samples` counts all warp samples, those
+    without a line too. `tool` is ncu's version.
     """
 
     symbol: str
