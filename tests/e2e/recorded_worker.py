@@ -4,7 +4,7 @@ The machines that run these tests have no GPU. What it says of `saxpy` and `matm
 measured on an NVIDIA H100 80GB HBM3 on 2026-11-21; it compiles nothing and runs nothing. Words in the
 source choose what happens: SLOW waits until it is cancelled, BUG is a compile error, CRASH ends the
 worker, NEVER launches nothing. Profiles are those of tests/recordings/profiles, for the texts that were
-profiled. What it says of launch specs is made up from those figures: SWEEP has three sizes, WRONG a wrong
+profiled; memory checks those of tests/recordings/sanitizer, by the name of the file. What it says of launch specs is made up from those figures: SWEEP has three sizes, WRONG a wrong
 answer, FAST takes 7 % less time, and NOISE 0.4 %.
 """
 
@@ -57,7 +57,7 @@ def job(request: c.Job, waiting: set[str]) -> None:
         finished(run, "compile error", failure=c.Failure("compile error", "does not compile: 1 error"))
         return
     say(c.Built(run, complete=True))
-    if request.action not in ("run", "profile"):
+    if request.action not in ("run", "profile", "sanitize"):
         finished(run, "ok")
         return
     say(c.Stage(run, "profiling" if request.action == "profile" else "running", time.time()))
@@ -68,6 +68,9 @@ def job(request: c.Job, waiting: set[str]) -> None:
         return
     if request.action == "profile":
         by_counters(request)
+        return
+    if request.action == "sanitize":
+        by_sanitizer(request)
         return
     if request.through == "spec":
         by_spec(request)
@@ -105,6 +108,36 @@ def by_counters(request: c.Job) -> None:
             sys.stdout.flush()
             return
     finished(request.run, "ok")
+
+
+def by_sanitizer(request: c.Job) -> None:
+    """What compute-sanitizer said on the H100 of the program of this name."""
+    from orbit_remote import sanitizer_findings, sanitizer_records
+    from tests.recordings import planted
+
+    program = Path(request.path).stem
+    problems: list[c.Problem] = []
+    for tool in request.tools:
+        log = planted.RECORDED / f"{program}.{tool}.txt"
+        xml = log.with_suffix(".xml").read_text() if log.with_suffix(".xml").exists() else ""
+        records = sanitizer_records.read(xml.replace("/src/sanitizer", str(Path(request.path).parent)), "")
+        problems += sanitizer_findings.problems(
+            tool, records, lambda file: file if file == request.path else None
+        )
+    errors = sum(one.severity == "error" for one in problems)
+    failure = (
+        c.Failure("runtime error", f"{errors} faults were found", place=problems[0].place) if errors else None
+    )
+    say(
+        c.Finished(
+            request.run,
+            "runtime error" if errors else "ok",
+            failure,
+            problems=tuple(problems),
+            device=DEVICE,
+            toolchain={"compute-sanitizer": "2025.3.1.0"},
+        )
+    )
 
 
 def by_contract(request: c.Job) -> None:
