@@ -1,9 +1,10 @@
-"""What a profile costs and whether it is right, on this machine's NVIDIA GPU: the table of docs/measurements-profile.md.
+"""What a profile costs and whether it is right, on this machine's NVIDIA GPU: docs/measurements-profile.md.
 
     python -P bench/profile.py --out FOLDER [--seconds 420]
 
 Needs ncu. Every part ends by itself, notes its own failure and goes on; what does not fit into the time is left out and
-said so. FOLDER receives profile.md, profile.json, and the reports of kernels whose hot line was not named.
+said so. FOLDER receives measurements-profile.md, profile.json with every sample, and the reports of kernels whose hot
+line was not named.
 """
 
 from __future__ import annotations
@@ -280,8 +281,8 @@ def main() -> int:
     try:
         asyncio.run(measure(page, options.out))
     finally:
-        head = "# Measurements: profile\n\nWritten by `bench/profile.py`.\n\n"
-        (options.out / "profile.md").write_text(head + "\n".join(page.parts))
+        head = "# Measurements: profile\n\nWritten by `scripts/gpu_check` (bench/profile.py).\n\n"
+        (options.out / "measurements-profile.md").write_text(head + "\n".join(page.parts))
         (options.out / "profile.json").write_text(json.dumps(page.figures, indent=1) + "\n")
     return 0
 
