@@ -69,7 +69,7 @@ async def against(session: Session, versions: Versions, side: Side, wanted: Othe
 
 
 def _side(session: Session, target: KernelId, text: str, name: str, spec: str = "") -> Side:
-    """`spec` is a launch spec, as `Recipe.lines` has it, for a kernel that has none of its own."""
+    """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own."""
     scratch = Session(
         settings=session.settings, encoding=session.encoding, flags=session.flags, folders=session.folders,
         machine=session.machine, modal_account=session.modal_account,
@@ -96,6 +96,8 @@ def _side(session: Session, target: KernelId, text: str, name: str, spec: str = 
             )
         if recipe.swept:
             remarks = ("of a sweep, the first values are compared",)
+        if spec and spec != recipe.lines:
+            remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
     elif not contract.holds(scratch, target):
         raise NoSide(f"{name} does not keep the contract that {contract.named(target)} is checked by")
     recipe = jobs.recipe_of(scratch, target)

@@ -1,0 +1,196 @@
+"""The other side of a comparison: which text, which files, which job. Compiled by a real nvcc where headers decide."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp import others, sides
+from orbit_lsp.closure import closure
+from orbit_lsp.config import Settings
+from orbit_lsp.others import Other
+from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.session import KernelId, Session, path_of
+from orbit_lsp.sides import NoSide, Side
+from orbit_lsp.versions import Versions
+from orbit_remote import contracts as c
+from tests.remote.nvcc_check import needs_nvcc
+from tests.test_git import Repository
+
+SPEC = "// orbit: x = empty(1024)\n// orbit: launch k<<<4, 256>>>(x)\n"
+KERNEL = '#include "size.cuh"\n{spec}__global__ void k(float* x) {{ __shared__ float s[SIZE]; s[threadIdx.x % SIZE] = x[0]; x[1] = s[0]; }}\n'
+NOW = KERNEL.format(spec=SPEC)
+
+
+class Author:
+    """A file of a repository, open in an editor."""
+
+    def __init__(self, repository: Repository, name: str, text: str) -> None:
+        self.repository = repository
+        self.session = Session(settings=Settings(), folders=[str(repository.folder)])
+        self.uri = (repository.folder / name).as_uri()
+        self.session.open(self.uri, 1, text)
+        self.target = KernelId(self.uri, "k")
+        self.folder = repository.folder.parent / "beside"
+        self.versions = Versions(
+            self.session, lambda: self.folder / "history.sqlite", print, lambda uris: None
+        )
+
+    async def side(self, kind: str, name: str = "") -> Side:
+        wanted = others.other(f"{kind}:{name}" if name else kind)
+        assert wanted
+        now = sides.now(self.session, self.target)
+        try:
+            return await sides.against(self.session, self.versions, now, wanted, self.folder)
+        finally:
+            await self.versions.close()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    made = Repository(tmp_path / "repository")
+    made.commit(
+        src__k_cu=NOW, src__size_cuh='#include "../common/inner.cuh"\n', common__inner_cuh="#define SIZE 64\n"
+    )
+    made.commit(common__inner_cuh="#define SIZE 32\n", src__other_cu="// unrelated\n", src__gone_h="\n")
+    return made
+
+
+async def shared_memory(job: c.Job) -> int | None:
+    """Bytes that the compiler gives the kernel of a job."""
+    runner = LocalRunner(Options(python=sys.executable))
+    asked = replace(job, run="r1", action="compile", architecture="sm_90a", through="program")
+    try:
+        async with aclosing(runner.run(asked)) as events:
+            every = [event async for event in events]
+    finally:
+        await runner.close()
+    built = [event for event in every if isinstance(event, c.Built)]
+    assert built, every
+    assert built[0].problems == ()
+    return built[0].resources[0].static_shared
+
+
+@needs_nvcc
+async def test_a_revision_has_its_own_headers_to_any_depth(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    now, then = sides.now(author.session, author.target), await author.side("revision", "HEAD~1")
+    assert (await shared_memory(now.job), await shared_memory(then.job)) == (128, 256)
+    assert "inner.cuh is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+    assert then.digest == now.digest  # of the kernel's tokens, which are the same
+
+
+async def test_headers_that_are_the_same_leave_the_file_where_it_is(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    then = await author.side("revision", "HEAD")
+    assert then.job.path == path_of(author.uri)
+    assert (then.remarks, author.folder.exists()) == ((), False)
+
+
+async def test_flags_of_the_repository_lead_to_the_revision_and_others_stay(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    path = path_of(author.uri)
+    author.session.flags[path] = ("-Icommon", "-I", "build", "-DN=4", "-I/usr/include")
+    (repository.folder / "build").mkdir()
+    then = await author.side("revision", "HEAD~1")
+    root, beside = str(repository.folder), str(author.folder)
+    assert then.job.flags == (f"-I{beside}/common", "-I", f"{root}/build", "-DN=4", "-I/usr/include")
+    assert (then.job.path, then.job.directory) == (f"{beside}/src/k.cu", beside)
+
+
+async def test_what_travels_to_a_rented_gpu_is_the_revisions(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    then = await author.side("revision", "HEAD~1")
+    tree = closure(then.job, author.session.folders, data=(), limit=1 << 20)
+    assert tree.refusal is None
+    assert tree.root == str(author.folder)
+    assert sorted(tree.manifest.files) == ["common/inner.cuh", "src/k.cu", "src/size.cuh"]
+    inner = tree.contents[tree.manifest.files["common/inner.cuh"]]
+    assert isinstance(inner, Path)
+    assert inner.read_text() == "#define SIZE 64\n"
+
+
+async def test_a_header_that_a_build_makes_is_taken_along(repository: Repository) -> None:
+    repository.commit(src__size_cuh='#include "made.cuh"\n#include "../common/inner.cuh"\n')
+    repository.commit(common__inner_cuh="#define SIZE 16\n")
+    (repository.folder / ".git/info/exclude").write_text("made.cuh\n")
+    (repository.folder / "src/made.cuh").write_text("// made\n")
+    author = Author(repository, "src/k.cu", NOW)
+    await author.side("revision", "HEAD~1")
+    assert (author.folder / "src/made.cuh").read_text() == "// made\n"
+
+
+async def test_a_module_that_is_gone_is_there_in_its_revision(tmp_path: Path) -> None:
+    text = "import triton\nfrom helper import SIZE\n\n@triton.jit\ndef k(x):\n    pass\n\ndef main():\n    k[(1,)](SIZE)\n"
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_py=text, helper_py="SIZE = 1\n")
+    repository.commit(k_py=text.replace("from helper import SIZE", "SIZE = 2"), helper_py=None)
+    author = Author(repository, "k.py", text.replace("from helper import SIZE", "SIZE = 2"))
+    then = await author.side("revision", "HEAD~1")
+    assert (author.folder / "helper.py").read_text() == "SIZE = 1\n"
+    assert then.job.path == str(author.folder / "k.py")
+    assert "helper.py is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+
+
+async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_has_another(
+    repository: Repository,
+) -> None:
+    repository.commit(src__k_cu=KERNEL.format(spec=""))
+    repository.commit(src__k_cu=KERNEL.format(spec=SPEC.replace("1024", "4096")))
+    author = Author(repository, "src/k.cu", NOW)
+    bare = await author.side("revision", "HEAD~1")
+    assert bare.frozen.text == NOW
+    assert "has no launch spec: it is run by the one that stands there now" in bare.remarks[0]
+    other = await author.side("revision", "HEAD")
+    assert "4096" in other.frozen.text
+    assert "its launch spec is another, so the times may be of other work" in other.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("kernel", "absent", "there is no kernel absent in absent; it has: k"),
+        ("file", "nowhere.cu", "nowhere.cu cannot be read: No such file or directory"),
+        ("file", "notes.txt", "notes.txt is not a .cu, .cuh or .py file"),
+        ("gpu", "L4", "another GPU is one on Modal: "),
+        ("last", "", "the history has no run of another version of k to compare with"),
+        ("revision", "HEAD~9", "git knows no revision HEAD~9 of "),
+    ],
+)
+async def test_what_there_is_not(repository: Repository, kind: str, name: str, said: str) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    with pytest.raises(NoSide) as error:
+        await author.side(kind, name)
+    assert str(error.value).startswith(said)
+
+
+def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
+    with pytest.raises(NoSide, match="now has neither a launch spec above k nor a way in"):
+        sides.now(author.session, author.target)
+    broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
+    with pytest.raises(NoSide, match="now cannot be run: "):
+        sides.now(broken.session, broken.target)
+
+
+@pytest.mark.parametrize("one", [Other("last"), Other("revision", "a:b"), Other("gpu", "H100:2")])
+def test_a_choice_and_its_word(one: Other) -> None:
+    assert others.other(one.word) == one
+
+
+@pytest.mark.parametrize("word", ["", "kernel", "kernel:", "whatever:x", "LAST"])
+def test_what_is_no_choice(word: str) -> None:
+    assert others.other(word) is None
+
+
+def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) -> None:
+    author = Author(repository, "src/k.cu", NOW)
+    author.session.modal_account = True
+    found = sides._gpu(author.session, sides.now(author.session, author.target), "b200")
+    assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
+    with pytest.raises(NoSide, match="Z9 is none of the GPUs on Modal: T4, "):
+        sides._gpu(author.session, found, "Z9")
