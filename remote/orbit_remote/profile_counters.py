@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,8 @@ from orbit_remote.profile_log import PERMISSION
 from orbit_remote.profile_tool import Tool
 
 _PARAMETERS = Path("/proc/driver/nvidia/params")
+_REFUSED_S = 86400.0
+"""A refusal is tried again after a day: what has been installed since is not among what decides."""
 _CAP_SYS_ADMIN = 21
 _CAP_PERFMON = 38
 
@@ -45,8 +48,9 @@ def known(folder: Path, device: Device, tool: Tool) -> Known:
         if not isinstance(found, dict):
             return Known()
         record = cast("dict[str, Any]", found)
-        return Known(bool(record["permitted"]), str(record["why"]))
-    except (OSError, ValueError, KeyError):
+        known = Known(bool(record["permitted"]), str(record["why"]))
+        return known if known.permitted or time.time() - float(record["at"]) < _REFUSED_S else Known()
+    except (OSError, ValueError, KeyError, TypeError):
         return Known()
 
 
@@ -56,7 +60,9 @@ def remember(folder: Path, device: Device, tool: Tool, found: Known) -> None:
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps({"permitted": found.permitted, "why": found.why}), "utf-8")
+        partial.write_text(
+            json.dumps({"permitted": found.permitted, "why": found.why, "at": time.time()}), "utf-8"
+        )
         partial.replace(file)
 
 

@@ -343,7 +343,7 @@ class _Attempt:
 
     def _is_wanted(self, launches: c.Launches, resources: Sequence[c.Resources]) -> bool:
         wanted = {one.symbol for one in kernels(self._job, resources)}
-        return not wanted or launches.symbol in wanted
+        return launches.symbol in wanted
 
     def _never(self, ordinary: c.Finished, log: Log) -> str:
         names = [*dict.fromkeys(one.name for one in ordinary.launches)] or [
@@ -404,12 +404,14 @@ def _base(name: str) -> str:
 
 
 def _pattern(job: c.Job) -> str:
-    """Of mangled names, where the symbols are not known before it runs: Triton's are the function's own."""
+    """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
+    C++'s hold it behind its length.
+    """
     name = job.definition.name if job.definition else job.kernel
     if name is None:
         return ""
     base = re.escape(re.split(r"::|\.", name)[-1])
-    return f"^{base}$" if job.language == "triton" else base
+    return f"^{base}$" if job.language == "triton" else f"(^|[^0-9]){len(base)}{base}|^{base}$"
 
 
 def _is_saved(job: c.Job) -> bool:

@@ -301,6 +301,32 @@ async def test_what_a_machine_says_of_counters_before_they_are_tried(
     assert "ERR_NVGPUCTRPERM" in told.profiler.why
 
 
+async def test_a_refusal_is_tried_again_after_a_day(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.ncu(log="==ERROR== LibraryNotLoaded\n")
+    await bench.profile(saxpy(bench))
+    monkeypatch.setattr(profile_counters, "_REFUSED_S", -1.0)
+    bench.ncu("memory_bound")
+    assert [one.tier for one in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
+
+
+async def test_the_kernels_that_were_launched_instead_are_named(
+    bench: Faked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ordinary run is acted: there is no GPU that could launch any."""
+    bench.ncu(log="==WARNING== No kernels were profiled.\n")
+    timing = c.Timing(1, 1000.0, "in program, n=1")
+    launches = c.Launches("_Z5otherPf", "other", (1, 1, 1), (32, 1, 1), timing, 1)
+
+    async def ordinary(job: c.Job) -> c.Finished:
+        used = c.Resources("_Z5otherPf", "other", "sm_90a"), c.Resources("_Z5saxpyifPKfPf", "saxpy", "sm_90a")
+        return c.Finished(job.run, "ok", launches=(launches,), resources=used)
+
+    monkeypatch.setattr(bench.worker, "_ordinary", ordinary)
+    finished = await bench.profile(saxpy(bench))
+    assert (finished.outcome, finished.profiles) == ("ok", ())
+    assert finished.remarks == ("nothing was profiled: the program did not launch saxpy; it launched other",)
+
+
 async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its launches are acted: there is no GPU to record any."""
     bench.ncu(log=f"{PERMISSION}\n")
