@@ -169,14 +169,20 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       void server.restart();
       void watch();
     }),
+    // the Python extension may come later than this one
+    vscode.extensions.onDidChange(() => {
+      void anotherPython();
+      void watch();
+    }),
+    { dispose: () => void watching?.dispose() },
     vscode.workspace.onDidChangeConfiguration((change) => {
       if (change.affectsConfiguration('orbit.serverPath')) void server.restart();
     }),
   );
 
+  let watching: vscode.Disposable | undefined;
   async function watch(): Promise<void> {
-    const watching = await watchPython(log, () => void anotherPython());
-    if (watching) context.subscriptions.push(watching);
+    watching ??= await watchPython(log, () => void anotherPython());
   }
 
   async function anotherPython(): Promise<void> {
