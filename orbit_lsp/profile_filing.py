@@ -55,15 +55,18 @@ def finished(
 def _by_kernel(
     session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
 ) -> dict[KernelId, list[c.Profile]]:
-    """By the kernel's place and name. What a launch spec or a contract launches besides is the target's."""
+    """By the kernel's place and name. What a launch spec launches besides is the target's; all of what a contract's
+    call launches is the contract's, and a kernel of the file has its own besides.
+    """
     find = filing.kernel_of(session, frozen)
     found: dict[KernelId, list[c.Profile]] = defaultdict(list)
     for target in targets:
         found[target] = []
+    called = targets if job.through == "contract" else set[KernelId]()
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
-        of = targets if kernel is None or (job.through != "program" and kernel not in targets) else {kernel}
-        for target in of:
+        of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
+        for target in of | called:
             found[target].append(profile)
     return found
 

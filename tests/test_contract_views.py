@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp import contract, filing, jobs, recipes
+from orbit_lsp import contract, filing, jobs, profile_filing, recipes
+from orbit_lsp.bottleneck import TIME
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_remote import contracts as c
+from tests.recorded_profiles import profiles, source_of
 from tests.test_spec_views import H100, timing
 from tests.test_views import Bench
 
@@ -70,7 +72,7 @@ class Checked(Bench):
         return [
             (one.range.start.line, one.command.title)
             for one in lenses.lenses(self.session, URI)
-            if one.command
+            if one.command and one.command.command != "orbit.profile"
         ]
 
     @property
@@ -131,6 +133,44 @@ def test_editors_without_lenses_or_fresh_hints_have_it_too() -> None:
     assert [one.message for one in diagnostics.diagnostics(checked.session, URI)] == [
         "✓ 1.42x · 3.10 ms vs 4.41 ms"
     ]
-    (action,) = kernel_actions.actions(checked.session, URI, 5, 5)
-    assert action.command
-    assert action.command.command == "orbit.check"
+    actions = kernel_actions.actions(checked.session, URI, 5, 5)
+    assert [one.command.command for one in actions if one.command] == ["orbit.check", "orbit.profile"]
+
+
+def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_own_kernels() -> None:
+    """The recording is of a Triton program; here its kernel is what a call of ModelNew launches."""
+    source = source_of("softmax").read_text()
+    checked = Checked(source + "\n" + KERNELBENCH.replace("import torch\n", ""))
+    frozen, entry = checked.session.freeze(URI), contract.of(checked.session, URI)
+    assert frozen
+    assert entry
+    line = entry.span.line
+    job = jobs.make(checked.session, frozen, "profile", "r1", recipes.CONTRACT)
+    (softmax,) = profiles("softmax")
+    ours = replace(softmax, lines=tuple(replace(one, file="/src/model.py") for one in softmax.lines))
+    library = replace(
+        ours, symbol="relu", name="relu", lines=(), metrics=ours.metrics | {TIME: c.Metric(TIME, 9e6, "ns")}
+    )
+    answer = c.Finished("r1", "ok", device=H100, profiles=(ours, library))
+    profile_filing.finished(checked.session, frozen, job, {entry.target}, None, answer, None)
+
+    def shown() -> dict[int, str]:
+        return {one.position.line: str(one.label) for one in hints.hints(checked.session, URI, 0, 999)}
+
+    kernel = next(kernel for _, kernel, _ in checked.session.kernels(URI) if kernel.name == "softmax")
+    said = shown()
+    assert said[line].startswith("◔ 9.00 ms · memory 82% of peak")
+    assert said[line].endswith("the longest of 2 launches")
+    assert said[kernel.name_span.line].startswith("◔ 41.1 µs · memory 82% of peak")
+    assert said[kernel.line + 5] == "◂ 11% · drain"
+    found = hover.hover(checked.session, URI, line, markdown=False)
+    assert found
+    assert "ModelNew: profiled" in found.contents.value  # type: ignore[union-attr]
+    commands = [
+        one.command.command
+        for one in lenses.lenses(checked.session, URI)
+        if one.command and one.range.start.line == line
+    ]
+    assert commands == ["orbit.check", "orbit.profile"]
+    checked.typed(line, 0, 0, "x = 1\n")
+    assert "edited since" in shown()[line + 1]

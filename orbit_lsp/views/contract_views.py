@@ -10,8 +10,8 @@ from lsprotocol import types as lsp
 
 from orbit_lsp import bundle, contract, jobs, recipes, units
 from orbit_lsp.contract import Entry
-from orbit_lsp.session import Result, Running, Session, path_of
-from orbit_lsp.views import facts, points, positions
+from orbit_lsp.session import Profiled, Result, Running, Session, path_of
+from orbit_lsp.views import facts, points, positions, profile_hints
 from orbit_remote.contracts import Point
 
 
@@ -21,6 +21,8 @@ class Known:
     result: Result | None
     stale: bool
     running: Running | None
+    profile: Profiled | None = None
+    profile_stale: bool = False
 
 
 def known(session: Session, uri: str) -> Known | None:
@@ -28,13 +30,17 @@ def known(session: Session, uri: str) -> Known | None:
     entry, frozen = contract.of(session, uri), session.freeze(uri)
     if entry is None or frozen is None:
         return None
-    result = session.results.get(entry.target)
-    stale = result is not None and (
-        result.digest != entry.digest
-        or result.inputs != bundle.job_key(jobs.make(session, frozen, "run", "", recipes.CONTRACT))
-        or bundle.files_changed(session, path_of(uri), result.files)
-    )
-    return Known(entry, result, stale, session.running.get(entry.target))
+    result, profile = session.results.get(entry.target), session.profiles.get(entry.target)
+
+    def stale(one: Result | Profiled | None) -> bool:
+        return one is not None and (
+            one.digest != entry.digest
+            or one.inputs != bundle.job_key(jobs.make(session, frozen, "run", "", recipes.CONTRACT))
+            or bundle.files_changed(session, path_of(uri), one.files)
+        )
+
+    running = session.running.get(entry.target)
+    return Known(entry, result, stale(result), running, profile, stale(profile))
 
 
 def lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
@@ -44,7 +50,14 @@ def lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
     if found is None or file is None:
         return []
     where = positions.whole_line(session, file.document, found.entry.span.line)
-    return [lsp.CodeLens(where, command(session, found, now))]
+    profile = profile_command(found)
+    return [lsp.CodeLens(where, one) for one in (command(session, found, now), profile) if one]
+
+
+def profile_command(found: Known) -> lsp.Command | None:
+    """Of one call of what the file offers, unless something runs."""
+    arguments = [{"uri": found.entry.target.uri, "kernel": found.entry.target.key}]
+    return None if found.running else lsp.Command("Profile", "orbit.profile", arguments=arguments)
 
 
 def command(session: Session, found: Known, now: float) -> lsp.Command:
@@ -59,12 +72,18 @@ def command(session: Session, found: Known, now: float) -> lsp.Command:
     return lsp.Command(title, "orbit.check", arguments=arguments)
 
 
-def label(session: Session, uri: str) -> tuple[int, str] | None:
-    """(line, hint); None where nothing was measured."""
+def labels(session: Session, uri: str) -> tuple[int, list[str]]:
+    """(line, hints); none where nothing was measured."""
     found = known(session, uri)
-    if found is None or found.result is None or not jobs.settings_of(session).hints.measured:
-        return None
-    return found.entry.span.line, text(found.result) + (" · edited since" if found.stale else "")
+    if found is None:
+        return 0, []
+    wanted = jobs.settings_of(session).hints
+    said: list[str] = []
+    if found.result and wanted.measured:
+        said.append(text(found.result) + (" · edited since" if found.stale else ""))
+    if found.profile and wanted.profile:
+        said.append(profile_hints.label(found.profile, stale=found.profile_stale))
+    return found.entry.span.line, said
 
 
 def text(result: Result) -> str:

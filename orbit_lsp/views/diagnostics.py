@@ -116,5 +116,5 @@ def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
         text = document.line(line).rstrip()
         yield Span(line, len(text) - len(text.lstrip()), line, len(text)), said
     checked = contract_views.known(session, uri)
-    if checked and (found := contract_views.label(session, uri)):
-        yield checked.entry.span, [found[1]]
+    if checked and (said := contract_views.labels(session, uri)[1]):
+        yield checked.entry.span, said

@@ -80,6 +80,8 @@ class _Inputs:
 
     def of(self, asked: KernelId, through: str) -> str:
         """Of a run of the kernel `asked`, by its launch spec or by the program."""
+        if through == "contract":
+            return self._key(recipes.CONTRACT)
         recipe = self.recipes.get(asked, recipes.PROGRAM)
         if recipe is recipes.PROGRAM or (through == "program" and recipe.through == "spec"):
             return self.compiled

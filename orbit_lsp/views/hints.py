@@ -38,10 +38,10 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
         if first <= line <= last:
             place = positions.line_end(session, file.document, line)
             found.append(lsp.InlayHint(place, label, padding_left=True))
-    checked = contract_views.label(session, uri)
-    if checked and first <= checked[0] <= last:
-        place = positions.line_end(session, file.document, checked[0])
-        found.append(lsp.InlayHint(place, checked[1], padding_left=True))
+    line, said = contract_views.labels(session, uri)
+    if first <= line <= last:
+        place = positions.line_end(session, file.document, line)
+        found += [lsp.InlayHint(place, label, padding_left=True) for label in said]
     return found
 
 

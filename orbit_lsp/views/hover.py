@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lsprotocol import types as lsp
 
 from orbit_lsp import units
-from orbit_lsp.session import Result, Session
+from orbit_lsp.session import Profiled, Result, Session
 from orbit_lsp.views import (
     contract_views,
     facts,
@@ -63,13 +63,22 @@ def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Ho
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
     found = contract_views.known(session, uri)
-    if found is None or found.result is None or line != found.entry.span.line:
+    if found is None or line != found.entry.span.line or not (found.result or found.profile):
         return None
-    mark = ", edited since" if found.stale else ""
-    title = f"{found.entry.name}: checked {facts.ago(now - found.result.at)}{mark}"
-    rows = contract_views.rows(found.result) + run_rows(found.result.finished)
+    sections: list[Section] = []
+    if found.result:
+        mark = ", edited since" if found.stale else ""
+        title = f"{found.entry.name}: checked {facts.ago(now - found.result.at)}{mark}"
+        sections.append((title, contract_views.rows(found.result) + run_rows(found.result.finished)))
+    if found.profile:
+        sections += _of_profile(found.entry.name, found.profile, now, stale=found.profile_stale)
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
-    return lsp.Hover(lsp.MarkupContent(kind, render([(title, rows)], markdown=markdown)))
+    return lsp.Hover(lsp.MarkupContent(kind, render(sections, markdown=markdown)))
+
+
+def _of_profile(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
+    found = profile_hover.sections(name, profiled, now, stale=stale)
+    return [*found, ("conditions of the profile", run_rows(profiled.finished))]
 
 
 def content(session: Session, uri: str, known: Facts, now: float) -> list[Section]:
@@ -89,8 +98,7 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
             found.append(table)
         found += [table for one in known.result.launches if (table := points.tuning(one))]
     if known.profile:
-        found += profile_hover.sections(name, known.profile, now, stale=known.profile_stale)
-        found.append(("conditions of the profile", run_rows(known.profile.finished)))
+        found += _of_profile(name, known.profile, now, stale=known.profile_stale)
     if checked := memory.section(session, uri, known, now):
         found.append(checked)
     if comparison := session.comparisons.get(known.target):

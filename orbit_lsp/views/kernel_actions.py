@@ -24,8 +24,15 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
             ]
     checked = contract_views.known(session, uri)
     if checked and first <= checked.entry.span.line <= last:
-        command = contract_views.command(session, checked, time.monotonic())
-        found.append(lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command))
+        commands_of = (
+            contract_views.command(session, checked, time.monotonic()),
+            contract_views.profile_command(checked),
+        )
+        found += [
+            lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
+            for one in commands_of
+            if one
+        ]
     return found
 
 

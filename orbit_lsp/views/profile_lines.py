@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orbit_lsp import bottleneck, jobs, text_lines, units
+from orbit_lsp import bottleneck, contract, jobs, text_lines, units
 from orbit_lsp.session import KernelId, Profiled, Session
-from orbit_lsp.views import facts
+from orbit_lsp.views import contract_views, facts
 from orbit_remote.contracts import Line, Profile
 
 MARK = "◂"
@@ -49,12 +49,17 @@ def placed(session: Session, uri: str) -> list[Placed]:
                     for one in lines
                     if one.line - 1 in where
                 ]
-    return sorted(found, key=lambda one: (one.line, one.target))
+    # what a contract's call launched of the file's own kernels is known twice: as theirs, and as the call's
+    found.sort(key=lambda one: (one.line, bool(contract.named(one.target)), one.target))
+    once = {(one.line, one.profile.symbol): one for one in reversed(found)}
+    return list(once.values())[::-1]
 
 
 def _stale(session: Session, uri: str) -> set[KernelId]:
     """A kernel of a file that is not open cannot be judged: its results stand."""
-    return {one.target for one in facts.of(session, uri) if one.profile_stale}
+    stale = {one.target for one in facts.of(session, uri) if one.profile_stale}
+    checked = contract_views.known(session, uri)
+    return stale | ({checked.entry.target} if checked and checked.profile_stale else set())
 
 
 def labels(session: Session, uri: str) -> list[tuple[int, str]]:
