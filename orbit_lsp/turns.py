@@ -12,12 +12,14 @@ import logging
 import tempfile
 import time
 from collections import Counter
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orbit_lsp import contract, filing, jobs, moved, renting, sides
 from orbit_lsp.others import Other
+from orbit_lsp.runners import Runner
 from orbit_lsp.runs import Run, Watcher
 from orbit_lsp.session import KernelId, Running, Session, Versus, path_of
 from orbit_lsp.sides import NoSide, Side
@@ -39,6 +41,8 @@ class Contest:
     now: Side | None
     then: Side | None = None
     pair: int = 0
+    allowed: bool = False
+    """The author has said that it may pass the month's budget."""
     ended: tuple[list[c.Finished], list[c.Finished]] = field(default_factory=lambda: ([], []))
     built: c.Built | None = None
     times: tuple[list[list[c.Timing]], list[list[c.Timing]]] = field(default_factory=lambda: ([], []))
@@ -160,8 +164,7 @@ class Turns:
         job = replace(side.job, run=f"{one.run.id}.{one.pair}.{at}")
         finished: c.Finished | None = None
         problems: tuple[c.Problem, ...] = ()
-        runner = await self._environment.runner_of(job)
-        async with aclosing(runner.run(job)) as events:
+        async with self._runner(one, job) as runner, aclosing(runner.run(job)) as events:
             async for event in events:
                 match event:
                     case c.Stage(state=state, why=why):
@@ -187,6 +190,29 @@ class Turns:
                 failure = replace(failure, message=f"{failure.message}: {errors[0]}")
             raise _EndedError(replace(failure, message=f"{side.name}: {failure.message}", place=None))
         return finished
+
+    @asynccontextmanager
+    async def _runner(self, one: Contest, job: c.Job) -> AsyncGenerator[Runner, None]:
+        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has said that it may be
+        passed has said so of the whole comparison. Raises _EndedError where it may not.
+        """
+        runner = await self._environment.runner_of(job)
+        limit = jobs.settings_of(self._session).modal.budget_usd
+        if job.gpu is None or limit is None:
+            yield runner
+            return
+        budget, wanted = self._environment.budget, [self._environment.wanted(job.run, job.gpu)]
+        try:
+            if one.allowed:
+                budget.allow(wanted)
+            elif question := await budget.question(wanted, limit):
+                self._mark(one, "the month's budget may be passed")
+                if failure := await budget.asked(question, wanted):
+                    raise _EndedError(failure)
+                one.allowed = True
+            yield self._environment.modal()
+        finally:
+            budget.over(wanted)
 
     def _timings(self, one: Contest, side: Side, at: int, finished: c.Finished) -> list[c.Timing]:
         """Of the launches that are compared: all of a launch spec; of a program's kernel the configuration that took

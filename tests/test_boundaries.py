@@ -99,7 +99,7 @@ MAY: dict[str, set[str]] = {
     } | KERNELS | SHARED,
     "turns": {
         "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp.renting",
-        "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.sides", "orbit_lsp.startup", "orbit_lsp.versions", "orbit_remote", "orbit_remote.measure",
+        "orbit_lsp.runners", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.sides", "orbit_lsp.startup", "orbit_lsp.versions", "orbit_remote", "orbit_remote.measure",
     } | SHARED,
     "history_commands": {
         "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.contract", "orbit_lsp.language_server", "orbit_lsp.lineage", "orbit_lsp.others",
