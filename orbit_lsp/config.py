@@ -119,7 +119,10 @@ class History(BaseModel):
         "results are back after a restart, and versions can be compared.",
     )
     mib: int = Field(
-        default=256, ge=1, le=1 << 16, description="What the history may take on disk, in MiB: the oldest goes."
+        default=256,
+        ge=1,
+        le=1 << 16,
+        description="What the history may take on disk, in MiB: the oldest goes.",
     )
 
 

@@ -128,23 +128,6 @@ class Profiled:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryCheck:
-    """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
-
-    `asked` and `through` say what launched it, as in `Result`.
-    """
-
-    digest: str
-    at: float
-    finished: Finished
-    tools: tuple[str, ...]
-    inputs: str
-    files: dict[str, str]
-    through: Literal["program", "spec", "contract"]
-    asked: KernelId
-
-
-@dataclass(frozen=True, slots=True)
 class Moved:
     """A counter of two profiles that is another in the second, in NVIDIA's unit; `name` is for people."""
 
@@ -175,6 +158,23 @@ class Versus:
     remarks: tuple[str, ...] = ()
     failure: Failure | None = None
     cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
+
+    `asked` and `through` say what launched it, as in `Result`.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    tools: tuple[str, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"]
+    asked: KernelId
 
 
 @dataclass(slots=True)
