@@ -1,4 +1,4 @@
-"""Write what is generated from the code: docs/settings.md, docs/schema/, VS Code's settings and commands.
+"""Write what is generated: docs/settings.md, docs/schema/, VS Code's settings and commands, the table of editors.
 
 .venv/bin/python scripts/generate.py
 """
@@ -18,6 +18,9 @@ from orbit_remote.contracts import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"
+EDITORS = ROOT / "docs" / "editors.md"
+SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
+"""Columns of the table in EDITORS: what scripts/editors saw, in docs/editors/."""
 SERVER_PATH = {
     "type": "string",
     "default": "",
@@ -62,7 +65,29 @@ def files() -> dict[Path, str]:
         ROOT / "docs" / "settings.md": config.markdown(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
+        EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
     }
+
+
+def supported(text: str) -> str:
+    """docs/editors.md with its table, which stands between two comments."""
+    folder = EDITORS.with_suffix("")
+    rows: dict[str, str] = json.loads((folder / "features.json").read_text(encoding="utf-8"))
+    seen = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in (folder / f"{name}.json" for name in SEEN)
+        if path.exists()
+    ]
+    table = [
+        "| | " + " | ".join(f"{one['editor']} {one['version']}" for one in seen) + " |",
+        "|---" * (len(seen) + 1) + "|",
+    ]
+    for feature, words in rows.items():
+        cells = ["–" if feature not in one["features"] else one["features"][feature] or "✓" for one in seen]
+        table.append(f"| {words} | " + " | ".join(cells) + " |")
+    before, begin, rest = text.partition("<!-- from docs/editors/*.json by scripts/generate.py -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    return "".join((before, begin, "\n".join(table), "\n", end, after))
 
 
 def package(text: str) -> str:

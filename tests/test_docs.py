@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,10 @@ def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert (ROOT / "docs" / "profile.md").read_text() == module.text(), "run scripts/profile_page.py"
+
+
+def test_the_snippets_for_editors_can_be_read() -> None:
+    text = (ROOT / "docs" / "editors.md").read_text()
+    assert [json.loads(one) for one in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    for path in (ROOT / "editors" / "helix").glob("*.toml"):
+        tomllib.loads(path.read_text())

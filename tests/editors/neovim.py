@@ -25,6 +25,7 @@ vim.o.shortmess = vim.o.shortmess .. 'FWI'
 vim.diagnostic.config({ virtual_text = true, signs = false })
 if vim.env.TMUX then
   vim.o.number = true
+  vim.cmd('highlight Normal guibg=NONE | highlight NonText guifg=#9b9ea4')
 else
   vim.o.columns, vim.o.lines, vim.o.statusline = 240, 24, '%t%m'
   vim.api.nvim_create_autocmd('VimEnter', { callback = function() io.stdout:write('ready\\n') io.stdout:flush() end })

@@ -19,6 +19,8 @@ from tests.editors.terminal import Terminal
 INIT = """\
 (setq inhibit-startup-screen t make-backup-files nil auto-save-default nil create-lockfiles nil)
 (menu-bar-mode -1)
+(setq frame-background-mode 'dark)
+(mapc #'frame-set-background-mode (frame-list))
 (setq browse-url-browser-function (lambda (url &rest _) (write-region url nil "~/opened")))
 (load "{snippet}" nil t)
 (setq orbit-settings '(:python "{python}" :gpu "H100"))
@@ -115,7 +117,6 @@ def test_an_author_at_work(
     captures.check("Run was chosen", editor.screen())
     saw("action", "`eglot-code-actions`")
     saw("result", "as a note")
-    picture("emacs", terminal)
 
     editor.command("eldoc")
     terminal.until_shown("time, median")
@@ -173,9 +174,26 @@ def test_an_author_at_work(
     terminal.until_shown("long scoreboard")
     captures.check("a profile", editor.screen())
     saw("profile")
+    editor.orbit("run")
+    terminal.until_shown(TIME)
+    picture("emacs", terminal)
     editor.orbit("openReport")
     opened = editor.home.folder / "opened"
     terminal.until(
         lambda _: opened.exists() and "/memory_bound-saxpy-" in opened.read_text(), "the report opened"
     )
     saw("report", "browser")
+
+
+def test_a_server_that_is_not_there_or_ends_is_said(emacs: Callable[..., Emacs], seen: Seen) -> None:
+    saw = seen.of("emacs", "Emacs (eglot)", version("emacs"))
+    editor = emacs(server='echo "no such module" >&2; exit 3')
+    editor.open("saxpy.cu", SAXPY)
+    editor.terminal.until(
+        lambda shown: "Server died" in shown or "Server exited with status 3" in shown, "the end"
+    )
+    saw("ended", "said; `M-x eglot` starts it again")
+    (editor.home.folder / "bin" / "orbit-lsp").rename(editor.home.folder / "bin" / "elsewhere")
+    editor.open("another.cu", SAXPY)
+    editor.terminal.until_shown("No such file or directory, orbit-lsp")
+    saw("missing")

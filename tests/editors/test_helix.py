@@ -6,6 +6,7 @@ The server is the real one. Its GPU side is a recorded H100: these machines have
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,8 @@ class Helix:
             text = text.replace("config = { trusted = false }", ours)
             # as those have it who want them of other servers
             text = text.replace("[editor.lsp]", "[editor.lsp]\ndisplay-inlay-hints = true")
+            if name == "config.toml":
+                text = f'theme = "term16_dark"\n{text}'
             self.home.configure(f"helix/{name}", text)
         self._start = start
         self.terminal: Terminal
@@ -108,7 +111,6 @@ def test_an_author_at_work(
     captures.check("Run was chosen", editor.screen())
     saw("action", "`Space a`")
     saw("result", "as a diagnostic")
-    picture("helix", terminal)
 
     terminal.keys("Space", "k")
     terminal.until_shown("nvcc 13.0.88")
@@ -172,9 +174,40 @@ def test_an_author_at_work(
     terminal.until_shown("long scoreboard", "memory 79% of peak")
     captures.check("a profile", editor.screen())
     saw("profile")
+    editor.command("lsp-workspace-command orbit.run")
+    terminal.until_shown(TIME)
+    picture("helix", terminal)
     editor.command("lsp-workspace-command orbit.openReport")
     opened = editor.home.folder / "opened"
     terminal.until(
         lambda _: opened.exists() and "/memory_bound-saxpy-" in opened.read_text(), "the report opened"
     )
     saw("report", "browser")
+
+
+def test_a_server_that_ends_is_said_and_started_again_by_hand(
+    helix: Callable[..., Helix], seen: Seen
+) -> None:
+    saw = seen.of("helix", "Helix", version("hx"))
+    editor = helix(server='echo "no such module" >&2; exit 3')
+    editor.open("saxpy.cu", SAXPY)
+    editor.terminal.until_shown("Language server exited: orbit-lsp")
+    saw("ended", "said; `:lsp-restart`")
+    editor.home.program("orbit-lsp", SERVER)
+    editor.command("lsp-restart orbit-lsp")
+    editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
+
+
+def test_a_server_that_is_not_there_is_said_by_its_health_check(
+    helix: Callable[..., Helix], seen: Seen
+) -> None:
+    saw = seen.of("helix", "Helix", version("hx"))
+    home = helix().home
+    (home.folder / "bin" / "orbit-lsp").unlink()
+    paths = [one for one in home.environment["PATH"].split(":") if not (Path(one) / "orbit-lsp").exists()]
+    asked = subprocess.run(
+        [program("hx"), "--health", "cpp"], env=home.environment | {"PATH": ":".join(paths)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "orbit-lsp: 'orbit-lsp' not found in $PATH" in re.sub(r"\x1b\[[\d;]*m", "", asked.stdout)
+    saw("missing", "`hx --health cpp`")

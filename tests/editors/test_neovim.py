@@ -249,7 +249,7 @@ def test_in_a_terminal_it_looks_like_this(
     neovim: Start, nvim: str, terminal: Callable[..., Terminal], picture: Callable[[str, Terminal], None]
 ) -> None:
     home = neovim().home
-    shown = terminal(home, program(nvim), str(home.write("memory_bound.cu", PROFILED)), columns=150, rows=22)
+    shown = terminal(home, program(nvim), str(home.write("memory_bound.cu", PROFILED)), columns=120, rows=24)
     shown.until_shown("▶ Run on H100 80GB HBM3")
     shown.type(":4 | Orbit run")
     shown.keys("Enter")
