@@ -112,6 +112,7 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
         )
     if order.ptx:
         triton_kernels.keep_ptx(Path(order.ptx))
+        finished = dataclasses.replace(finished, remarks=(*finished.remarks, *triton_kernels.tuned()))
     send(finished)
     # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
     clean = job.through == "spec" and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")

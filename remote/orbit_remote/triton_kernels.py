@@ -94,6 +94,16 @@ def keep_ptx(folder: Path) -> None:
         (folder / f"{at}-{name[:64]}.ptx").write_text(text, "utf-8", "surrogateescape")
 
 
+def tuned() -> list[str]:
+    """What autotuning chose in this process, a sentence for each kernel."""
+    kind = getattr(sys.modules.get("triton.runtime.autotuner"), "Autotuner", None)
+    tuners = [] if kind is None else [o for o in gc.get_objects() if issubclass(type(o), kind)]
+    found = [
+        (getattr(one.base_fn, "__name__", "a kernel"), getattr(one, "best_config", None)) for one in tuners
+    ]
+    return [f"autotuning chose {config} for {name}" for name, config in found if config is not None]
+
+
 def _compiled(function: Any) -> Iterator[Any]:
     """The kernels in a function's own cache; its layout is Triton's and has changed before."""
     for per_device in getattr(function, "device_caches", {}).values():

@@ -303,6 +303,9 @@ async def test_autotuning_is_not_profiled(bench: Bench) -> None:
     finished = await bench.profile(bench.job("k.py", text))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     assert len(counted(finished)) == 1
+    (chosen,) = [one for one in finished.remarks if one.startswith("autotuning chose ")]
+    assert "BLOCK: 2048, num_warps: " in chosen
+    assert chosen.endswith(" for k")
 
 
 async def test_a_triton_launch_spec(bench: Bench) -> None:

@@ -148,3 +148,21 @@ def test_a_trace_of_torchs_profiler_is_read_in_nanoseconds():
     assert (record.grid, record.block, record.registers) == ((4, 2, 1), (128, 1, 1), 24)
     assert (record.stream, record.device, record.correlation) == (7, 1, 9)
     assert record.static_shared is None
+
+
+def test_what_autotuning_chose_is_told_of_each_kernel_that_was_tuned():
+    """Triton's own objects; the choice is set by hand, because tuning needs a GPU."""
+    import triton
+    from triton import language as tl
+
+    configs = [triton.Config({"BLOCK": 64}, num_warps=2), triton.Config({"BLOCK": 128}, num_warps=4)]
+
+    @triton.autotune(configs, key=[])
+    @triton.jit
+    def scale(x, BLOCK: tl.constexpr):  # noqa: N803 - as kernels are written
+        tl.store(x + tl.arange(0, BLOCK), 1.0)
+
+    assert not [one for one in triton_kernels.tuned() if one.endswith(" for scale")]
+    scale.best_config = configs[1]
+    (said,) = [one for one in triton_kernels.tuned() if one.endswith(" for scale")]
+    assert said.startswith("autotuning chose BLOCK: 128, num_warps: 4")
