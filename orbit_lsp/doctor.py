@@ -72,6 +72,8 @@ def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> lis
             else "; the first one finds out whether the driver permits counters"
         )
         found.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
+    if own and machine.sanitizer and (machine.nvcc or triton):
+        found.append(f"memory checks: compute-sanitizer {machine.sanitizer} on {own.name}")
     return found
 
 
@@ -108,6 +110,9 @@ def _missing(session: Session, machine: c.Machine, compiles_on_modal: bool) -> l
         found += _package("clocks, power and throttling beside the times", machine, absent)
     if local and machine.devices:
         found += _no_counters(machine)
+        if not machine.sanitizer:
+            mend = f"install the CUDA toolkit, or {machine.python} -m pip install nvidia-cuda-sanitizer-api"
+            found += _fault("memory checks", "there is no compute-sanitizer", mend)
     return ["", "does not work yet", *found] if found else []
 
 

@@ -24,7 +24,17 @@ PACKAGES = {
 NONE = dict.fromkeys(PACKAGES)
 NCU = c.Profiler("/ncu", "2025.3.1.0", permitted=True)
 FULL = c.Machine(
-    "p", c.VERSION, "/py", "3.12.3", PACKAGES, (H100,), "/nvcc", "13.0.88", "g++ 13.3", profiler=NCU
+    "p",
+    c.VERSION,
+    "/py",
+    "3.12.3",
+    PACKAGES,
+    (H100,),
+    "/nvcc",
+    "13.0.88",
+    "g++ 13.3",
+    profiler=NCU,
+    sanitizer="2025.3.1.0",
 )
 LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,), profiler=None)
 
@@ -52,6 +62,7 @@ works now
   ✓ launch specs of CUDA kernels: checked and timed on NVIDIA H100 80GB HBM3
   ✓ Triton files: run and timed on NVIDIA H100 80GB HBM3
   ✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3
+  ✓ memory checks: compute-sanitizer 2025.3.1.0 on NVIDIA H100 80GB HBM3
 """)  # fmt: skip
 
 
@@ -102,6 +113,7 @@ works now
   ✓ CUDA files: compiler errors, registers, occupancy
   ✓ CUDA files: run and timed on NVIDIA H100 80GB HBM3
   ✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3
+  ✓ memory checks: compute-sanitizer 2025.3.1.0 on NVIDIA H100 80GB HBM3
 
 does not work yet
   ✗ Triton files (.py; CUDA files with a main need none of it): /py has no triton
@@ -160,6 +172,15 @@ does not work yet
   ✗ running kernels: there is no Modal token on this machine
     mend it: PYTHON -m modal token new
 """, runner="modal")  # fmt: skip
+
+
+def test_memory_checks_need_compute_sanitizer() -> None:
+    machine = replace(FULL, sanitizer=None)
+    said = doctor.lines(Session(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    assert said[-2:] == [
+        "  ✗ memory checks: there is no compute-sanitizer",
+        "    mend it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
+    ]
 
 
 def said_of_counters(profiler: c.Profiler | None) -> list[str]:

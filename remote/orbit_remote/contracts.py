@@ -558,7 +558,8 @@ class Profiler:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has. `packages` maps a name to its version or None where it is missing.
+    """What this machine has. `packages` maps a name to its version or None where it is missing; `sanitizer` is the
+    version of compute-sanitizer, looked for where there is a GPU.
 
     `python_path` are the folders that its Python looks for modules in besides its own installation's:
     of PYTHONPATH and of packages installed for editing.
@@ -576,6 +577,7 @@ class Machine:
     problems: tuple[Failure, ...] = ()
     python_path: tuple[str, ...] = ()
     profiler: Profiler | None = None
+    sanitizer: str | None = None
     kind: Literal["machine"] = "machine"
 
 

@@ -43,11 +43,12 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
         )
     found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
     profiler = await asyncio.to_thread(_profiler, devices, counters)
+    checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
     if isinstance(found, Failure):
         problems.append(found)
         return Machine(
             request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems),
-            python_path=python_path(), profiler=profiler,
+            python_path=python_path(), profiler=profiler, sanitizer=checker,
         )  # fmt: skip
     return Machine(
         request.run,
@@ -62,7 +63,15 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
         problems=tuple(problems),
         python_path=python_path(),
         profiler=profiler,
+        sanitizer=checker,
     )
+
+
+def _sanitizer(devices: Sequence[Device], compiler: str | None) -> str | None:
+    from orbit_remote import sanitizer
+
+    found = sanitizer.find(compiler) if devices else None
+    return None if found is None or isinstance(found, Failure) else found.version
 
 
 def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | None:
