@@ -417,7 +417,7 @@ def _pattern(job: c.Job) -> str:
 def _is_saved(job: c.Job) -> bool:
     """Whether the source that the tool finds on the disk is what runs."""
     try:
-        return Path(job.path).read_text("utf-8") == job.text
+        return Path(job.path).read_bytes().decode("utf-8") == job.text
     except (OSError, ValueError):
         return False
 

@@ -86,20 +86,24 @@ def read(ncu_report: Any, request: Request) -> Answer:
     return Answer(tuple(profiles), max(0, len(actions) - request.most))
 
 
-def _line_tables(request: Request) -> dict[str, Lines]:
+Tables = dict[str, list[Lines]]
+"""By mangled name; several where a JIT gave instances of a kernel one name."""
+
+
+def _line_tables(request: Request) -> Tables:
     """Of every function whose code is in the report: it keeps the ELF files as they were loaded."""
     content = Path(request.report).read_bytes()
     texts = (
         [one.read_text("utf-8", "replace") for one in Path(request.ptx).glob("*.ptx")] if request.ptx else []
     )
-    found: dict[str, Lines] = {}
+    found: Tables = {}
     at = content.find(_ELF)
     while at >= 0:
         code = content[at:]
         with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
             if code[18:20] == _EM_CUDA:
-                tables = line_table.read(code)
-                found |= {name: ptx_inlining.add(one, name, code, texts) for name, one in tables.items()}
+                for name, lines in line_table.read(code).items():
+                    found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
         at = content.find(_ELF, at + 1)
     return found
 
@@ -114,7 +118,7 @@ class _Counts:
 
 
 class _Reader:
-    def __init__(self, module: Any, request: Request, lines: dict[str, Lines]) -> None:
+    def __init__(self, module: Any, request: Request, lines: Tables) -> None:
         self._module = module
         self._request = request
         self._lines = lines
@@ -193,8 +197,8 @@ class _Reader:
 
     def _frames(self, action: Any, symbol: str) -> Callable[[int], tuple[Frame, ...]]:
         """From an instruction's address to its lines, innermost first."""
-        table = self._lines.get(symbol)
         begin = _first_instruction(action)
+        table = self._table(action, symbol, begin) if begin is not None else None
         known: dict[int, tuple[Frame, ...]] = {}
 
         def frames(address: int) -> tuple[Frame, ...]:
@@ -207,6 +211,22 @@ class _Reader:
             return known[address]
 
         return frames
+
+    def _table(self, action: Any, symbol: str, begin: int) -> Lines | None:
+        """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
+        tables = self._lines.get(symbol, [])
+        if len(tables) < 2:
+            return next(iter(tables), None)
+        counted = action.metric_by_name(_COUNTED["instructions"])
+        addresses = [at for at, _ in _by_instruction(counted)] if counted is not None else []
+        told = [(at - begin, action.source_info(at)) for at in addresses]
+
+        def agreeing(table: Lines) -> int:
+            return sum(
+                table.at(at)[:1] == ((str(info.file_name()), int(info.line())),) for at, info in told if info
+            )
+
+        return max(tables, key=agreeing)
 
     def _charged(self, frames: tuple[Frame, ...]) -> tuple[Frame, Frame] | None:
         """The innermost line that is the author's, and the innermost of all; None where none is theirs."""

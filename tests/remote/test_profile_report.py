@@ -209,6 +209,17 @@ def test_numbers_that_are_none_are_absent() -> None:
     assert {name: one.value for name, one in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
 
 
+def test_of_several_instances_with_one_name_each_has_its_own_lines() -> None:
+    """As Triton's have that differ in their constants; the other's table here is that of another kernel."""
+    theirs = action("softmax")
+    (right,) = profile_report._line_tables(request("softmax"))["softmax"]
+    (other,) = profile_report._line_tables(request("matmul"))["matmul"]
+    wanted = profile("softmax").lines
+    for tables in ([right, other], [other, right], [right, right]):
+        reader = profile_report._Reader(ncu_report, request("softmax"), {"softmax": tables})
+        assert reader.profile(theirs).lines == wanted
+
+
 # -- lines of code ----------------------------------------------------------------------------------
 
 
