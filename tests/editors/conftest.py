@@ -5,6 +5,7 @@ ORBIT_CAPTURES=write writes the captures anew, for a person to read.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -63,12 +64,16 @@ class Seen:
         (self.folder / f"{name}.seconds").write_text(f"{seconds:.2f}\n")
 
     def close(self) -> None:
-        for name, said in self.editors.items():
-            said["features"] = {
-                one: said["features"][one] for one in self.features if one in said["features"]
-            }
-            text = json.dumps(said, indent=2, ensure_ascii=False)
-            (self.folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+        """One editor's tests may have run in several processes: what each saw is added up."""
+        with (self.folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for name, said in self.editors.items():
+                path = self.folder / f"{name}.json"
+                before = json.loads(path.read_text(encoding="utf-8"))["features"] if path.exists() else {}
+                features = before | said["features"]
+                said["features"] = {one: features[one] for one in self.features if one in features}
+                text = json.dumps(said, indent=2, ensure_ascii=False)
+                path.write_text(text + "\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
     assert "/alone-scale-" in editor.until("_G.opened")
 
 
-def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start) -> None:
+def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start, saw: Saw) -> None:
     editor = neovim()
     editor.open("saxpy.cu", SAXPY)
     editor.until_shown("▶ Run on H100 80GB HBM3")
@@ -160,6 +160,7 @@ def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start
         "restart",
     ]
     assert "H100" in editor.lua("return vim.fn.getcompletion('Orbit gpu H', 'cmdline')")
+    saw("choose", "`:Orbit gpu <Tab>`")
 
 
 def test_checkhealth_names_the_server_the_client_and_what_works(neovim: Start) -> None:
