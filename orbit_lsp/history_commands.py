@@ -65,8 +65,8 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
         return
     name = contract.named(target) or target.key
     ls.watcher.message(f"orbit: {versus_view.sentence(name, versus)}")
-    if table := versus_view.table(name, versus, time.time(), stale=False):
-        ls.watcher.log(render([table], markdown=False), lsp.MessageType.Info)
+    tables = versus_view.tables(name, versus, time.time(), stale=False)
+    ls.watcher.log(render(tables, markdown=False), lsp.MessageType.Info)
 
 
 async def choose(ls: OrbitServer, target: KernelId) -> None:

@@ -62,8 +62,8 @@ async def compare(
     versus = session.versus.get(kernel)
     if options.json and versus:
         _print_json(published.compared(name, versus))
-    elif versus and (table := versus_view.table(name, versus, time.time(), stale=False)):
-        print(listing.visible(hover.render([table], markdown=False)))
+    elif versus and (tables := versus_view.tables(name, versus, time.time(), stale=False)):
+        print(listing.visible(hover.render(tables, markdown=False)))
     if finished.failure:
         print(f"orbit-lsp: {finished.outcome}: {finished.failure.message}", file=sys.stderr)
         if finished.failure.remedy:

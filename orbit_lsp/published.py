@@ -31,8 +31,8 @@ class Compared:
     """A kernel as it stands (`now`) against something else (`then`, by the name `against`), whole runs in turn.
 
     `ratio` is the time now over the time then, and lies from `low` to `high` at 95 %; `pairs` are of runs. All three and
-    `verdict` are null where there was none, for the reason of `failure`. `devices` are the GPUs by NVML's names:
-    then, now.
+    `verdict` are null where there was none, for the reason of `failure`. `runs` are the times of the counted runs in
+    nanoseconds, `devices` the GPUs by NVML's names: then, now.
     """
 
     kernel: str
@@ -45,6 +45,7 @@ class Compared:
     pairs: int = 0
     then: Timing | None = None
     now: Timing | None = None
+    runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     devices: tuple[str, str] = ("", "")
     moved: tuple[MovedMetric, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -114,7 +115,7 @@ def compared(name: str, versus: Versus) -> Compared:
         low=found.low if found else None,
         high=found.high if found else None,
         pairs=found.pairs if found else 0,
-        then=versus.then, now=versus.now, devices=versus.devices, moved=metrics, remarks=versus.remarks,
+        then=versus.then, now=versus.now, runs=versus.runs, devices=versus.devices, moved=metrics, remarks=versus.remarks,
         failure=versus.failure, cost=versus.cost,
     )  # fmt: skip
 

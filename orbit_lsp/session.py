@@ -142,9 +142,10 @@ class Moved:
 class Versus:
     """The last time that a kernel was run in turn with something else, by the name `against`.
 
-    `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `digest` is that of
-    the kernel as it ran, `devices` the GPUs by NVML's names: the other side's, then this one's. `comparison` is None
-    where it ended before there was a verdict, for the reason of `failure`.
+    `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `runs` are the times
+    of those runs in nanoseconds, which the verdict is of, and `devices` the GPUs by NVML's names: the other side's, then
+    this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
+    for the reason of `failure`.
     """
 
     digest: str
@@ -153,6 +154,7 @@ class Versus:
     comparison: InTurn | None = None
     then: Timing | None = None
     now: Timing | None = None
+    runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     devices: tuple[str, str] = ("", "")
     moved: tuple[Moved, ...] = ()
     remarks: tuple[str, ...] = ()

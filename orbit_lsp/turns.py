@@ -154,8 +154,7 @@ class Turns:
                 timings = self._timings(one, side, at, finished)
                 if one.pair:
                     one.times[at].append(timings)
-            before, after = ([sum(t.median for t in run) for run in runs] for runs in one.times)
-            if one.pair and (verdict := measure.settled(before, after)):
+            if one.pair and (verdict := measure.settled(*map(_totals, one.times))):
                 one.comparison = verdict
                 return
 
@@ -273,6 +272,7 @@ class Turns:
                 one.comparison,
                 then=measure.pooled(one.times[0]),
                 now=measure.pooled(one.times[1]),
+                runs=(_totals(one.times[0]), _totals(one.times[1])),
                 devices=_devices(one),
                 moved=moved.moved(then, now) if then and now else (),
                 remarks=tuple(_remarks(one)),
@@ -295,6 +295,11 @@ class Turns:
             if (together := measure.pooled(runs)) and ended[-1].launches
         ]
         return c.Finished(one.run.id, "ok", launches=tuple(launches), cost=cost)
+
+
+def _totals(runs: list[list[c.Timing]]) -> tuple[float, ...]:
+    """The time of each run: the medians of its launches together."""
+    return tuple(sum(timing.median for timing in run) for run in runs)
 
 
 _CANCELLED = c.Failure("cancelled", "cancelled")

@@ -23,7 +23,7 @@ from orbit_lsp.views import (
 )
 from orbit_lsp.views.facts import Facts
 from orbit_lsp.views.points import Code, Drawing, Table
-from orbit_lsp.views.versus import table as table_in_turn
+from orbit_lsp.views.versus import tables as tables_in_turn
 from orbit_remote import measure, occupancy
 from orbit_remote.contracts import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
@@ -106,7 +106,7 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         found.append(side_by_side.table(comparison, name, now, stale=stale))
     if in_turn := session.versus.get(known.target):
         stale = in_turn.digest != known.digest
-        found += [table] if (table := table_in_turn(name, in_turn, now, stale=stale)) else []
+        found += tables_in_turn(name, in_turn, now, stale=stale)
     if known.figures:
         mark = " (before your edits)" if known.figures_stale else ""
         for resources in known.figures.resources:

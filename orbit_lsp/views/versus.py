@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 from orbit_lsp import units
 from orbit_lsp.session import Moved, Versus
 from orbit_lsp.views import facts
@@ -40,20 +37,22 @@ def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%"
 
 
-def table(name: str, versus: Versus, now: float, *, stale: bool) -> Table | None:
-    """Both sides' times, what moved, and what a reader has to know. None where it came to no verdict."""
+def tables(name: str, versus: Versus, now: float, *, stale: bool) -> list[Table]:
+    """Both sides' times and what moved, then what a reader has to know. None of it where there is no verdict."""
     if versus.comparison is None:
-        return None
+        return []
     first, second = versus.devices
     then_name = f"{versus.against} on {first}" if first != second else versus.against
     now_name = f"now on {second}" if first != second else "now"
     rows = [("time, median", _time(versus.then), _time(versus.now), _change(versus))]
     rows += [("launches", _count(versus.then), _count(versus.now), "")]
     rows += [(one.name, _value(one, one.before), _value(one, one.after), change(one)) for one in versus.moved]
-    rows += [("remark", one, "", "") for one in versus.remarks]
     mark = ", edited since" if stale else ""
     title = f"{sentence(name, versus)}; {facts.ago(now - versus.at)}{mark}"
-    return Table(title, ("", then_name, now_name, "change, 95 %"), tuple(rows))
+    found = [Table(title, ("", then_name, now_name, "change, 95 %"), tuple(rows))]
+    if versus.remarks:
+        found.append(Table("Beside it", ("remark",), tuple((one,) for one in versus.remarks)))
+    return found
 
 
 def _time(timing: Timing | None) -> str:
@@ -84,8 +83,3 @@ def change(one: Moved) -> str:
     if one.unit == "%":
         return f"{one.after - one.before:+.1f} points"
     return f"{100 * (one.after / one.before - 1):+.0f}%" if one.before else ""
-
-
-def as_json(name: str, versus: Versus) -> dict[str, Any]:
-    """For the command line's `--json`; numbers that are not known are null."""
-    return {"kernel": name, "sentence": sentence(name, versus), **dataclasses.asdict(versus)}
