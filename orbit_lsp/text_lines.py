@@ -1,8 +1,8 @@
 """Where lines of an older text stand in a newer one, from the two texts alone.
 
 White space around a line does not count. What is before the first difference and behind the last one is found by its
-place, what lies between by lines that both texts have once, and by the neighbours of those. A line that was edited
-is nowhere, and is back where the edit is undone.
+place; what lies between is found where the text has the line once, before and now, or beside such a line. A line that
+was edited is nowhere, and is back where the edit is undone.
 """
 
 from __future__ import annotations
@@ -13,52 +13,81 @@ from collections.abc import Iterable, Sequence
 
 def places(before: Sequence[str], now: Sequence[str], wanted: Iterable[int]) -> dict[int, int]:
     """The present number of each of the `wanted` lines of `before` that still stands in `now`; they count from 0."""
-    lines = [line for line in dict.fromkeys(wanted) if 0 <= line < len(before)]
-    if before == now:
-        return {line: line for line in lines}
-    old, new = [line.strip() for line in before], [line.strip() for line in now]
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
-    shift = len(new) - len(old)
-    between: dict[int, int] | None = None
+    old, new = list(before), list(now)
+    head, tail = _ends(old, new)
+    between: _Between | None = None
     found: dict[int, int] = {}
-    for line in lines:
-        if line < head:
+    for line in dict.fromkeys(wanted):
+        if 0 <= line < head:
             found[line] = line
-        elif line >= len(old) - tail:
-            found[line] = line + shift
-        else:
+        elif len(old) - tail <= line < len(old):
+            found[line] = line + len(new) - len(old)
+        elif head <= line < len(old):
             if between is None:
-                between = _between(old, new, (head, len(old) - tail), (head, len(new) - tail))
-            if line in between:
-                found[line] = between[line]
-    return found
+                between = _Between(*(_stripped(text[head : len(text) - tail]) for text in (old, new)))
+            if (place := between.place(line - head)) is not None:
+                found[line] = head + place
+    claimed = Counter(found.values())  # of twins that were moved none can be told
+    return {line: place for line, place in found.items() if claimed[place] == 1}
+
+
+def _stripped(lines: list[str]) -> list[str]:
+    return [line.strip() for line in lines]
+
+
+def _ends(old: list[str], new: list[str]) -> tuple[int, int]:
+    """How many lines are the same at the beginning, and of the rest at the end."""
+    head = _common(old, new)
+    return head, _common(old[head:][::-1], new[head:][::-1])
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    """How many lines are the same from the start: slices are compared, because that is not done in Python."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
-def _between(
-    old: Sequence[str], new: Sequence[str], of_old: tuple[int, int], of_new: tuple[int, int]
-) -> dict[int, int]:
-    count_old, count_new = Counter(old[slice(*of_old)]), Counter(new[slice(*of_new)])
-    at = {text: number for number, text in enumerate(new) if of_new[0] <= number < of_new[1]}
-    found = {of_old[0] - 1: of_new[0] - 1, of_old[1]: of_new[1]}
-    for number in range(*of_old):
-        text = old[number]
-        if text and count_old[text] == count_new[text] == 1:
-            found[number] = at[text]
-    taken = set(found.values())
-    # a line that is there more than once is the one beside a line that is known
-    for step, numbers in ((1, range(*of_old)), (-1, range(of_old[1] - 1, of_old[0] - 1, -1))):
-        for number in numbers:
-            beside = found.get(number - step)
-            if number in found or beside is None or not of_new[0] <= beside + step < of_new[1]:
-                continue
-            if old[number] == new[beside + step] and beside + step not in taken:
-                found[number] = beside + step
-                taken.add(beside + step)
-    return found
+class _Between:
+    """The part of two texts between what is the same at both ends; white space does not count any more."""
+
+    def __init__(self, old: list[str], new: list[str]) -> None:
+        head, tail = _ends(old, new)
+        self._old, self._new = old, new
+        self._first, self._last = head, len(old) - tail
+        self._shift = len(new) - len(old)
+        part_old, part_new = old[head : len(old) - tail], new[head : len(new) - tail]
+        self._before, self._now = Counter(part_old), Counter(part_new)
+        self._at = {text: head + number for number, text in enumerate(part_new)}
+
+    def place(self, line: int) -> int | None:
+        known = self._known(line)
+        if known is None:
+            known = self._beside(line, -1)
+        return self._beside(line, 1) if known is None else known
+
+    def _known(self, line: int) -> int | None:
+        if line < self._first:
+            return line
+        if line >= self._last:
+            return line + self._shift
+        text = self._old[line]
+        once = text and self._before[text] == self._now[text] == 1
+        return self._at[text] if once else None
+
+    def _beside(self, line: int, step: int) -> int | None:
+        """By the next line that way which is known, where all between them are the same."""
+        other = line + step
+        while (place := self._known(other)) is None:
+            other += step
+        here = place + line - other
+        if not self._first <= here < self._last + self._shift:
+            return None
+        low, high = (other + 1, line + 1) if step < 0 else (line, other)
+        start = here + low - line
+        return here if self._old[low:high] == self._new[start : start + high - low] else None

@@ -42,3 +42,23 @@ def test_a_line_is_found_where_it_stands_now_or_not_at_all(now: str, found: str)
 
 def test_a_line_that_the_text_never_had_is_nowhere() -> None:
     assert places(["a"], ["a"], [-1, 0, 7]) == {0: 0}
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("a a a b", "a a b"),
+        ("x } y } z }", "x } z }"),
+        ("} } }", "} }"),
+        ("a b a b a b", "b a b a"),
+        ("", "a"),
+        ("a", ""),
+        ("p q r", "r q p"),
+        ("} a a a a b", "a - - } a b a -"),
+    ],
+)
+def test_no_two_lines_are_found_in_one_place_and_all_say_the_same(before: str, now: str) -> None:
+    old, new = before.split(" "), now.split(" ")
+    where = places(old, new, range(-1, len(old) + 1))
+    assert len(set(where.values())) == len(where)
+    assert all(old[line] == new[place] for line, place in where.items())
