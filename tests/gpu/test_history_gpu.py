@@ -71,7 +71,8 @@ def compared(folder: Path, *words: str) -> dict:
     code, out, said = orbit(folder, "compare", "saxpy.cu", *words, "--kernel", "saxpy", "--json")
     assert code == 0, said + out
     found = json.loads(out)
-    print(f"\n{found['sentence']}; {time.monotonic() - began:.1f} s; {found['remarks']}")
+    runs = [[round(ns / 1000, 2) for ns in each] for each in found["runs"]]
+    print(f"\n{found['sentence']}; {time.monotonic() - began:.1f} s; {found['remarks']}; µs: {runs}")
     return found
 
 
