@@ -42,13 +42,12 @@ def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Line
 
 
 def _is_same(text: str, kept: Sequence[str]) -> bool:
-    """Whether this is the PTX that the code was made of: ptxas keeps its lines, and drops comments and places."""
+    """Whether this is the PTX that the code was made of: ptxas keeps its lines, and drops places and most comments."""
     given = text.split("\n")
     if abs(len(given) - len(kept)) > 1:
         return False
-    return all(
-        not there.strip() or _bare(here) == there.split() for here, there in zip(given, kept, strict=False)
-    )
+    pairs = ((_bare(here), _bare(there)) for here, there in zip(given, kept, strict=False))
+    return all(not there or here == there for here, there in pairs)
 
 
 def _bare(line: str) -> list[str]:

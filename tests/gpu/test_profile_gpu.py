@@ -297,6 +297,18 @@ async def test_a_triton_program(bench: Bench) -> None:
     assert profile.place.line in (6, 7)
 
 
+async def test_library_code_in_a_loop(bench: Bench) -> None:
+    text = SOFTMAX.replace(
+        "    values = tl.exp(",
+        "    for _ in range(40):\n        values = values - tl.max(values, axis=0) * 0.01\n    values = tl.exp(",
+    ).format(decorator="", end=SOFTMAX_MAIN.format(block=", BLOCK=2048"))
+    finished = await bench.profile(bench.job("k.py", text))
+    (profile,) = counted(finished)
+    assert hottest(profile).line == 12
+    assert sum(hottest(profile).inside.values()) > 0.5 * hottest(profile).samples
+    assert sum(one.samples for one in profile.lines) > 0.9 * (profile.samples or 0)
+
+
 async def test_autotuning_is_not_profiled(bench: Bench) -> None:
     tune = "@triton.autotune([triton.Config({'BLOCK': 2048}, num_warps=w) for w in (1, 2, 4, 8, 16)], key=['columns'])"
     text = SOFTMAX.format(decorator=tune, end=SOFTMAX_MAIN.format(block=""))

@@ -7,9 +7,11 @@ Nothing expected is typed in but what a reader of the programs knows: which line
 from __future__ import annotations
 
 import contextlib
+import linecache
 import math
 import re
 import subprocess
+import sys
 import types
 from collections import Counter
 from collections.abc import Iterator
@@ -314,33 +316,48 @@ def test_a_table_that_is_damaged(tmp_path: Path) -> None:
             line_table.read(broken)
 
 
-def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path) -> None:
-    """Real Triton compiles the recorded program's kernel again, for the architecture of the recording."""
-    source = RECORDED / "softmax.py"
+LOOP = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax(x, y, columns, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    values = tl.load(x + at, mask=at < columns, other=0.0)
+    for _ in range(40):
+        values = values - tl.max(values, axis=0) * 0.01
+    tl.store(y + at, values / tl.sum(values, axis=0), mask=at < columns)
+"""
+
+
+@pytest.mark.parametrize("text", [(RECORDED / "softmax.py").read_text(), LOOP], ids=["recorded", "loop"])
+def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path, text: str) -> None:
+    """Real Triton compiles it, for the architecture of the recordings."""
+    source = tmp_path / "softmax.py"
+    source.write_text(text)
     module = types.ModuleType("softmax")
     module.__file__ = str(source)
-    import linecache
-    import sys
-
     sys.modules["softmax"] = module
     linecache.checkcache(str(source))
-    exec(compile(source.read_text(), str(source), "exec"), module.__dict__)
+    exec(compile(text, str(source), "exec"), module.__dict__)
     signature = {"x": "*fp32", "y": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
     made = triton.compile(
         ASTSource(module.softmax, signature, {(3,): 2048}), target=GPUTarget("cuda", 90, 32)
     )
-    code, text = made.asm["cubin"], made.asm["ptx"]
-    lines = ptx_inlining.add(line_table.read(code)["softmax"], "softmax", code, ["another PTX", text])
+    code, ptx = made.asm["cubin"], made.asm["ptx"]
+    plain = line_table.read(code)["softmax"]
+    lines = ptx_inlining.add(plain, "softmax", code, ["another PTX", ptx])
     chains = {tuple((Path(file).name, line) for file, line in frames) for _, frames in lines.frames}
-    calls = {number: line for number, line in enumerate(source.read_text().splitlines(), 1) if "tl." in line}
+    calls = dict(enumerate(text.splitlines(), 1))
     for chain in chains:
         assert chain[-1][0] == "softmax.py", chain
         if len(chain) > 1:
             assert re.search(r"tl\.(max|sum)", calls[chain[-1][1]])
     assert {len(chain) for chain in chains} == {1, 2, 3}
     # another kernel's PTX tells nothing
-    plain = ptx_inlining.add(line_table.read(code)["softmax"], "softmax", code, ["another PTX"])
-    assert plain == line_table.read(code)["softmax"]
+    changed = ptx.replace("ld.param", "ld.other", 1)
+    assert ptx_inlining.add(plain, "softmax", code, ["another PTX", changed]) == plain
 
 
 # -- the process ------------------------------------------------------------------------------------

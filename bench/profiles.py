@@ -1,6 +1,6 @@
 """What a profile costs and whether it is right, on this machine's NVIDIA GPU: docs/measurements-profile.md.
 
-    python -P bench/profile.py --out FOLDER [--seconds 420]
+    python -P bench/profiles.py --out FOLDER [--seconds 420]
 
 Needs ncu. Every part ends by itself, notes its own failure and goes on; what does not fit into the time is left out and
 said so. FOLDER receives measurements-profile.md, profile.json with every sample, and the reports of kernels whose hot
@@ -90,8 +90,8 @@ def bare(tool: profile_tool.Tool, folder: Path, program: list[str], symbol: str)
 async def cost(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
     """Click and bare ncu in turn; the executable is built and the reader warm in both."""
     rows = [
-        "| program | bare ncu | click | ratio (median of pairs) | most of a click's extra |",
-        "|---|---|---|---|---|",
+        "| program | pairs | bare ncu | click | ratio, median of pairs | of a click before and after ncu |",
+        "|---|---|---|---|---|---|",
     ]
     ratios: list[float] = []
     for name, kernel in PROGRAMS:
@@ -112,19 +112,21 @@ async def cost(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
         ]
         await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
         pairs: list[tuple[float, float]] = []
+        outside: list[float] = []
         for _ in range(ROUNDS if page.whole_s > 240 else 2):
             mine = await asyncio.to_thread(bare, tool, bench.folder, [str(executable)], symbol)
             began = time.perf_counter()
             finished = await bench.profile(job)
             pairs.append((mine, time.perf_counter() - began))
             check(finished)
+            outside.append(pairs[-1][1] - (finished.run_s or 0.0))
             if page.left_s < 60:
                 break
         ratio = statistics.median(click / alone for alone, click in pairs)
         ratios.append(ratio)
         alone, click = (statistics.median(one) for one in zip(*pairs, strict=True))
         rows.append(
-            f"| {name} | {alone:.2f} s | {click:.2f} s | {ratio:.3f} | {click - (finished.run_s or 0):.2f} s outside ncu |"
+            f"| {name} | {len(pairs)} | {alone:.2f} s | {click:.2f} s | {ratio:.3f} | {statistics.median(outside):.2f} s |"
         )
         page.figures[f"cost.{name}"] = {"pairs": pairs, "ratio": ratio}
     worst = max(ratios)
@@ -281,7 +283,7 @@ def main() -> int:
     try:
         asyncio.run(measure(page, options.out))
     finally:
-        head = "# Measurements: profile\n\nWritten by `scripts/gpu_check` (bench/profile.py).\n\n"
+        head = "# Measurements: profile\n\nWritten by `scripts/gpu_check` (bench/profiles.py).\n\n"
         (options.out / "measurements-profile.md").write_text(head + "\n".join(page.parts))
         (options.out / "profile.json").write_text(json.dumps(page.figures, indent=1) + "\n")
     return 0
