@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_remote import contracts as c
 from orbit_remote import (
-    architectures,
-    build,
     cuda_job,
     injection,
     job_process,
@@ -31,7 +30,6 @@ from orbit_remote import (
     triton_errors,
     verdict,
 )
-from orbit_remote import contracts as c
 from orbit_remote.children import MAIN
 from orbit_remote.spec_build import Image
 
@@ -114,15 +112,9 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
     # the lines of host code too: leaks and refused launches have no other
     wanted = replace(job, flags=(*job.flags, "-Xcompiler=-g")) if os.name == "posix" else job
     async with context.build(job):
-        with context.intermediate() as intermediates:
-            made = await build.build(
-                wanted,
-                architecture=job.architecture or architectures.architecture_of(device.capability or "9.0"),
-                started=context.groups(job),
-                cache=context.cache,
-                scratch=scratch,
-                intermediates=intermediates,
-            )
+        made = await cuda_job.nvcc(
+            wanted, job.architecture or cuda_job.architecture_of(device), context, scratch
+        )
     context.send(made.built)
     if made.failure or made.executable is None:
         failure = made.failure or c.Failure("infrastructure", "the compiler made no program")
@@ -200,7 +192,18 @@ class _Checking:
             problems += sanitizer_findings.problems(tool, records, self._target.own, assertion)
             if one.refused:  # the next would say the same
                 break
+        if missing := self._never_compiled():
+            problems.append(missing)
         return self._outcome(done, tuple(problems))
+
+    def _never_compiled(self) -> c.Problem | None:
+        """Triton compiles a kernel when it is launched: of one that it did not compile nothing was checked."""
+        job, child = self._job, self._child
+        if job.language != "triton" or job.kernel is None or child is None or child.outcome != "ok":
+            return None
+        if any(one.name.rpartition(".")[2] == job.kernel for one in child.resources) or job.through == "spec":
+            return None
+        return _not_launched(Path(job.path).name, job.kernel)
 
     async def _as_it_is(self) -> frozenset[str] | None:
         """Run the program without a tool; the symbols of what it launches, None where that cannot be recorded."""
@@ -227,25 +230,27 @@ class _Checking:
         return frozenset(one.symbol for one in (*recorded.records, *recorded.unfinished))
 
     async def _check(self, tool: str) -> sanitizer.Checked:
-        if self._target.events:
-            self._target.events.unlink(missing_ok=True)
-        told, checked = self._told, await sanitizer.check(
+        target, told = self._target, self._told
+        if target.events:
+            target.events.unlink(missing_ok=True)
+        checked = await sanitizer.check(
             self._sanitizer,
             tool,
-            self._target.command,
+            target.command,
             scratch=self._scratch,
             cwd=self._directory,
             env=self._environment,
-            stdin=self._target.stdin,
+            stdin=target.stdin,
             timeout_s=self._job.run_timeout_s,
             started=self._context.groups(self._job),
-            output=(lambda _stream, _text: None) if self._told else self._output,
+            output=(lambda _stream, _text: None) if told else self._output,
             options=self._options(tool),
-        )  # fmt: skip
+        )
         if not told:
             self._told, self._plain = True, checked.ended
-        if self._target.events:
-            self._child = _finished(self._target.events) or self._child
+        # of several the first that went wrong
+        if target.events and (self._child is None or self._child.outcome == "ok"):
+            self._child = _finished(target.events) or self._child
         return checked
 
     def _options(self, tool: str) -> list[str]:
@@ -344,7 +349,11 @@ def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resourc
     of_kernel = {one.symbol for one in resources if symbols.base_name(one.symbol) == job.kernel}
     if job.kernel is None or not of_kernel or of_kernel & launched:
         return None
-    text = f"main did not launch {job.kernel}, so nothing in it was checked"
+    return _not_launched("main", job.kernel)
+
+
+def _not_launched(program: str, kernel: str) -> c.Problem:
+    text = f"{program} did not launch {kernel}, so nothing in it was checked"
     return c.Problem("information", text, "orbit", code=c.NOT_LAUNCHED)
 
 

@@ -40,13 +40,14 @@ _NEAREST = re.compile(
 )
 _ADDRESS = re.compile(r"^ {4,}(?:Access to|Address) (?P<address>0x[0-9a-f]+)(?: is (?P<error>.*))?$")
 _API = re.compile(r"^Program hit (?P<error>\w+) \(error \d+\)")
+_BARRIER = re.compile(r"^Barrier error detected\. (?P<why>.*?)\.?$")
 _LEAK = re.compile(r"^Leaked (?P<size>[\d,]+) bytes at (?P<address>0x[0-9a-f]+)")
 _NO_RECORD = re.compile(
     r"COMPUTE-SANITIZER|(?:LEAK|ERROR|RACECHECK) SUMMARY|Error: (?!Race)|Target application|Internal Sanitizer"
 )
 _KINDS = (
     ("Invalid ", "Precise"), ("Program hit ", "Api"), ("Leaked ", "Leak"), ("Uninitialized ", "Initcheck"),
-    ("Barrier error", "Synccheck"), ("Warp assert", "Imprecise"),
+    ("Barrier error", "Synccheck"),
 )  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def _from_xml(record: ET.Element) -> Record:
     return Record(
         kind=record.findtext("kind", ""),
         level=record.findtext("level", "Error"),
-        text=record.findtext("what/text") or record.findtext("what/exception") or record.findtext("kind", ""),
+        text=_text(record),
         frames=frames,
         host=tuple(map(_frame, record.iterfind("hostStack/frame"))),
         thread=_triple(record.find("who/threadIdx")),
@@ -131,6 +132,12 @@ def _from_xml(record: ET.Element) -> Record:
         accesses=accesses,
         error=record.findtext("what/error", ""),
     )
+
+
+def _text(record: ET.Element) -> str:
+    said = record.findtext("what/text") or record.findtext("what/exception") or record.findtext("kind", "")
+    kind = record.findtext("what/type", "") if record.findtext("kind") == "Synccheck" else ""
+    return f"{said}: {kind.lower()}" if kind else said
 
 
 def _access_frames(access: ET.Element) -> tuple[Frame, ...]:
@@ -181,6 +188,8 @@ def _record(block: Sequence[str]) -> Record:
     made = Record(kind, "Error", head)
     if found := _API.match(head):
         made = replace(made, error=found["error"])
+    elif found := _BARRIER.match(head):
+        made = replace(made, text=f"Barrier error: {found['why'].lower()}")
     elif found := _LEAK.match(head):
         text = f"Leaked {found['size'].replace(',', '')} bytes"
         made = replace(made, text=text, address=found["address"])
@@ -200,7 +209,8 @@ def _record(block: Sequence[str]) -> Record:
         elif found := _NEAREST.match(line):
             far = f"{found['far']} bytes {found['side']}" if found["far"] else found["inside"]
             made = replace(made, nearest=f"{far} the nearest allocation, of {found['size']} bytes")
-    return replace(made, frames=tuple(frames), host=tuple(host))
+    # an exception of the hardware has no words of the tool's own
+    return replace(made, kind=kind or ("Imprecise" if frames else ""), frames=tuple(frames), host=tuple(host))
 
 
 def _matched(found: re.Match[str]) -> Frame:

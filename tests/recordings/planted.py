@@ -9,8 +9,10 @@ PROGRAMS = Path(__file__).parent / "sanitizer"
 RECORDED = PROGRAMS / "h100"
 """What compute-sanitizer 2025.3.1 said of them on an H100 (`scripts/record_sanitizer`)."""
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-PLANTED = ("out_of_bounds_write", "out_of_bounds_read", "misaligned", "race", "uninitialised", "barrier")
-"""Each has a twin without the fault, `…_right`."""
+PLANTED = (
+    "out_of_bounds_write", "out_of_bounds_read", "misaligned", "race", "uninitialised", "warp_mask", "barrier_object",
+)  # fmt: skip
+"""Each has a twin without the fault, `…_right`. In `race` a barrier is missing."""
 _MARK = re.compile(r"(?://|#) PLANTED (\w+)")
 
 

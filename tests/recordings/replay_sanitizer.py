@@ -2,7 +2,7 @@
 """A compute-sanitizer that has no GPU: it writes what the real one wrote on an H100, of programs that are known by name.
 
 The folder it runs in is that of the program's source, which stands in the recordings as /src/sanitizer. The program itself is
-not run. Of one that was not recorded it says what compute-sanitizer 2026.4 says where there is no driver.
+not run; how it was called is added to the file `called`. Of one that was not recorded it says what compute-sanitizer 2026.4 says where there is no driver.
 """
 
 import re
@@ -22,6 +22,8 @@ def main() -> int:
         return 0
     tool, log, records = (given[given.index(name) + 1] for name in ("--tool", "--log-file", "--save"))
     program = Path(given[-1]).stem
+    with Path("called").open("a") as file:
+        print(*given, file=file)
     text = RECORDED / f"{program}.{tool}.txt"
     if not text.exists():
         Path(log).write_text(MISSING)

@@ -88,6 +88,16 @@ async def test_a_fault_is_a_problem_on_the_authors_file(desk: Desk) -> None:
     ]
 
 
+async def test_how_each_tool_is_called(desk: Desk) -> None:
+    await desk.check("race_right.cu")
+    called = [line.split() for line in (desk.folder / "called").read_text().splitlines()]
+    assert [line[line.index("--tool") + 1] for line in called] == list(planted.TOOLS)
+    memcheck, racecheck, *_ = called
+    # allocations lie side by side, and the first fault would end CUDA for the kernels after it
+    assert "--padding 65536 --destroy-on-device-error kernel" in " ".join(memcheck)
+    assert "--padding" not in racecheck
+
+
 async def test_the_correct_twin_is_clean(desk: Desk) -> None:
     finished = await desk.check("race_right.cu")
     assert (finished.outcome, finished.problems, finished.failure) == ("ok", (), None)

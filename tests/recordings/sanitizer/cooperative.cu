@@ -7,7 +7,7 @@ __global__ void diverges(float* data, int n) {
   cg::thread_block block = cg::this_thread_block();
   for (int at = threadIdx.x; at < n; at += 64) {
     data[at] += 1.0f;
-    block.sync();  // PLANTED synccheck (in cooperative_groups)
+    block.sync();  // not by all: synccheck 2025.3 says nothing of it on sm_90
   }
   if (threadIdx.x == 0) data[0] += data[n - 1];
 }
