@@ -18,9 +18,9 @@ from lsprotocol import types as lsp
 from orbit_lsp import contract
 from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.renting import CannotAsk
-from orbit_lsp.report import opening
+from orbit_lsp.report import kept, opening
 from orbit_lsp.runs import Run
-from orbit_lsp.session import KernelId
+from orbit_lsp.session import KernelId, path_of
 from orbit_lsp.views import profile_hover, side_by_side, spec_drafts
 from orbit_lsp.views.hover import render
 
@@ -139,24 +139,33 @@ def open_report(ls: OrbitServer, *arguments: Any) -> None:
     target = targeted(ls, arguments)
     what = named(arguments, "what")
     if target and what == "nsight":
-        tell_nsight(ls, target)
+        ls.spawn(tell_nsight(ls, target), "Nsight Compute")
     elif target:
         ls.spawn(show_report(ls, target, what), "report")
 
 
-def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
+async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     """The window of Nsight Compute belongs on the author's screen, which need not be this machine's."""
     profiled = ls.session.profiles.get(target)
-    if profiled and profiled.report and profiled.report.exists():
+    report = profiled.report if profiled else None
+    if profiled and report is None:  # it was made before the server started
+        folder, path = ls.environment.profile_folder(), path_of(target.uri)
+        found = await asyncio.to_thread(kept.newest, folder, path, target.key)
+        report = next((one.report for one in found if abs(one.at - profiled.at) < SAME_S), None)
+    if report and report.exists():
         ls.watcher.message(
-            f"orbit: Nsight Compute opens the profile with: {profile_hover.nsight_command(profiled)}"
+            f"orbit: Nsight Compute opens the profile with: {profile_hover.nsight_command(report)}"
         )
-    elif profiled and profiled.report:
-        text = f"orbit: {profiled.report} is gone: newer profiles took its place; profile {target.key} again"
+    elif profiled:
+        text = f"orbit: the report of this profile of {target.key} is no longer kept; profile it again"
         ls.watcher.message(text, lsp.MessageType.Warning)
     else:
-        text = f"orbit: there is no report of Nsight Compute for {target.key}; profile it first"
+        text = f"orbit: there is no profile of {target.key}; profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
+
+
+SAME_S = 10
+"""A profile is kept, and filed in the history, within less than this of each other."""
 
 
 async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:

@@ -53,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
         print(str(why).replace("orbit:", "orbit-lsp:", 1), file=sys.stderr)
         return c.EXIT_CODES["infrastructure"]
     if profiles[0].report:
-        print(f"in Nsight Compute: {profile_hover.nsight_command(profiles[0])}", file=sys.stderr)
+        print(f"in Nsight Compute: {profile_hover.nsight_command(profiles[0].report)}", file=sys.stderr)
     return 0
 
 

@@ -333,7 +333,7 @@ def test_lenses_and_actions() -> None:
     here = {"uri": bench.uri, "kernel": "saxpy"}
     assert offered["Profile in full (saxpy)"] == [here | {"detail": "full"}]
     assert offered["Open the profile's report (saxpy)"] == [here | {"what": "profile"}]
-    assert "Open in Nsight Compute (saxpy)" not in offered  # no report was kept
+    assert offered["Open in Nsight Compute (saxpy)"] == [here | {"what": "nsight"}]
 
 
 def test_what_a_rule_says_is_no_markup() -> None:

@@ -239,6 +239,6 @@ def _provenance(profiled: Profiled, path: str) -> Facts:
         ),
     ]
     if profiled.report:
-        rows.append(("open in Nsight Compute", profile_hover.nsight_command(profiled)))
+        rows.append(("open in Nsight Compute", profile_hover.nsight_command(profiled.report)))
     rows += [(name, f"{value} ({source})") for name, value, source in hover.run_rows(profiled.finished)]
     return Facts("Where it comes from", rows)

@@ -57,7 +57,7 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
         found.append(
             _command(f"Open the profile's report ({name})", "orbit.openReport", target, what="profile")
         )
-        if known.profile.report:
+        if known.profile.profiles[0].tier == "counters":
             found.append(
                 _command(f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight")
             )

@@ -6,6 +6,7 @@ Every number stands with NVIDIA's name of its counter, in the unit of the report
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from orbit_lsp import bottleneck, units
 from orbit_lsp.session import Profiled, Session
@@ -60,7 +61,7 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     if others := profiled.profiles[1:]:
         rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
     if profiled.report:
-        rows.append(("report", f"{nsight_command(profiled)} opens it in Nsight Compute", "orbit"))
+        rows.append(("report", f"{nsight_command(profiled.report)} opens it in Nsight Compute", "orbit"))
     return rows
 
 
@@ -68,9 +69,9 @@ def source(profile: Profile) -> str:
     return f"Nsight Compute {profile.tool}".strip()
 
 
-def nsight_command(profiled: Profiled) -> str:
+def nsight_command(report: Path) -> str:
     """For a shell."""
-    path = str(profiled.report)
+    path = str(report)
     quoted = path if re.fullmatch(r"[\w./:\\-]+", path) else f'"{path}"'
     return f"ncu-ui {quoted}"
 

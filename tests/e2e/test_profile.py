@@ -96,6 +96,20 @@ async def test_lenses_actions_and_the_report(start, recorded_python, cache: Path
     assert "memory 79% of peak" in page(shown[0].uri)
 
 
+async def test_a_profile_is_back_after_a_restart_with_its_report(start, recorded_python, cache: Path) -> None:
+    editor: Editor = await start("vscode", python=recorded_python)
+    await profile(editor)
+    await editor.until(editor.ended)
+    await editor.close()
+    editor = await start("vscode", python=recorded_python)
+    editor.open("memory_bound.cu", SOURCE)
+    while await editor.hints() != [(3, SIGNATURE), (6, HOT)]:
+        await editor.until_told()
+    await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
+    (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
+    assert kept(said) == (cache, RECORDED)
+
+
 async def test_the_full_profile_is_asked_for_and_compared_with_the_one_before(start, recorded_python) -> None:
     editor: Editor = await start("neovim-0.12", python=recorded_python)
     await profile(editor)
