@@ -1,7 +1,8 @@
 """Wrong kernels made from ten correct examples by rule, and how many of them their launch specs find.
 
     python -P scripts/mutants.py FOLDER          write every mutant and FOLDER/mutants.json, compile each
-    python -P scripts/mutants.py FOLDER --run    run each on this machine's GPU, print the table
+    python -P scripts/mutants.py FOLDER --run    run each on this machine's GPU, print the table; again with the same
+                                                 folder: those that FOLDER/outcomes.json has no outcome of
         --rules "wrong tail" unwritten           only these kinds or rules
         --all                                    the rules beyond the five kinds as well
 
@@ -31,9 +32,11 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
@@ -186,26 +189,55 @@ def _assembled(file: Path, kernel: str) -> bytes | str:
 # -- running them ---------------------------------------------------------------------------------------
 
 
+class Outcomes:
+    """How each ended, by file, kept as a run goes on: a GPU may be had for less time than all of them take."""
+
+    def __init__(self, file: Path) -> None:
+        self.ended: dict[str, c.Finished] = {}
+        self._file = file
+        self._texts: dict[str, str] = {}
+        self._before: dict[str, list[str]] = {}
+        with suppress(OSError, ValueError):
+            self._before = json.loads(file.read_text(encoding="utf-8"))
+
+    def known(self, file: str, request: c.Job) -> bool:
+        """Whether this very text was run before."""
+        self._texts[file] = c.content_hash(request.text.encode())
+        text, outcome, message = self._before.get(file, ("", "", ""))
+        if text != self._texts[file]:
+            return False
+        kind = cast("c.Outcome", outcome)
+        self.ended[file] = c.Finished(file, kind, c.Failure(kind, message) if message else None)
+        return True
+
+    def add(self, file: str, finished: c.Finished) -> None:
+        self.ended[file] = finished
+        rows = {name: [self._texts[name], one.outcome, _why(one)] for name, one in self.ended.items()}
+        self._file.write_text(json.dumps(rows, indent=0), encoding="utf-8")
+
+
 async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, c.Finished]:
     """How each ended, by file; the originals by their own names. Builds go side by side, runs one by one."""
     from orbit_lsp.runners.local import LocalRunner, Options
 
+    outcomes = Outcomes(folder / "outcomes.json")
     jobs = {example: job(EXAMPLES / example, kernel, LIMIT_S) for example, kernel in KERNELS}
     jobs |= {one.file: job(folder / one.file, one.kernel, LIMIT_S) for one in mutants if not one.broken}
     runner = LocalRunner(Options(python=sys.executable))
     places = asyncio.Semaphore(at_once)
-    ended: dict[str, c.Finished] = {}
 
     async def one(file: str, request: c.Job) -> None:
         async with places:
-            ended[file] = await run(runner, request)
-        print(f"{len(ended)}/{len(jobs)} {file}: {ended[file].outcome}", file=sys.stderr, flush=True)
+            outcomes.add(file, await run(runner, request))
+        said = f"{len(outcomes.ended)}/{len(jobs)} {file}: {outcomes.ended[file].outcome}"
+        print(said, file=sys.stderr, flush=True)
 
+    left = {file: request for file, request in jobs.items() if not outcomes.known(file, request)}
     try:
-        await asyncio.gather(*(one(file, request) for file, request in jobs.items()))
+        await asyncio.gather(*(one(file, request) for file, request in left.items()))
     finally:
         await runner.close()
-    return ended
+    return outcomes.ended
 
 
 def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
