@@ -138,7 +138,7 @@ class Store:
             ).fetchall()
 
         nothing: list[tuple[Any, ...]] = []
-        found = [entry for row in self._do(work, nothing) if (entry := _entry(row))]
+        found = [entry for row in self._read(work, nothing) if (entry := _entry(row))]
         return sorted(found, key=lambda one: (one.at, one.id))
 
     def kernels(self, path: str) -> list[str]:
@@ -151,7 +151,7 @@ class Store:
             return [row[0] for row in rows]
 
         nothing: list[str] = []
-        return self._do(work, nothing)
+        return self._read(work, nothing)
 
     def text(self, name: str) -> str | None:
         """The text of this hash; None where it is gone."""
@@ -160,7 +160,7 @@ class Store:
             found = file.execute("select body from texts where hash = ?", (name,)).fetchone()
             return found[0] if found else None
 
-        body = self._do(work, None)
+        body = self._read(work, None)
         try:
             return zlib.decompress(body).decode("utf-8", "surrogatepass") if body else None
         except (zlib.error, ValueError) as error:
@@ -173,6 +173,10 @@ class Store:
         return said
 
     # -- the file -----------------------------------------------------------------------------
+
+    def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Looking makes no file."""
+        return self._do(work, otherwise) if _identity(self._path()) else otherwise
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """What fails becomes a complaint: kernels are run where nothing can be kept. A file that is damaged, or of

@@ -18,14 +18,15 @@ class Version:
 
 
 def setup(entry: Entry) -> tuple[object, ...] | None:
-    """What two runs must share for their times to be of the same work: GPU, settings, values; of a program's kernel
-    the one configuration that it is launched in. None for what has no time, or several.
+    """What two runs must share for their times to be of the same work: GPU and driver, tools, settings, values; of a
+    program's kernel the one configuration that it is launched in. None for what has no time, or several.
     """
     said = entry.said
     if entry.action != "run" or not said.launches or said.finished.outcome != "ok":
         return None
-    gpu = said.finished.device.name if said.finished.device else ""
-    one = said.launches[0]
+    device, one = said.finished.device, said.launches[0]
+    machine = (device.name, device.driver) if device else ("", None)
+    tools = tuple(sorted(said.finished.toolchain.items()))
     work: tuple[object, ...]
     if said.through == "program":
         if len(said.launches) > 1:
@@ -35,7 +36,7 @@ def setup(entry: Entry) -> tuple[object, ...] | None:
         point = next((one for one in said.finished.points if one.launches and not one.case), None)
         values = sorted(point.values.items()) if point else []
         work = (" ".join(said.lines.split()), tuple(values), len(said.launches))
-    return (said.through, gpu, entry.inputs, work)
+    return (said.through, machine, tools, entry.inputs, work)
 
 
 def grouped(entries: Sequence[Entry]) -> list[Version]:

@@ -52,7 +52,17 @@ def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None
     assert [one.digest for one in store.entries("/src/saxpy.cu", "saxpy", most=1)] == ["d2"]
     assert store.kernels("/src/saxpy.cu") == ["other", "saxpy"]
     assert store.entries("/src/elsewhere.cu") == []
+    assert store.text("00") is None
     assert store.complaints() == []
+
+
+def test_looking_makes_no_file(store: Store) -> None:
+    assert (store.entries("/src/saxpy.cu"), store.kernels("/src/saxpy.cu"), store.text("00")) == (
+        [],
+        [],
+        None,
+    )
+    assert not store._where().parent.exists()
 
 
 def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: Store) -> None:

@@ -150,6 +150,15 @@ async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_ha
     assert "its launch spec is another, so the times may be of other work" in other.remarks[0]
 
 
+async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> None:
+    kernel = "import triton\n\n{spec}@triton.jit\ndef k(x):\n    pass\n"
+    now = kernel.format(spec="# orbit: x = empty(1024)\n# orbit: launch k[(1,)](x)\n")
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_py=kernel.format(spec=""))
+    then = await Author(repository, "k.py", now).side("revision", "HEAD")
+    assert (then.frozen.text, then.job.through) == (now, "spec")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [

@@ -66,6 +66,12 @@ def on_gpu(one: Entry, name: str) -> Entry:
     )
 
 
+def with_nvcc(one: Entry, version: str) -> Entry:
+    return replace(
+        one, said=replace(one.said, finished=replace(one.said.finished, toolchain={"nvcc": version}))
+    )
+
+
 def at_values(one: Entry, **values: str) -> Entry:
     point = replace(one.said.finished.points[0], values=values)
     return replace(one, said=replace(one.said, finished=replace(one.said.finished, points=(point,))))
@@ -76,6 +82,7 @@ def at_values(one: Entry, **values: str) -> Entry:
     [
         lambda one: on_gpu(one, "NVIDIA L4"),
         lambda one: replace(one, inputs="other flags"),
+        lambda one: with_nvcc(one, "13.1.0"),
         lambda one: at_values(one, n="2048"),
         lambda one: replace(one, said=replace(one.said, lines="// orbit: n = 2048")),
         lambda one: replace(one, said=replace(one.said, through="program")),
@@ -85,7 +92,17 @@ def at_values(one: Entry, **values: str) -> Entry:
         lambda one: replace(one, said=replace(one.said, launches=())),
         lambda one: replace(one, action="profile"),
     ],
-    ids=["GPU", "flags", "values", "launch spec", "program", "wrong answer", "not launched", "profile"],
+    ids=[
+        "GPU",
+        "flags",
+        "compiler",
+        "values",
+        "launch spec",
+        "program",
+        "wrong answer",
+        "not launched",
+        "profile",
+    ],
 )
 def test_what_was_run_otherwise_is_no_witness(elsewhere) -> None:
     fast, slow = timed(100, 120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -11,8 +12,10 @@ from lsprotocol import types as lsp
 
 from tests.e2e.conftest import Editor
 from tests.e2e.test_history import FASTER, SAXPY, click, opened
+from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import MEASURED
 from tests.modal.test_rented_in_editor import answering
+from tests.test_contract_views import KERNELBENCH
 
 SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 6 pairs of runs)"
 
@@ -30,7 +33,7 @@ def committed(folder: Path, **files: str) -> str:
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
     git(folder, "add", "-A")
-    git(folder, "commit", "-q", "-m", "x")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "x")
     return git(folder, "rev-parse", "--short=7", "HEAD")
 
 
@@ -118,6 +121,29 @@ async def test_what_cannot_be_compared_is_a_sentence(start, recorded_python, wor
     if word == "revision:HEAD":
         assert found.endswith('does not compile: 1 error: identifier "BUG" is undefined')
     assert not [one for _, one in await editor.titles() if "cancel" in one]
+
+
+async def test_a_contract_is_compared_and_its_result_comes_back(start, recorded_python) -> None:
+    async def model() -> Editor:
+        editor: Editor = await start("vscode", python=recorded_python)
+        committed(editor.folder, model_py=KERNELBENCH)
+        editor.open("model.py", KERNELBENCH)
+        await named_gpu(editor)
+        return editor
+
+    editor = await model()
+    short = git(editor.folder, "rev-parse", "--short=7", "HEAD")
+    async with asyncio.timeout(20):
+        while "Compare with… (ModelNew)" not in [one.title for one in await editor.actions(5)]:
+            pass  # that it lies in git is found beside the loop
+    contract = {"uri": editor.uri, "kernel": "contract ModelNew", "with": "revision:HEAD"}
+    await editor.command("orbit.compareWith", contract)
+    await said(editor, f"orbit: ModelNew and HEAD ({short}): no difference that can be told")
+    hints = await editor.hints()
+    await editor.close()
+    editor = await model()
+    while await editor.hints() != hints:
+        await editor.until_told()
 
 
 @pytest.mark.parametrize("how", ["lens", "progress", "command"])
