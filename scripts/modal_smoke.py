@@ -59,7 +59,7 @@ int main() {{ return system({command}); }}
 """
 TOOLS = (
     "nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; nvcc --version | tail -2 | head -1; "
-    "ncu --version | tail -1; compute-sanitizer --version | head -1; uname -r; "
+    "ncu --version | tail -1; compute-sanitizer --version | head -1; "
     "python3 -c 'import sys, torch, triton; print(sys.version.split()[0], torch.__version__, triton.__version__)'"
 )
 COUNTERS = (
