@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from tests.editors.home import ROOT, Home
 from tests.editors.neovim import Neovim
-from tests.editors.terminal import Terminal
+from tests.editors.terminal import LIMIT_S, Terminal
 
 EDITORS = Path(os.environ.get("ORBIT_EDITORS", ROOT / ".editors"))
 CAPTURES = Path(__file__).parent / "captures"
@@ -93,15 +94,34 @@ class Captures:
         self.seen: list[str] = []
         self.expected = path.read_text(encoding="utf-8").split("\n\n") if path.exists() else []
 
-    def check(self, step: str, shown: str) -> None:
-        rows = [row for row in shown.split("\n") if row.strip()]
-        self.seen.append("\n".join([f"== {step}", *rows, ""]))
+    def check(self, step: str, shown: str | Callable[[], str]) -> None:
+        """Raises AssertionError where a text is not as it should be, or what is called does not come to it."""
+        steps = (one.strip("\n").partition("\n") for one in self.expected)
+        expected = {name: text for name, _, text in steps}.get(f"== {step}")
+        look = shown if callable(shown) else lambda: shown
         if WRITE:
+            text = _settled(look)
+            self.seen.append(f"== {step}\n{text}\n")
             self.path.write_text("\n".join(self.seen), encoding="utf-8")
             return
-        steps = [one.strip("\n").partition("\n") for one in self.expected]
-        said = {name: text for name, _, text in steps}
-        assert "\n".join(rows) == said.get(f"== {step}"), f"{self.path.name}: {step}"
+        end = time.monotonic() + (LIMIT_S if callable(shown) else 0)
+        while (text := _rows(look())) != expected and time.monotonic() < end:
+            time.sleep(0.02)
+        assert text == expected, f"{self.path.name}: {step}"
+
+
+def _rows(shown: str) -> str:
+    return "\n".join(row for row in shown.split("\n") if row.strip())
+
+
+def _settled(look: Callable[[], str]) -> str:
+    """What is shown once it has been the same for a second, as it is written down."""
+    text, since = _rows(look()), time.monotonic()
+    while time.monotonic() < since + 1:
+        time.sleep(0.05)
+        if (now := _rows(look())) != text:
+            text, since = now, time.monotonic()
+    return text
 
 
 @pytest.fixture

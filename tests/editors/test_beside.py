@@ -57,7 +57,7 @@ def test_clangd_and_orbit_say_an_error_once(neovim: Start, nvim: str, saw: Saw) 
     editor.until_shown("▶ Run on H100 80GB HBM3")
     editor.until("vim.diagnostic.get(0)[1]")
     editor.until(f"vim.deep_equal({SAID}, {{ 'clang:2' }})")
-    captures.check("an error that both see", editor.screen())
+    captures.check("an error that both see", editor.screen)
     saw("doubled")
 
     editor.command("silent %s/BUG/a/ | silent write")
@@ -92,7 +92,7 @@ def test_basedpyright_and_ruff_keep_what_is_theirs(neovim: Start, nvim: str) -> 
     )
     editor.lua("vim.api.nvim_win_set_cursor(0, {11, 5}); vim.cmd('Orbit run')")
     editor.until_shown(TIME)
-    captures.check("after a run", editor.screen())
+    captures.check("after a run", editor.screen)
     editor.lua("vim.lsp.buf.hover()")
     captures.check("hovers", editor.until("float()"))
     assert editor.lua(f"return {FORMATS}") == ["ruff"]
