@@ -1,4 +1,4 @@
-// What a report may do in a webview: nothing but show itself.
+// What a report may do in a webview: nothing but show itself, in the colours of the editor.
 
 const POLICY = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">`;
 
@@ -6,4 +6,9 @@ const POLICY = `<meta http-equiv="Content-Security-Policy" content="default-src 
 export function guarded(html: string): string {
   const head = /^\s*(<!doctype[^>]*>)?\s*(<html[^>]*>)?\s*<head[^>]*>/i.exec(html)?.[0];
   return head ? head + POLICY + html.slice(head.length) : `<!doctype html><head>${POLICY}</head>${html}`;
+}
+
+/** A page whose dark colours count where the editor's theme is dark: a webview asks the system, not the editor. */
+export function coloured(html: string, dark: boolean): string {
+  return html.replaceAll('@media (prefers-color-scheme: dark)', dark ? '@media all' : '@media not all');
 }

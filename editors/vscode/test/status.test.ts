@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { afterEnd } from '../src/backoff';
-import { guarded } from '../src/policy';
+import { coloured, guarded } from '../src/policy';
 import { readInfo, runOf, show } from '../src/status';
 
 const LOCAL = {
@@ -64,4 +64,10 @@ test('the policy of a report stands before anything in it', () => {
     guarded('<p>no head</p>'),
     /^<!doctype html><head><meta http-equiv="Content-Security-Policy"[^>]*><\/head><p>/,
   );
+});
+
+test("a report is dark where the editor's theme is", () => {
+  const page = '<style>@media (prefers-color-scheme: dark) { :root { --ground: black } }</style>';
+  assert.match(coloured(page, true), /@media all \{/);
+  assert.match(coloured(page, false), /@media not all \{/);
 });

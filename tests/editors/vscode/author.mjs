@@ -1,8 +1,11 @@
 // An author at work in a trusted folder, from the first click to a report, with what is seen on the way.
 
 import { join } from 'node:path';
+import { until } from './code_server.mjs';
 import { SAXPY } from './files.mjs';
 
+/** The text without what is around it. */
+const TEXT = { x: 48, y: 0, width: 1232, height: 420 };
 const TIME = '⏱ 288 µs';
 
 export async function work({ window, saw, say, pictures }) {
@@ -89,10 +92,41 @@ export async function work({ window, saw, say, pictures }) {
   await window.page.click('.tab[aria-label*="sizes-saxpy"]');
   await window.keyboard.press('Control+w');
 
+  await window.open('memory_bound.cu');
+  await window.page.click(window.lens('Profile'));
+  await window.see(window.line('long scoreboard'));
+  saw('profile', 'lens; on the lines, in the hover');
+  await window.palette('View: Toggle Primary Side Bar Visibility');
+  await window.goTo(1);
+  await window.picture(join(pictures, 'vscode.png'), { clip: TEXT });
+  await window.goTo(4);
+  await window.palette('Orbit: Open the Report');
+  await window.see('.tab[aria-label*="memory_bound-saxpy"]');
+  await window.webview().locator('h1:has-text("saxpy")').waitFor();
+  await window.picture(join(pictures, 'vscode-profile-report.png'));
+  await window.theme('Dark Modern');
+  await window.see('.monaco-workbench.vs-dark');
+  await until('a dark report', async () => (await ground(window)) !== 'rgb(255, 255, 255)');
+  await window.picture(join(pictures, 'vscode-profile-report-dark.png'));
+  await window.page.click('.tab[aria-label*="memory_bound-saxpy"]');
+  await window.keyboard.press('Control+w');
+  await window.goTo(1);
+  await window.picture(join(pictures, 'vscode-dark.png'), { clip: TEXT });
+  await window.theme('Light Modern');
+  await window.see('.monaco-workbench.vs');
+  await window.palette('View: Toggle Primary Side Bar Visibility');
+  say('its report, in a dark theme too');
+
   await window.palette('Orbit: Choose the Modal GPU');
   await window.pick('B200');
   await window.palette('Orbit: Choose the Modal GPU');
   await window.see('.quick-input-list .monaco-list-row[aria-label^="B200"][aria-label*="now"]');
   await window.keyboard.press('Escape');
   saw('choose', 'a picker with prices');
+}
+
+/** The colour behind a report. */
+function ground(window) {
+  const body = window.webview().locator('body');
+  return body.evaluate((one) => one.ownerDocument.defaultView.getComputedStyle(one).backgroundColor);
 }

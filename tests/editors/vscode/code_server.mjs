@@ -35,7 +35,7 @@ export class CodeServer {
     for (const folder of ['data/Machine', 'data/User', 'home'])
       mkdirSync(join(this.scratch, folder), { recursive: true });
     writeFileSync(join(this.scratch, 'config.yaml'), 'auth: none\n');
-    this.user({});
+    writeFileSync(join(this.scratch, 'data/User/settings.json'), JSON.stringify(QUIET));
     this.log = join(this.scratch, 'code-server.log');
   }
 
@@ -49,11 +49,6 @@ export class CodeServer {
   /** The settings of the machine that code-server is on: those that name programs count only there. */
   machine(values) {
     writeFileSync(join(this.scratch, 'data/Machine/settings.json'), JSON.stringify(values));
-  }
-
-  /** Those of its user. */
-  user(values) {
-    writeFileSync(join(this.scratch, 'data/User/settings.json'), JSON.stringify({ ...QUIET, ...values }));
   }
 
   command(...args) {
@@ -231,6 +226,11 @@ export class Window {
     return this.keyboard.press('Control+s');
   }
 
+  async theme(name) {
+    await this.palette('Preferences: Color Theme');
+    await this.pick(name);
+  }
+
   /** What is in a panel of HTML: its frame's frame. */
   webview() {
     return this.page.frameLocator('iframe.webview').frameLocator('iframe');
@@ -274,6 +274,12 @@ export class Window {
 export function pathWithout(...programs) {
   const folders = process.env.PATH.split(delimiter);
   return folders.filter((one) => !programs.some((name) => existsSync(join(one, name)))).join(delimiter);
+}
+
+/** Waits for what no selector sees. */
+export async function until(what, condition) {
+  for (const end = Date.now() + PATIENCE_MS; !(await condition()); await new Promise((done) => setTimeout(done, 50)))
+    if (Date.now() > end) throw new Error(`not within ${PATIENCE_MS / 1000} s: ${what}`);
 }
 
 function freePort() {

@@ -2,6 +2,7 @@
 
 import { existsSync, renameSync, rmSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { until } from './code_server.mjs';
 
 const RUNNING = '.statusbar-item:has-text("1 running")';
 
@@ -12,8 +13,7 @@ export async function untrusted({ window, say, touched }) {
   if (existsSync(touched)) throw new Error('a program that an untrusted workspace names was started');
   say('in Restricted Mode the program that the workspace names is not started');
   await window.trust();
-  for (const end = Date.now() + 20_000; !existsSync(touched); await window.page.waitForTimeout(50))
-    if (Date.now() > end) throw new Error('trust was given, and the program of the workspace not started');
+  await until('the program of the trusted workspace is started', () => existsSync(touched));
   say('trusted, it is');
 }
 
@@ -73,7 +73,7 @@ export async function tenThousandLines({ window, say }) {
   await window.keyboard.insertText('__global__ void last(int n) {}\n');
   await window.see(window.line('void last'));
   say(`10,000 lines: lenses after ${opened - started} ms; at their end ${typed - opened} ms later; typing goes on`);
-  await window.undo();
+  await window.palette('File: Revert File');
   await window.keyboard.press('Control+w');
 }
 
