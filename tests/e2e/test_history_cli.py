@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,3 +159,18 @@ def test_a_history_that_is_not_there(author: Author, words: tuple[str, ...], cod
     found, out, said = author.history(*words)
     assert found == code
     assert text in out + said
+
+
+def test_the_example_of_the_page_is_what_the_script_makes(tmp_path: Path) -> None:
+    root = SCHEMAS.parents[1]
+    command = [
+        sys.executable,
+        str(root / "scripts" / "history_example"),
+        "--stand-in",
+        str(tmp_path / "out.txt"),
+    ]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    indented = "".join(
+        f"    {line}\n" if line else "\n" for line in (tmp_path / "out.txt").read_text().splitlines()
+    )
+    assert indented in (root / "docs" / "history.md").read_text()
