@@ -10,13 +10,19 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_lsp.history import Entry, Said, Store
+from orbit_lsp.session import Session
+from orbit_remote import contracts as c
+from tests.e2e import recorded_worker as recorded
 from tests.e2e.conftest import Editor
-from tests.e2e.test_history import FASTER, SAXPY, click, opened
+from tests.e2e.test_history import FASTER, SAXPY, click, opened, state
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import MEASURED
 from tests.modal.test_rented_in_editor import answering
+from tests.recorded_profiles import profile
 from tests.test_contract_views import KERNELBENCH
 
+__all__ = ["state"]  # a fixture
 SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 6 pairs of runs)"
 
 
@@ -203,3 +209,30 @@ async def test_the_history_and_a_comparison_open_as_pages(
 
 def read(uri: str) -> str:
     return Path(unquote(urlsplit(uri).path)).read_text(encoding="utf-8")
+
+
+def profiled(state: Path, path: Path, text: str, name: str) -> None:
+    """The history has a profile of saxpy as this text has it, with the counters of a recording from an H100."""
+    session = Session()
+    session.open(path.as_uri(), 0, text)
+    ((_, _, digest),) = session.kernels(path.as_uri())
+    finished = c.Finished("r1", "ok", device=recorded.DEVICE, profiles=(profile(name),))
+    entry = Entry(1_000.0, str(path), "saxpy", "profile", digest, "", Said(finished))
+    Store(lambda: state).keep(entry, text)
+
+
+async def test_where_both_sides_were_profiled_the_counters_that_differ_stand_beside(
+    start, recorded_python, state: Path
+) -> None:
+    editor = await opened(start, recorded_python)
+    committed(editor.folder, saxpy_cu=FASTER)
+    profiled(state, editor.folder / "saxpy.cu", FASTER, "uncoalesced")
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await said(editor, "orbit: saxpy takes")
+    assert "DRAM read" not in await editor.hover(5, 18)
+    profiled(state, editor.folder / "saxpy.cu", SAXPY, "memory_bound")
+    await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
+    await editor.until(lambda: len(editor.ended()) == 2)
+    hover = (await editor.hover(5, 18)).replace("\\", "")
+    assert "| DRAM read | 256 MiB | 128 MiB | -50% |" in hover
+    assert "| stall: long scoreboard | 265 | 73.9 | -72% |" in hover
