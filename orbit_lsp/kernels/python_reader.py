@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
+from orbit_lsp.kernels.python_expressions import Written
 from orbit_lsp.kernels.python_names import Names
-from orbit_lsp.kernels.python_outline import Assignment, Function, Outline
+from orbit_lsp.kernels.python_outline import Assignment, Function, Outline, Scope
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 """Functions that run a file, the first of them wins; after them the `__main__` part."""
@@ -35,7 +36,7 @@ class _Found:
     pieces: tuple[PieceId, ...]
     """What makes it up: its own text, and for `k = jit(f)` that of `f`."""
     words: frozenset[str]
-    """The words in them, less its parameters."""
+    """The words in them, less the names of its own."""
     tuned: bool
     returns_value: bool
     said: frozenset[str] = frozenset()
@@ -127,7 +128,7 @@ class Reader:
                 pieces = self._with_nested(region, function.piece)
                 yield _Found(
                     region, function, dsl, body.qualified, around.kind == "class", pieces,
-                    self._words(pieces, body.parameters), self._names.tuned(region, function),
+                    self._words(pieces, _own_names(body)), self._names.tuned(region, function),
                     function.returns_value,
                 )  # fmt: skip
         for assignment in outline.assignments:
@@ -137,20 +138,20 @@ class Reader:
     def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found:
         outline = self._outlines[region]
         pieces: tuple[PieceId, ...] = ()
-        parameters: tuple[str, ...] = ()
+        own: set[str] = set()
         returns_value = False
         if not outline.functions and not outline.classes:
             pieces = ((region, 0),)
         if target := self._names.target(region, assignment):
             where, function = target
             pieces += self._with_nested(where, function.piece)
-            parameters = self._outlines[where].scopes[function.body_scope].parameters
+            own = _own_names(self._outlines[where].scopes[function.body_scope])
             returns_value = function.returns_value
         around = outline.scopes[assignment.scope]
         qualified = f"{around.qualified}.{assignment.name}" if around.qualified else assignment.name
         return _Found(
             region, assignment, dsl, qualified, around.kind == "class", pieces,
-            self._words(pieces, parameters), False, returns_value,
+            self._words(pieces, own), False, returns_value,
         )  # fmt: skip
 
     def _with_nested(self, region: int, piece: int) -> tuple[PieceId, ...]:
@@ -162,9 +163,9 @@ class Reader:
             inside.add(i)
         return tuple((region, i) for i in sorted(inside))
 
-    def _words(self, pieces: Sequence[PieceId], parameters: Sequence[str]) -> frozenset[str]:
+    def _words(self, pieces: Sequence[PieceId], own: set[str]) -> frozenset[str]:
         words = frozenset[str]().union(*(self._outlines[i].pieces[j].words for i, j in pieces))
-        return words.difference(parameters)
+        return words.difference(own)
 
     # -- who calls whom ------------------------------------------------------------------------
 
@@ -282,3 +283,13 @@ class Reader:
 
 def _down(span: Span, rows: int) -> Span:
     return Span(span.line + rows, span.column, span.end_line + rows, span.end_column)
+
+
+def _own_names(body: Scope) -> set[str]:
+    """Parameters and variables, which mean no function of the module; but `total = total(x)` calls one."""
+    called = {
+        name
+        for name, bindings in body.bindings.items()
+        if any(f"{name}(" in one.value.text for one in bindings if isinstance(one.value, Written))
+    }
+    return {*body.parameters, *body.bindings} - body.globals - called

@@ -363,6 +363,35 @@ def test_a_function_that_returns_a_value_is_a_helper() -> None:
     )
 
 
+def test_a_variable_of_a_kernels_name_is_no_call_of_it() -> None:
+    check_helpers(
+        """\
+        @triton.jit
+        def total(x):
+            tl.store(x, 1)
+
+        @triton.jit
+        def mean(x, y):
+            total = tl.sum(tl.load(x), 0)
+            tl.store(y, total)
+
+        @triton.jit
+        def most(x):
+            tl.store(x, 2)
+
+        @triton.jit
+        def calls(x):
+            most = most(x)
+        """,
+        """
+        4 total
+        8 mean
+        13 most helper of calls
+        17 calls
+        """,
+    )
+
+
 def test_a_function_that_only_kernels_call_is_a_helper() -> None:
     check_helpers(
         """\
