@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import comparisons, renting, summary
+from orbit_lsp import comparisons, renting, startup, summary
+from orbit_lsp import session as sessions
+from orbit_lsp.config import Settings
 from orbit_lsp.runners.modal_costs import Costs, Wanted
 from orbit_lsp.runners.modal_ledger import Month
 from orbit_lsp.runners.modal_rates import Price
@@ -233,3 +235,17 @@ def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
     found = side_by_side.as_json("saxpy", Comparison("", NOW, (H100, L4, REFUSED)))
     assert [one["usd_per_million_launches"] for one in found["gpus"]] == [pytest.approx(0.288), None, None]
     assert [one["time_ns"] for one in found["gpus"]] == [288_000, 2_660_000, None]
+
+
+@pytest.mark.parametrize(
+    ("action", "asks"), [("run", True), ("profile", True), ("sanitize", True), ("compile", False)]
+)
+async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: c.Action, asks: bool) -> None:
+    session = sessions.Session(
+        settings=Settings.model_validate({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}})
+    )
+    environment = startup.Environment(session, pytest.fail, lambda uris: None)
+    job = c.Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")
+    runner = await environment.runner_of(job)
+    assert isinstance(runner, renting.Budgeted) is asks
+    await environment.close()
