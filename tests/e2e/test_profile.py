@@ -43,6 +43,11 @@ def kept(said: str) -> tuple[Path, bytes]:
     return path.parent, path.read_bytes()
 
 
+def make_a_file(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("no folder")
+
+
 def page(uri: str) -> str:
     return Path(unquote(urlsplit(uri).path)).read_text()
 
@@ -108,6 +113,21 @@ async def test_a_profile_is_back_after_a_restart_with_its_report(start, recorded
     await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
     (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
     assert kept(said) == (cache, RECORDED)
+
+
+async def test_where_nothing_can_be_kept_the_findings_stand_and_a_remark_says_so(
+    start, recorded_python, cache: Path
+) -> None:
+    make_a_file(cache)
+    editor: Editor = await start("vscode", python=recorded_python)
+    await profile(editor)
+    await editor.until(editor.ended)
+    assert await editor.hints() == [(3, SIGNATURE), (6, HOT)]
+    assert "the profiler's report cannot be kept in" in await editor.hover(3, 18)
+    await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
+    await editor.until(
+        lambda: [one for one in editor.messages() if "no longer kept; profile it again" in one]
+    )
 
 
 async def test_the_full_profile_is_asked_for_and_compared_with_the_one_before(start, recorded_python) -> None:
