@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
 import sys
 import time
 import zlib
@@ -25,6 +24,7 @@ from orbit_remote import (
     job_process,
     machine,
     profile_counters,
+    profile_kernels,
     profile_tool,
     program,
     symbols,
@@ -119,13 +119,13 @@ class _Attempt:
                 job.run, failure.category, failure, resources=built.built.resources,
                 toolchain=built.toolchain, build_s=built.built.seconds,
             )  # fmt: skip
-        wanted = kernels(job, built.built.resources)
+        wanted = profile_kernels.chosen(job, built.built.resources)
         under = Under.make(
             self._tool,
             scratch,
             job.run_timeout_s,
             symbols=tuple(one.symbol for one in wanted),
-            pattern=_pattern(job),
+            pattern=profile_kernels.pattern(job),
             sources=_is_saved(job),
             detail=job.detail,
         )
@@ -220,7 +220,7 @@ class _Attempt:
             self._tool,
             scratch,
             job.run_timeout_s,
-            pattern=_pattern(job) if by_name else "",
+            pattern=profile_kernels.pattern(job) if by_name else "",
             marked=True,
             sources=_is_saved(job),
             detail=job.detail,
@@ -342,7 +342,7 @@ class _Attempt:
         return replace(ordinary, profiles=profiles, remarks=(*ordinary.remarks, f"no counters: {why}"))
 
     def _is_wanted(self, launches: c.Launches, resources: Sequence[c.Resources]) -> bool:
-        wanted = {one.symbol for one in kernels(self._job, resources)}
+        wanted = {one.symbol for one in profile_kernels.chosen(self._job, resources)}
         return launches.symbol in wanted
 
     def _never(self, ordinary: c.Finished, log: Log) -> str:
@@ -372,46 +372,6 @@ def _last(events: Path) -> c.Finished | None:
         return None
     found = [job_process.decode_event(line) for line in lines[-1:]]
     return next((one for one in found if isinstance(one, c.Finished)), None)
-
-
-# -- which kernel -----------------------------------------------------------------------------------
-
-
-def kernels(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
-    """The instances of the kernel that was asked for, among all that were compiled; all where none was named.
-
-    By the place of their code, which tells overloads and namesakes apart; by name alone where no code of it is at
-    its place, as that of a macro.
-    """
-    name = job.definition.name if job.definition else job.kernel
-    if name is None:
-        return list(resources)
-    base = re.split(r"::|\.", name)[-1]
-    named = [one for one in resources if _base(one.name) == base]
-    return [one for one in named if _is_at(job, one.place)] or named
-
-
-def _is_at(job: c.Job, place: c.Place | None) -> bool:
-    where = job.definition
-    if where is None or place is None or place.file != job.path:
-        return False
-    return where.start_line < place.line and (where.end_line is None or place.line <= where.end_line + 1)
-
-
-def _base(name: str) -> str:
-    """`ns::tiled<32>` -> `tiled`."""
-    return name.partition("<")[0].partition("(")[0].rpartition("::")[2].strip()
-
-
-def _pattern(job: c.Job) -> str:
-    """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
-    C++'s hold it behind its length.
-    """
-    name = job.definition.name if job.definition else job.kernel
-    if name is None:
-        return ""
-    base = re.escape(re.split(r"::|\.", name)[-1])
-    return f"^{base}$" if job.language == "triton" else f"(^|[^0-9]){len(base)}{base}|^{base}$"
 
 
 def _is_saved(job: c.Job) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -190,9 +191,10 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
         "    x[1] = N;\n"
         "}\n"
         "__global__ void k(int* x) { x[0] = 1; }\n"
+        "namespace { __global__ void k(double* x) { x[0] = 1; } }\n"
         "template __global__ void k<1>(float*);\n"
         "template __global__ void k<2>(float*);\n"
-        "int main() { a::k<<<1, 1>>>(nullptr); return 0; }\n"
+        "int main() { a::k<<<1, 1>>>(nullptr); k<<<1, 1>>>((double*)nullptr); return 0; }\n"
     )
     job = bench.job("k.cu", text)
     scan = kernels.track("cuda", text).scan
@@ -203,6 +205,7 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
         asked.append(words[words.index("--kernel-name") + 1])
     assert asked[0] == "regex:^(_ZN1a1kEPf)$"
     assert asked[2] == "regex:^(_Z1kPi)$"
+    assert re.fullmatch(r"regex:\^\(_ZN\w*GLOBAL__N_\w*1kEPd\)\$", asked[3])
     assert sorted(asked[1].removeprefix("regex:^(").removesuffix(")$").split("|")) == [
         "_Z1kILi1EEvPf",
         "_Z1kILi2EEvPf",

@@ -136,13 +136,13 @@ def test_symbols_are_matched_whole_and_literally() -> None:
 
 def test_many_instances_are_asked_for_by_the_kernels_name() -> None:
     from orbit_remote import contracts as c
-    from orbit_remote import profile_job
+    from orbit_remote import profile_kernels
 
     job = c.Job("r", "profile", "cuda", "/k.cu", "", kernel="ns::k")
     instances = [f"_ZN2ns1kILi{n}EEvPf" for n in range(100)]
-    words = asked(symbols=tuple(instances), pattern=profile_job._pattern(job))
+    words = asked(symbols=tuple(instances), pattern=profile_kernels.pattern(job))
     assert matched(words, [*instances, "_Z2kkPf", "_Z11another_onePf", "k"]) == [*instances, "k"]
     triton = c.Job("r", "profile", "triton", "/k.py", "", kernel="k")
-    words = asked(pattern=profile_job._pattern(triton), marked=True)
+    words = asked(pattern=profile_kernels.pattern(triton), marked=True)
     assert matched(words, ["k", "kk", "k_fused"]) == ["k"]
     assert ("--profile-from-start", "off") in itertools.pairwise(words)
