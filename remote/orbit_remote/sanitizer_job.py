@@ -26,6 +26,7 @@ from orbit_remote import (
     sanitizer_findings,
     sanitizer_records,
     sanitizer_spec,
+    spec,
     symbols,
     triton_errors,
     verdict,
@@ -136,8 +137,16 @@ def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = No
     def own(file: str) -> str | None:
         return file if triton_errors.is_users(file, job.path) else None
 
-    kernels = (job.definition.name,) if job.through == "spec" and job.definition else ()
-    return _Target(command, "", own, sanitizer_spec.CACHE, events, kernels)
+    return _Target(command, "", own, sanitizer_spec.CACHE, events, _launched_by(job))
+
+
+def _launched_by(job: c.Job) -> tuple[str, ...]:
+    """The kernels that a launch spec launches, by their bare names; none of a program, which launches what it likes."""
+    if job.through != "spec" or job.definition is None:
+        return ()
+    checked = spec.check(job.text, spec.target_of(job.definition, job.language))
+    names = [launch.kernel.name.rpartition("::")[2] for launch in checked.spec.launches]
+    return tuple(dict.fromkeys([*names, job.definition.name]))
 
 
 def _visible(job: c.Job) -> dict[str, str]:
@@ -172,6 +181,7 @@ class _Checking:
         self._told = False
         self._plain: program.Ended | None = None
         self._child: c.Finished | None = None
+        self._remarks: list[str] = []
 
     async def finished(self) -> c.Finished:
         problems: list[c.Problem] = []
@@ -187,6 +197,9 @@ class _Checking:
             self._context.stage(self._job, "running", f"{tool}, {at + 1} of {len(tools)}")
             one = await self._check(tool)
             done.append(one)
+            if one.ended.status is None:
+                limit = f"its limit of {self._job.run_timeout_s:g} s"
+                self._remarks.append(f"{tool} was ended at {limit}: it may have found more")
             records = sanitizer_records.read(one.records, one.log)
             assertion = verdict.assertion(self._job, one.ended.stderr)
             problems += sanitizer_findings.problems(tool, records, self._target.own, assertion)
@@ -194,7 +207,18 @@ class _Checking:
                 break
         if missing := self._never_compiled():
             problems.append(missing)
-        return self._outcome(done, tuple(problems))
+        return self._outcome(done, self._authors(problems))
+
+    def _authors(self, problems: Sequence[c.Problem]) -> tuple[c.Problem, ...]:
+        """Without those in kernels of libraries, which have neither a line nor a name in the author's files."""
+        resources = (*self._target.resources, *(self._child.resources if self._child else ()))
+        known = {name for one in resources for name in (one.name, symbols.base_name(one.symbol))}
+        known |= {*self._target.kernels, self._job.kernel or ""}
+        own = [one for one in problems if one.place or one.symbol is None or one.symbol in known]
+        for one in problems:
+            if one not in own:
+                self._remarks.append(f"{one.tool}, in {one.symbol}, which is none of yours: {one.message}")
+        return tuple(own)
 
     def _never_compiled(self) -> c.Problem | None:
         """Triton compiles a kernel when it is launched: of one that it did not compile nothing was checked."""
@@ -302,7 +326,7 @@ class _Checking:
             stderr=plain.stderr if plain else "",
             truncated=plain.truncated if plain else False,
             files=child.files if child else {},
-            remarks=child.remarks if child else (),
+            remarks=(*self._remarks, *(child.remarks if child else ())),
         )
 
     def _failure(

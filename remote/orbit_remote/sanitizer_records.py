@@ -116,7 +116,7 @@ def _from_xml(record: ET.Element) -> Record:
         *map(_frame, record.iterfind("deviceStack/frame")),
     )
     accesses = tuple(
-        Access(one.findtext("direction", ""), _access_frames(one), int(one.findtext("count", "0")))
+        Access(one.findtext("direction", ""), _access_frames(one), _number(one.findtext("count", "")) or 0)
         for tag in ("source", "destination")
         for one in record.iterfind(f"what/{tag}")
     )
@@ -145,10 +145,12 @@ def _access_frames(access: ET.Element) -> tuple[Frame, ...]:
 
 
 def _frame(element: ET.Element) -> Frame:
-    line = element.findtext("line", "")
-    return Frame(
-        element.findtext("func", ""), element.findtext("path") or None, int(line) if line.isdigit() else None
-    )
+    line = _number(element.findtext("line", ""))
+    return Frame(element.findtext("func", ""), element.findtext("path") or None, line)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _triple(element: ET.Element | None) -> str:
@@ -179,7 +181,7 @@ def _record(block: Sequence[str]) -> Record:
     if race := _RACE.match(head):
         sides = [Access(race["direction"], (_matched(race),))]
         sides += [
-            Access(found["direction"], (_matched(found),), int(found["count"]))
+            Access(found["direction"], (_matched(found),), _number(found["count"]) or 0)
             for found in map(_AND.match, block[1:])
             if found
         ]
@@ -214,8 +216,7 @@ def _record(block: Sequence[str]) -> Record:
 
 
 def _matched(found: re.Match[str]) -> Frame:
-    line = found["line"]
-    return Frame(_simple(found["function"]), found["file"], int(line) if line else None)
+    return Frame(_simple(found["function"]), found["file"], _number(found["line"] or ""))
 
 
 def _simple(function: str) -> str:

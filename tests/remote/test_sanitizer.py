@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from orbit_remote import sanitizer_findings, sanitizer_records, verdict
 from orbit_remote.contracts import Job, Problem
@@ -160,6 +162,36 @@ def test_a_log_that_breaks_off_still_names_the_line(cut: float) -> None:
     records = sanitizer_records.read(xml[: int(len(xml) * cut)], log[: int(len(log) * cut)])
     problems = sanitizer_findings.problems("memcheck", records, own)
     assert {one.place.line for one in problems if one.place} == {4}
+
+
+LINES = [
+    line
+    for log in sorted(planted.RECORDED.glob("*.memcheck.txt"))[:12]
+    for line in log.read_text().splitlines()
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=40).map("========= {}".format)), max_size=30)
+)
+def test_no_log_makes_the_reader_fail(lines: list[str]) -> None:
+    records = sanitizer_records.read("", "\n".join(lines))
+    sanitizer_findings.problems("memcheck", records, own)
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "<a>",
+        "<ComputeSanitizerOutput><record/></ComputeSanitizerOutput>",
+        "<x><record><kind>Analysis</kind><what><source/><destination><count>many</count></destination></what></record></x>",
+        "<x><record><where><line>99999999999999</line><path>/src/sanitizer/a</path></where></record></x>",
+        '<!DOCTYPE x [<!ENTITY a "b">]><x><record><kind>&a;</kind></record></x>',
+    ],
+)
+def test_no_xml_makes_the_reader_fail(xml: str) -> None:
+    sanitizer_findings.problems("memcheck", sanitizer_records.read(xml, ""), own)
 
 
 def test_an_assertion_stands_where_the_cuda_runtime_says() -> None:

@@ -150,6 +150,34 @@ async def test_a_tool_that_hangs_is_ended_at_the_limit(desk: Desk, tmp_path: Pat
     assert finished.failure.message == "memcheck was ended at the limit of 1 s"
 
 
+async def test_what_a_tool_found_before_its_limit_is_told(desk: Desk, tmp_path: Path) -> None:
+    log = (planted.RECORDED / "out_of_bounds_write.memcheck.txt").read_text()
+    part = tmp_path / "part.txt"
+    part.write_text(log[: len(log) // 3].replace("/src/sanitizer/", f"{tmp_path}/"))
+    hang(tmp_path, f'cp {part} "${{10}}"; ')
+    finished = await desk.check("out_of_bounds_write.cu", tools=("memcheck",), run_timeout_s=1.0)
+    assert {one.place.line for one in finished.problems if one.place} == {4}
+    assert finished.outcome == "runtime error"
+    assert "memcheck was ended at its limit of 1 s: it may have found more" in finished.remarks
+
+
+async def test_a_fault_in_a_library_is_a_remark(desk: Desk, tmp_path: Path) -> None:
+    """The words are compute-sanitizer's; the kernel's name is changed to one that the file has not."""
+    log = (planted.RECORDED / "no_lineinfo.memcheck.txt").read_text()
+    (tmp_path / "part.txt").write_text(log.replace("fill(float *, int, float)", "gemm(float *)"))
+    tool = tmp_path / "tools" / "compute-sanitizer"
+    tool.unlink()
+    tool.write_text(
+        f'#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\ncp {tmp_path / "part.txt"} "${{10}}"\n'
+    )
+    tool.chmod(0o755)
+    finished = await desk.check("race_right.cu", tools=("memcheck",))
+    assert (finished.outcome, finished.problems) == ("ok", ())
+    assert finished.remarks[0].startswith(
+        "memcheck, in gemm, which is none of yours: Invalid __global__ write"
+    )
+
+
 async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
     mark = hang(tmp_path)
     task = asyncio.ensure_future(desk.check("race_right.cu"))
@@ -163,12 +191,12 @@ async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Pa
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 
-def hang(folder: Path) -> Path:
+def hang(folder: Path, before: str = "") -> Path:
     """A tool that never ends; the file that it makes names its process."""
     mark, tool = folder / "started", folder / "tools" / "compute-sanitizer"
     tool.unlink()
     tool.write_text(
-        f"#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\necho $$ > {mark}\nexec sleep 600\n"
+        f"#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\necho $$ > {mark}\n{before}exec sleep 600\n"
     )
     tool.chmod(0o755)
     return mark
