@@ -111,6 +111,7 @@ class _Attempt:
         job, context = self._job, self._context
         architecture = job.architecture or cuda_job.architecture_of(self._device)
         async with context.build(job):
+            await context.ahead.join(job)
             built = await cuda_job.nvcc(job, architecture, context, scratch)
         context.send(built.built)
         if built.failure or built.executable is None:
