@@ -72,9 +72,9 @@ def finished(
             replace(one, place=known.clicked(targets)) if one.place is None and one.symbol is None else one
             for one in problems
         ]
-        changed = session.keep_problems(
-            f"{job.action} {frozen.uri}", _by_file(session, frozen, known, problems)
-        )
+        # a profile runs what a run runs: what the one says of the program takes the place of what the other said
+        source = "run" if job.action == "profile" else job.action
+        changed = session.keep_problems(f"{source} {frozen.uri}", _by_file(session, frozen, known, problems))
     if job.action != "run":
         return changed
     files = build.files if build else {}

@@ -11,7 +11,7 @@ from dataclasses import replace
 import ncu_report
 import pytest
 
-from orbit_lsp import listing, profile_filing
+from orbit_lsp import filing, jobs, listing, profile_filing
 from orbit_lsp.documents import Change
 from orbit_lsp.session import KernelId
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses, profile_lines, profile_numbers
@@ -295,6 +295,25 @@ def test_a_failed_profile_leaves_the_last_one() -> None:
     failure = c.Failure("timed out", "over the limit of 60 s")
     bench.file(c.Finished("r2", "timed out", failure), "saxpy")
     assert "◔ 70.3 µs" in shown(bench, 6)
+
+
+def test_what_a_run_said_of_the_program_goes_with_a_profile_that_ran_it() -> None:
+    bench = Profiling("memory_bound")
+    frozen, target = bench.session.freeze(bench.uri), bench.kernels["saxpy"]
+    assert frozen
+    place = c.Place("/src/memory_bound.cu", 7)
+    failed = c.Finished(
+        "r1", "runtime error", c.Failure("runtime error", "an illegal address"),
+        problems=(c.Problem("error", "an illegal address", "cuda", place),),
+    )  # fmt: skip
+    for action, event, left in (
+        ("run", failed, 1),
+        ("profile", failed, 1),
+        ("profile", finished("memory_bound"), 0),
+    ):
+        job = replace(jobs.make(bench.session, frozen, "run", "r1"), action=action)
+        filing.finished(bench.session, frozen, job, {target}, None, event)
+        assert len(diagnostics.diagnostics(bench.session, bench.uri)) == left
 
 
 def test_a_second_profile_remembers_the_one_before_and_no_more() -> None:
