@@ -58,6 +58,8 @@ async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finis
     device = await asyncio.to_thread(machine.device, job.device)
     if device is None:
         return cuda_job.no_gpu(job)
+    if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
+        return await _times(job, ordinary, "profiles are taken on Linux only")
     tool = await asyncio.to_thread(profile_tool.find)
     if tool is None or tool.too_old:
         return await _times(job, ordinary, tool.too_old if tool else _NO_TOOL)
