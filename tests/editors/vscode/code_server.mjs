@@ -142,6 +142,14 @@ export class Window {
     return this.page.waitForSelector(selector, options);
   }
 
+  /** Whether it is seen within a time. */
+  has(selector, timeout) {
+    return this.see(selector, { timeout }).then(
+      () => true,
+      () => false,
+    );
+  }
+
   gone(selector) {
     return this.see(selector, { state: 'detached' });
   }
@@ -169,14 +177,8 @@ export class Window {
   async ask(key, text) {
     for (let left = 5; ; left--) {
       await this.page.keyboard.press(key);
-      try {
-        await this.see('.quick-input-widget input:focus', {
-          timeout: left ? 3_000 : PATIENCE_MS,
-        });
-        break;
-      } catch (error) {
-        if (!left) throw error;
-      }
+      if (await this.has('.quick-input-widget input:focus', 3_000)) break;
+      if (!left) throw new Error(`${key} opens nothing to type into`);
     }
     await this.page.keyboard.type(text);
   }

@@ -107,7 +107,7 @@ try {
   await window.page.close();
 
   await mishaps.silent({ window: (window = first), say });
-  await window.page.close(); // a workspace of several folders comes up empty beside another window
+  await window.page.close();
 
   window = await vscode.window(two);
   await mishaps.folders({ window, say, places });

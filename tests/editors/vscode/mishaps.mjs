@@ -79,7 +79,9 @@ export async function tenThousandLines({ window, say }) {
 
 /** Two folders in one window, each with settings of its own: the window's count, and VS Code says so where they stand. */
 export async function folders({ window, say, places }) {
-  await window.see(`.explorer-folders-view .monaco-list-row[aria-label^="${basename(places[0])}"]`);
+  // on a busy machine code-server can show a workspace of several folders without any of them: loaded again, they are there
+  const root = `.explorer-folders-view .monaco-list-row[aria-label^="${basename(places[0])}"]`;
+  for (let left = 5; left && !(await window.has(root, 12_000)); left--) await window.page.reload();
   for (const place of places) {
     await window.open(`saxpy.cu ${basename(place)}`, 'saxpy.cu');
     await window.page.click(window.lens('Run'));
