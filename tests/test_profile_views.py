@@ -283,6 +283,18 @@ def test_times_only() -> None:
     assert on_lines(bench) == {}
 
 
+def test_times_only_of_several_configurations_are_of_the_longest() -> None:
+    short = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(9, 2_000.0, "in program, n=9"))
+    both = tuple(
+        c.Profile(one.symbol, "saxpy", "times", "no", grid=one.grid, block=one.block)
+        for one in (short, LAUNCHES)
+    )
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), profiles=both, launches=(short, LAUNCHES)))
+    assert "◔ 288 µs" in shown(bench, 6)
+    assert "the longest of 2 launches" in shown(bench, 6)
+
+
 def test_a_kernel_that_was_never_launched() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=()), "saxpy")
