@@ -65,6 +65,10 @@ def _by_kernel(
     called = targets if job.through == "contract" else set[KernelId]()
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
+        if profile.place is None and job.kernel == filing.base_name(profile.name) and len(targets) == 1:
+            kernel = next(
+                iter(targets)
+            )  # of overloads the one that was asked for is the one that was profiled
         of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
         for target in of | called:
             found[target].append(profile)

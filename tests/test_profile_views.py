@@ -295,6 +295,15 @@ def test_times_only_of_several_configurations_are_of_the_longest() -> None:
     assert "the longest of 2 launches" in shown(bench, 6)
 
 
+def test_of_two_overloads_the_one_that_was_clicked_has_the_profile() -> None:
+    bench = Profiling("memory_bound")
+    text = "__global__ void saxpy(int) {}\n" + bench.session.files[bench.uri].document.text
+    bench.session.open(bench.uri, 2, text)
+    bench.kernels = {found.key: found for found, _, _ in bench.session.kernels(bench.uri)}
+    bench.file(finished("memory_bound"), "saxpy#2")
+    assert list(bench.session.profiles) == [bench.kernels["saxpy#2"]]
+
+
 def test_a_kernel_that_was_never_launched() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=()), "saxpy")
