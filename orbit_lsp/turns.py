@@ -49,6 +49,8 @@ class Contest:
     """For each side, first the other and then the kernel as it stands now, as everywhere here: of each counted run, of
     each launch.
     """
+    read: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+    """The files that each side was built from, by content hash."""
     shapes: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
     comparison: measure.Comparison | None = None
 
@@ -163,6 +165,7 @@ class Turns:
         job = replace(side.job, run=f"{one.run.id}.{one.pair}.{at}")
         finished: c.Finished | None = None
         problems: tuple[c.Problem, ...] = ()
+        files: dict[str, str] = {}
         async with self._runner(one, job) as runner, aclosing(runner.run(job)) as events:
             async for event in events:
                 match event:
@@ -171,7 +174,7 @@ class Turns:
                     case c.Output(stream=stream, text=text) if not one.pair:
                         self._watcher.output(one.run, stream, text)
                     case c.Built():
-                        problems = event.problems
+                        problems, files = event.problems, event.files
                         one.built = event if at else one.built
                     case c.Finished():
                         finished = event
@@ -182,6 +185,9 @@ class Turns:
                 c.Failure("infrastructure", f"{side.name}: the run ended without an answer", "try again")
             )
         one.ended[at].append(finished)
+        if changed := _changed(one.read[at], files | finished.files, side.job.path):
+            text = f"{side.name}: {changed} was changed while it was compared"
+            raise _EndedError(c.Failure("infrastructure", text, "compare again", retryable=True))
         if finished.outcome != "ok":
             failure = finished.failure or c.Failure(finished.outcome, finished.outcome)
             errors = [one.message for one in (*problems, *finished.problems) if one.severity == "error"]
@@ -300,6 +306,17 @@ class Turns:
 def _totals(runs: list[list[c.Timing]]) -> tuple[float, ...]:
     """The time of each run: the medians of its launches together."""
     return tuple(sum(timing.median for timing in run) for run in runs)
+
+
+def _changed(before: dict[str, str], now: dict[str, str], main: str) -> str:
+    """The name of a file that is another than in the runs `before`, to which it is added; empty where there is none.
+    The text of the main file is frozen.
+    """
+    found = next(
+        (path for path, known in now.items() if path != main and before.get(path, known) != known), ""
+    )
+    before |= now
+    return Path(found).name
 
 
 _CANCELLED = c.Failure("cancelled", "cancelled")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import others, sides
+from orbit_lsp import others, sides, turns
 from orbit_lsp.closure import closure
 from orbit_lsp.config import Settings
 from orbit_lsp.others import Other
@@ -203,3 +203,11 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
     assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
     with pytest.raises(NoSide, match="Z9 is none of the GPUs on Modal: T4, "):
         sides._gpu(author.session, found, "Z9")
+
+
+def test_a_header_that_changes_between_runs_of_a_side_is_seen() -> None:
+    read: dict[str, str] = {}
+    assert turns._changed(read, {"/k.cu": "1", "/a.cuh": "1"}, "/k.cu") == ""
+    assert turns._changed(read, {}, "/k.cu") == ""  # what was built before may not say it again
+    assert turns._changed(read, {"/k.cu": "2", "/b.cuh": "1"}, "/k.cu") == ""
+    assert turns._changed(read, {"/a.cuh": "2"}, "/k.cu") == "a.cuh"
