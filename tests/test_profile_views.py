@@ -16,7 +16,7 @@ from orbit_lsp.documents import Change
 from orbit_lsp.session import KernelId
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses, profile_lines, profile_numbers
 from orbit_remote import contracts as c
-from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profile, profiled
+from tests.recorded_profiles import FOLDER, H100, NAMES, Profiling, finished, profile, profiled
 from tests.test_views import LAUNCHES
 
 
@@ -197,6 +197,14 @@ def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
         assert part in text, part
     gains = [int(found) for found in re.findall(r"about (\d+) %", text)]
     assert gains == sorted(gains, reverse=True)
+
+
+def test_bandwidth_against_what_a_calibration_reached() -> None:
+    bench = Profiling("memory_bound")
+    bench.file(replace(finished("memory_bound"), device=replace(H100, reached={"dram": 3.07e12})))
+    told = "of what this GPU was measured to reach  86% of 3.07 TB/s  [orbit's calibration]"
+    assert told in said_at(bench, 4)
+    assert "calibration" not in said_at(profiled("memory_bound"), 4)
 
 
 def test_the_hover_of_a_line() -> None:

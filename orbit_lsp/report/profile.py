@@ -38,7 +38,7 @@ def page(profiled: Profiled, kernel: str, path: str) -> Page:
         return Page(title, lead, [_without_counters(profiled), _provenance(profiled, path)])
     blocks: list[Block] = [*_summary(profile), *_roofline(profile)]
     blocks += lines(profiled, profile)
-    blocks += _memory(profile)
+    blocks += _memory(profiled, profile)
     if states := _states(profile):
         blocks.append(states)
     if profiled.before and (block := comparison(profiled.before, profiled)):
@@ -94,8 +94,9 @@ def _roofline(profile: Profile) -> list[Block]:
     return [Picture("Roofline", drawn, said), Rows("Operations", _WHAT, rows)]
 
 
-def _memory(profile: Profile) -> list[Block]:
+def _memory(profiled: Profiled, profile: Profile) -> list[Block]:
     rows = profile_numbers.rows(profile, profile_numbers.MEMORY)
+    rows += profile_hover.reached_rows(profiled, profile)
     drawn = memory_chart.svg(profile)
     return [
         *(

@@ -35,7 +35,7 @@ def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[
     if drawing := roofline_drawing.drawing(profile):
         found.append(drawing)
     if memory := profile_numbers.rows(profile, profile_numbers.MEMORY):
-        found.append(("memory", memory))
+        found.append(("memory", memory + reached_rows(profiled, profile)))
     if states := state_rows(profile)[:_STATES]:
         found.append(("warp states: where the time between two instructions of a warp goes", states))
     if hot := hot_lines(profiled, profile):
@@ -63,6 +63,16 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     if profiled.report:
         rows.append(("report", f"{nsight_command(profiled.report)} opens it in Nsight Compute", "orbit"))
     return rows
+
+
+def reached_rows(profiled: Profiled, profile: Profile) -> list[Row]:
+    """The bandwidth against what a calibration reached on this very GPU; none where there was none yet."""
+    moved = bottleneck.value(profile, "dram__bytes.sum.per_second")
+    reached = profiled.finished.device.reached.get("dram") if profiled.finished.device else None
+    if moved is None or not reached:
+        return []
+    value = f"{units.percent(moved / reached)} of {units.bandwidth(reached)}"
+    return [("of what this GPU was measured to reach", value, "orbit's calibration")]
 
 
 def source(profile: Profile) -> str:
