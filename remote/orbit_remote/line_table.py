@@ -9,7 +9,7 @@ machine that has a GPU.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from orbit_remote.cubin import Cubin
@@ -49,11 +49,17 @@ class Lines:
         return self.frames[low - 1][1] if low else ()
 
 
-def read(content: bytes) -> dict[str, Lines]:
-    """By mangled name. Raises ValueError for what is no compiled code or a table of another kind."""
+def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, Lines]:
+    """By mangled name, of all functions or of those that are `wanted`: libraries have thousands. Raises ValueError for
+    what is no compiled code or a table of another kind.
+    """
+    if wanted is not None and not set(wanted).intersection(Cubin(content).functions()):
+        return {}
     found: dict[str, Lines] = {}
     for unit in _units(content, ".debug_line"):
-        found |= {name: Lines(unit.frames(*span)) for name, span in unit.spans.items()}
+        for name, span in unit.spans.items():
+            if wanted is None or name in wanted:
+                found[name] = Lines(unit.frames(*span))
     return found
 
 

@@ -73,7 +73,7 @@ def read(ncu_report: Any, request: Request) -> Answer:
     actions = [action for part in report for action in part]
     if not actions:
         return Answer(problem="the report is damaged or of a newer version: no launch is found in it")
-    reader = _Reader(ncu_report, request, _line_tables(request))
+    reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(one) for one in actions}))
     seen: dict[tuple[object, ...], int] = defaultdict(int)
     profiles: list[Profile] = []
     for action in actions[: request.most]:
@@ -90,8 +90,8 @@ Tables = dict[str, list[Lines]]
 """By mangled name; several where a JIT gave instances of a kernel one name."""
 
 
-def _line_tables(request: Request) -> Tables:
-    """Of every function whose code is in the report: it keeps the ELF files as they were loaded."""
+def _line_tables(request: Request, symbols: set[str]) -> Tables:
+    """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
     content = Path(request.report).read_bytes()
     texts = (
         [one.read_text("utf-8", "replace") for one in Path(request.ptx).glob("*.ptx")] if request.ptx else []
@@ -102,7 +102,7 @@ def _line_tables(request: Request) -> Tables:
         code = content[at:]
         with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
             if code[18:20] == _EM_CUDA:
-                for name, lines in line_table.read(code).items():
+                for name, lines in line_table.read(code, symbols).items():
                     found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
         at = content.find(_ELF, at + 1)
     return found
@@ -127,7 +127,7 @@ class _Reader:
 
     def profile(self, action: Any) -> Profile:
         metrics = dict(self._metrics(action))
-        symbol = str(action.name(action.NameBase_MANGLED) or action.name())
+        symbol = _symbol(action)
         samples = metrics.get(_SAMPLES)
         return Profile(
             symbol=symbol,
@@ -243,6 +243,10 @@ class _Reader:
                 own = file if triton_errors.is_users(file, self._request.path) else None
             self._authors[file] = own
         return self._authors[file]
+
+
+def _symbol(action: Any) -> str:
+    return str(action.name(action.NameBase_MANGLED) or action.name())
 
 
 def _line(place: Frame, counts: _Counts) -> Line:

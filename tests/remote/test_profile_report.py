@@ -214,8 +214,8 @@ def test_numbers_that_are_none_are_absent() -> None:
 def test_of_several_instances_with_one_name_each_has_its_own_lines() -> None:
     """As Triton's have that differ in their constants; the other's table here is that of another kernel."""
     theirs = action("softmax")
-    (right,) = profile_report._line_tables(request("softmax"))["softmax"]
-    (other,) = profile_report._line_tables(request("matmul"))["matmul"]
+    (right,) = profile_report._line_tables(request("softmax"), {"softmax"})["softmax"]
+    (other,) = profile_report._line_tables(request("matmul"), {"matmul"})["matmul"]
     wanted = profile("softmax").lines
     for tables in ([right, other], [other, right], [right, right]):
         reader = profile_report._Reader(ncu_report, request("softmax"), {"softmax": tables})
@@ -301,6 +301,8 @@ def test_lines_of_a_file_with_several_functions(tmp_path: Path) -> None:
     found = line_table.read(cubin.read_bytes())
     wanted = disassembled(cubin)
     assert {name: {at: found[name].at(at) for at in each} for name, each in wanted.items()} == wanted
+    assert line_table.read(cubin.read_bytes(), {"_Z5otherPf"}) == {"_Z5otherPf": found["_Z5otherPf"]}
+    assert line_table.read(cubin.read_bytes(), {"absent"}) == {}
     k = found["_Z1kPKfPfP6__half"]
     chains = {tuple(line for _, line in frames) for _, frames in k.frames}
     assert {(3, 8), (8,), (9,), (6,)} <= chains
