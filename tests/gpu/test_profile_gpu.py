@@ -189,6 +189,15 @@ async def test_a_program_that_reads_its_own_clock(bench: Bench) -> None:
     assert finished.outcome in ("ok", "runtime error")
 
 
+async def test_a_program_that_reads_and_prints(bench: Bench) -> None:
+    body = 'char name[20]; if (scanf("%19s", name) == 1) printf("hello %s\\n", name); ' + LAUNCH
+    text = "#include <cstdio>\n" + SAXPY + MAIN.format(body=body)
+    finished = await bench.profile(bench.job("k.cu", text, stdin="world\n"))
+    assert finished.outcome == "ok", (finished.failure, finished.remarks)
+    assert finished.stdout == "hello world\n"
+    assert len(counted(finished)) == 1
+
+
 async def test_a_program_with_a_profiler_of_its_own(bench: Bench) -> None:
     text = (PROGRAMS / "own_cupti.cu").read_text()
     flags = (
