@@ -148,6 +148,8 @@ def test_an_author_at_work(
     editor.actions("▶ Run on H100 80GB HBM3 (saxpy)")
     terminal.keys("C-g")
     editor.orbit("run")
+    terminal.until_shown("[eglot:workspace/?%]")
+    saw("progress", "mode line")
     editor.actions("⏳ running")
     saw("command", "`M-x orbit`")
     terminal.keys("Enter")
