@@ -66,6 +66,15 @@ M.subcommands = {
     words = function(words) return words[1] and { what = words[1] } end,
     complete = function() return { 'nsight', 'profile', 'run' } end,
   },
+  compare = {
+    command = 'orbit.compareWith', about = 'kernel',
+    words = function(words)
+      local one = words[1]
+      return one and (one == 'report' and { show = one } or { with = one })
+    end,
+    complete = function() return { 'file:', 'gpu:', 'kernel:', 'last', 'report', 'revision:HEAD' } end,
+  },
+  history = { command = 'orbit.history', about = 'kernel' },
   live = {
     command = 'orbit.live', about = 'kernel',
     answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
