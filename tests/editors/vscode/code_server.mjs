@@ -26,6 +26,8 @@ export class CodeServer {
   constructor(prefix, env = {}) {
     this.scratch = mkdtempSync(join(tmpdir(), 'orbit-vscode-'));
     this.prefix = prefix;
+    process.once('exit', () => this.end());
+    for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1));
     this.env = {
       ...process.env,
       EXTENSIONS_GALLERY: '{}',
@@ -118,16 +120,19 @@ export class CodeServer {
     return new Window(page);
   }
 
-  /** Ends all that was started here. */
   async close() {
     await this.browser?.close();
-    if (this.host) process.kill(-this.host.pid); // code-server's children outlive it otherwise
-    rmSync(this.scratch, {
-      recursive: true,
-      force: true,
-      maxRetries: 10,
-      retryDelay: 200,
-    });
+    this.end();
+  }
+
+  /** Ends code-server with its children, which outlive it otherwise, and leaves nothing behind. */
+  end() {
+    try {
+      if (this.host) process.kill(-this.host.pid, 'SIGKILL');
+    } catch {
+      // it had ended
+    }
+    rmSync(this.scratch, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   }
 }
 
