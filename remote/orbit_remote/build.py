@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import os
 import re
 import shutil
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from orbit_remote.processes import Started
 
 _CACHE_FORMAT = 1
 _HEADER_LIMIT = 8 << 20  # bytes of a header whose columns are worth finding
+_MOST_PTX = 8 << 20  # characters of it that are kept with a build
 _STATE = (  # environment variables that change what nvcc and the host compiler do
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
     "INCLUDE", "LIBRARY_PATH", "LIB", "PATH",
@@ -49,6 +52,8 @@ class Build:
     failure: Failure | None = None
     toolchain: dict[str, str] = field(default_factory=dict[str, str])
     remarks: tuple[str, ...] = ()
+    ptx: str = ""
+    """What was assembled, where it is one text and none of several MiB."""
 
 
 async def build(
@@ -213,7 +218,8 @@ class _Build:
     # -- reading the result -------------------------------------------------------------------------
 
     def _read(self, status: int, output: str, staged: str | None) -> Build:
-        modules = tuple(ptx.read(p.read_text("utf-8", "replace")) for p in sorted(self.work.glob("*.ptx")))
+        texts = [p.read_text("utf-8", "replace") for p in sorted(self.work.glob("*.ptx"))]
+        modules = tuple(map(ptx.read, texts))
         context = nvcc_output.Context(
             self.job.path,
             self._text_of,
@@ -237,12 +243,12 @@ class _Build:
         built = Built(self.job.run, problems, used, files, complete=complete)
         if failure:
             return Build(built, failure=failure, remarks=self.remarks)
-        return self._made(built)
+        return self._made(built, texts[0] if len(texts) == 1 and len(texts[0]) <= _MOST_PTX else "")
 
-    def _made(self, built: Built) -> Build:
+    def _made(self, built: Built, text: str) -> Build:
         if self.running:
-            return Build(built, executable=self.output, remarks=self.remarks)
-        return Build(built, cubin=self.output, remarks=self.remarks)
+            return Build(built, executable=self.output, remarks=self.remarks, ptx=text)
+        return Build(built, cubin=self.output, remarks=self.remarks, ptx=text)
 
     def _text_of(self, file: str) -> str | None:
         if file == self.job.path:
@@ -308,6 +314,7 @@ class _Build:
         record = {
             "problems": [dataclasses.asdict(p) for p in made.built.problems],
             "resources": [dataclasses.asdict(r) for r in made.built.resources],
+            "ptx": base64.b64encode(zlib.compress(made.ptx.encode("utf-8", "replace"), 1)).decode("ascii"),
         }
         headers = {p: h for p, h in made.built.files.items() if p != self.job.path}
         cache.store(key, Entry(record, self.output.read_bytes(), headers))
@@ -323,7 +330,8 @@ class _Build:
             {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | entry.files,
             cached=True,
         )
-        return self._made(built)
+        packed = entry.record.get("ptx", "")  # entries of older versions have none
+        return self._made(built, zlib.decompress(base64.b64decode(packed)).decode("utf-8") if packed else "")
 
 
 def _outage(status: int, output: str, name: str) -> Failure | None:

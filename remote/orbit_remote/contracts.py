@@ -399,6 +399,27 @@ class Profile:
     tool: str = ""
 
 
+Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
+"""What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What the compiler made, at one level, of an instance of a kernel that was profiled.
+
+    `instance` counts those of one symbol from 0: a JIT gives several one name; `constants` tell them apart. The one of
+    the longest profiled launch comes first. `text` is compressed by zlib and in base64; the author's side keeps it as a
+    file and empties the field.
+    """
+
+    symbol: str
+    name: str
+    level: Level
+    instance: int = 0
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """The GPU as NVML and the driver name it.
@@ -541,6 +562,7 @@ class Finished:
     cost: Cost | None = None
     profiles: tuple[Profile, ...] = ()
     report: str = ""
+    dumps: tuple[Dump, ...] = ()
     kind: Literal["finished"] = "finished"
 
 

@@ -7,6 +7,7 @@ Just the parts of ELF-64 (little-endian) that are asked for; the layout is that 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -16,6 +17,22 @@ _RELOCATION = {4: struct.Struct("<QQq"), 9: struct.Struct("<QQ")}
 """By the type of the section: SHT_RELA, SHT_REL."""
 _SYMTAB = 2
 _OBJECT, _FUNCTION = 1, 2  # STT_OBJECT, STT_FUNC
+
+
+_MAGIC = b"\x7fELF\x02\x01"
+_EM_CUDA = 190
+
+
+def images(content: bytes) -> Iterator[bytes]:
+    """Every cubin in a file that holds some among other things, as a report of Nsight Compute does."""
+    at = content.find(_MAGIC)
+    while at >= 0:
+        header = content[at : at + _HEADER.size]
+        if len(header) == _HEADER.size:
+            _, _, machine, _, _, segments, sections, _, _, size, count, wide, many, _ = _HEADER.unpack(header)
+            if machine == _EM_CUDA:
+                yield content[at : at + max(sections + wide * many, segments + size * count)]
+        at = content.find(_MAGIC, at + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +80,13 @@ class Cubin:
         """The mangled names of what has code here."""
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
 
+    def index(self, function: str) -> int | None:
+        """Its place in the table of symbols, by which NVIDIA's tools name it."""
+        for at, one in enumerate(self._symbols):
+            if one.name == function and one.type == _FUNCTION:
+                return at
+        return None
+
     def section(self, name: str) -> bytes:
         """Its content; empty where there is none of this name."""
         found = next((s for s in self._sections if s.name == name), None)
@@ -76,7 +100,7 @@ class Cubin:
                 layout = _RELOCATION[one.type]
                 for at in range(one.offset, one.offset + one.size, layout.size):
                     place, info, *_ = layout.unpack_from(self._content, at)
-                    found[place] = self._symbols[info >> 32].name
+                    found[place] = self._symbols[int(info) >> 32].name
         return found
 
     def _read_sections(self) -> list[_Section]:
@@ -88,7 +112,7 @@ class Cubin:
             int(header[12]),
             int(header[13]),
         )
-        if identity[:6] != b"\x7fELF\x02\x01" or size != _SECTION.size:
+        if identity[:6] != _MAGIC or size != _SECTION.size:
             raise ValueError("this is no cubin: it is no 64-bit ELF file")
         raw = [_SECTION.unpack_from(self._content, table + at * size) for at in range(count)]
         strings = int(raw[names][4])

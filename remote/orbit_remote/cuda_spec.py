@@ -46,6 +46,7 @@ class Made:
     built: c.Built
     toolchain: dict[str, str]
     remarks: tuple[str, ...]
+    ptx: str = ""
 
     def completed(self, finished: c.Finished) -> c.Finished:
         """A job's end with what only its build knows."""
@@ -81,7 +82,7 @@ async def build_kernels(
             job.run, failure.category, failure, resources=made.built.resources,
             toolchain=made.toolchain, build_s=made.built.seconds,
         )  # fmt: skip
-    return Made(made.image, made.built, made.toolchain, made.remarks)
+    return Made(made.image, made.built, made.toolchain, made.remarks, made.ptx)
 
 
 async def compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
@@ -138,6 +139,7 @@ class _Made:
     failure: c.Failure | None = None
     toolchain: dict[str, str] = field(default_factory=dict[str, str])
     remarks: tuple[str, ...] = ()
+    ptx: str = ""
 
 
 async def _build(
@@ -151,7 +153,7 @@ async def _build(
         types = ", ".join(one.type for one in checked.signature.parameters)
         made = await _compile(job, checked, names, device, context, scratch, types)
     built = _told(made.built, job, checked)
-    done = _Made(built, toolchain=made.toolchain, remarks=made.remarks)
+    done = _Made(built, toolchain=made.toolchain, remarks=made.remarks, ptx=made.ptx)
     if made.failure:
         first = next((one for one in built.problems if one.severity == "error"), None)
         place = first.place if first and made.failure.category == "compile error" else made.failure.place

@@ -110,8 +110,8 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
         finished = c.Finished(
             job.run, "infrastructure", c.Failure("infrastructure", text, "please report it")
         )
-    if order.ptx:
-        triton_kernels.keep_ptx(Path(order.ptx))
+    if order.compiled:
+        triton_kernels.keep_compiled(Path(order.compiled))
         finished = dataclasses.replace(finished, remarks=(*finished.remarks, *triton_kernels.tuned()))
     send(finished)
     # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
@@ -166,18 +166,19 @@ def _line(connection: socket.socket) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `ptx` the folder in which it
-    leaves the PTX of Triton's kernels, if any.
+    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
+    folder in which it leaves what Triton made of the kernels, if any.
     """
 
     job: c.Job
     image: Image | None = None
-    ptx: str = ""
+    compiled: str = ""
 
 
-def order(job: c.Job, image: Image | None = None, ptx: str = "") -> bytes:
+def order(job: c.Job, image: Image | None = None, compiled: str = "") -> bytes:
     """One line."""
-    text = json.dumps(dataclasses.asdict(Order(job, image, ptx)), ensure_ascii=False, separators=(",", ":"))
+    order = dataclasses.asdict(Order(job, image, compiled))
+    text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 

@@ -371,8 +371,8 @@ class _Stream:
 
 
 def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
-    """A `finished` record of at most about `limit` bytes of JSON: the profiler's own report goes first, then
-    samples, then what the program printed, then the longest lists; a remark says so.
+    """A `finished` record of at most about `limit` bytes of JSON: the profiler's own report goes first, then what
+    the compiler made, samples, then what the program printed, then the longest lists; a remark says so.
     """
     if _size(finished) <= limit:
         return finished
@@ -381,6 +381,9 @@ def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
     if cut.get("report"):
         cut["report"] = ""
         what.append("the profiler's own report")
+    if _size(cut) > limit and cut.get("dumps"):
+        cut["dumps"] = []
+        what.append("what the compiler made of the kernels")
     if _size(cut) > limit:
         launches = cast("list[dict[str, Any]]", cut.get("launches", []))
         cut["launches"] = [one | {"timing": one["timing"] | {"samples": []}} for one in launches]

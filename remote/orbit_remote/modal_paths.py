@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from orbit_remote.contracts import Job
 
-_PROGRAM_OUTPUT = {"stdout", "stderr", "report"}
+_PROGRAM_OUTPUT = {"stdout", "stderr", "report", "dumps"}
 _NAME = r"(?P<rest>[\\/][^\s:;,\"'<>|()\[\]]*)?"
 
 

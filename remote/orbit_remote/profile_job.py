@@ -24,6 +24,7 @@ from orbit_remote import (
     job_process,
     machine,
     profile_counters,
+    profile_dumps,
     profile_kernels,
     profile_tool,
     program,
@@ -154,7 +155,7 @@ class _Attempt:
             remarks=built.remarks,
         )
         finished = self._judged(finished, under, ended, known)
-        return await self._concluded(finished, under, answer, known)
+        return await self._concluded(finished, under, answer, known, built.ptx)
 
     async def _run(
         self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
@@ -229,7 +230,7 @@ class _Attempt:
             detail=job.detail,
         )
         events, order = scratch / "events", scratch / "order"
-        order.write_bytes(job_process.order(job, made.image if made else None, str(under.ptx)))
+        order.write_bytes(job_process.order(job, made.image if made else None, str(under.compiled)))
         places = [
             "--events",
             events,
@@ -261,7 +262,8 @@ class _Attempt:
         refused = under.log().refusal if not under.stopped else None
         if finished.outcome != "ok" and not answer.profiles and refused is None:
             return finished
-        return await self._concluded(finished, under, answer, {one.symbol: one for one in finished.resources})
+        known = {one.symbol: one for one in finished.resources}
+        return await self._concluded(finished, under, answer, known, made.ptx if made else "")
 
     # -- from report to result ----------------------------------------------------------------------
 
@@ -273,14 +275,14 @@ class _Attempt:
             self._job.path,
             tuple(files),
             users,
-            str(under.ptx),
+            str(under.compiled),
             MOST_RESULTS,
             under.tool.version,
         )
         return await self._context.reports.read(under.tool.readers, request)
 
     async def _concluded(
-        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources]
+        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources], ptx: str
     ) -> c.Finished:
         log = under.log()
         remarks = list(finished.remarks)
@@ -319,7 +321,15 @@ class _Attempt:
             remarks=tuple(dict.fromkeys(remarks)),
             toolchain=finished.toolchain | {"ncu": under.tool.version},
         )
-        return self._with_report(whole, under)
+        return self._with_report(await self._with_dumps(whole, under, ptx), under)
+
+    async def _with_dumps(self, finished: c.Finished, under: Under, ptx: str) -> c.Finished:
+        triton = self._job.language == "triton"
+        tool = await asyncio.to_thread(profile_dumps.disassembler, self._job.nvcc, triton=triton)
+        made = await profile_dumps.collect(
+            finished.profiles, under.report, under.compiled, ptx=ptx, disassembler=tool
+        )
+        return replace(finished, dumps=made.dumps, remarks=(*finished.remarks, *made.remarks))
 
     async def _without(self, log: Log) -> c.Finished:
         """No launch was profiled: what stood in the way?"""

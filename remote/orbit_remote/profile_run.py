@@ -27,7 +27,9 @@ Stopped = Literal["", "enough", "limit"]
 
 @dataclass(slots=True)
 class Under:
-    """One run under the tool; `stopped` says why it was ended early, `ptx` is where its child puts Triton's PTX."""
+    """One run under the tool; `stopped` says why it was ended early, `compiled` is where its child puts what Triton
+    made.
+    """
 
     tool: Tool
     order: Order
@@ -39,13 +41,13 @@ class Under:
         """`wanted` are the fields of `Order` but its files, which lie in `scratch`."""
         folder = scratch / "profile"
         folder.mkdir()
-        (folder / "ptx").mkdir()
+        (folder / "compiled").mkdir()
         order = Order(report=folder / "report.ncu-rep", log=folder / "log.txt", **wanted)
         return cls(tool, order, limit_s)
 
     @property
-    def ptx(self) -> Path:
-        return self.order.report.parent / "ptx"
+    def compiled(self) -> Path:
+        return self.order.report.parent / "compiled"
 
     @property
     def limit_with_writing_s(self) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from orbit_remote.contracts import Place, Resources
+from orbit_remote.contracts import Level, Place, Resources
 from orbit_remote.measure import LaunchRecord
 from orbit_remote.triton_errors import definition
 
@@ -82,16 +84,26 @@ def instance(function: Any, compiled: Any) -> Instance:
     )
 
 
-def keep_ptx(folder: Path) -> None:
-    """The PTX of every kernel that was compiled here, comments and all, each in a file of its own."""
-    texts = {
-        str(compiled.asm["ptx"]): str(compiled.name)
-        for function in jit_functions()
-        for compiled in _compiled(function)
-        if "ptx" in compiled.asm
-    }
-    for at, (text, name) in enumerate(texts.items()):
-        (folder / f"{at}-{name[:64]}.ptx").write_text(text, "utf-8", "surrogateescape")
+def keep_compiled(folder: Path) -> None:
+    """What Triton made of every instance that was compiled here, comments and all: of each a `.json` that says which it
+    is, and a file of the same name for each level and for its machine code (`.cubin`).
+    """
+    seen: set[Any] = set()
+    for function in jit_functions():
+        for compiled in _compiled(function):
+            code = compiled.asm.get("cubin", compiled.asm.get("ptx"))
+            if code is None or code in seen:
+                continue
+            base = f"{len(seen)}-{compiled.name[:64]}"
+            seen.add(code)
+            for level in (*get_args(Level), "cubin"):
+                content = compiled.asm.get(level)  # `[level]` would make Triton disassemble
+                if isinstance(content, str):
+                    content = content.encode("utf-8", "surrogateescape")
+                if isinstance(content, bytes):
+                    (folder / f"{base}.{level}").write_bytes(content)
+            said = dataclasses.asdict(instance(function, compiled))
+            (folder / f"{base}.json").write_text(json.dumps(said), "utf-8")
 
 
 def tuned() -> list[str]:

@@ -7,10 +7,12 @@ what a test says - copies a report that the real one recorded, or writes a log i
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import os
 import re
 import subprocess
+import zlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +102,22 @@ async def test_a_profile(bench: Faked) -> None:
 
 
 # -- how the program's run goes ---------------------------------------------------------------------
+
+
+async def test_what_nvcc_made_of_the_kernel(bench: Faked) -> None:
+    bench.ncu("memory_bound")
+    first = await bench.profile(saxpy(bench))
+    ptx, sass = first.dumps
+    assert [(one.name, one.level) for one in first.dumps] == [("saxpy", "ptx"), ("saxpy", "sass")]
+    assert ".entry _Z5saxpyifPKfPf" in unpacked(ptx)
+    assert 'memory_bound.cu", line 7' in unpacked(sass)
+    assert "FFMA" in unpacked(sass)
+    # the build was kept, with its PTX
+    assert (await bench.profile(saxpy(bench))).dumps == first.dumps
+
+
+def unpacked(dump: c.Dump) -> str:
+    return zlib.decompress(base64.b64decode(dump.text)).decode()
 
 
 async def test_a_program_that_fails_after_its_kernel(bench: Faked) -> None:
@@ -476,6 +494,36 @@ async def test_a_triton_program(bench: Faked, driver_calls: Calls) -> None:
     pairs = set(itertools.pairwise(words))
     assert {("--profile-from-start", "off"), ("--kernel-name", "regex:^softmax$")} <= pairs
     assert driver_calls() == ["start", "stop"]
+
+
+COMPILED = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+
+def main():
+    types = {"x": "*fp32", "y": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
+    source = ASTSource(softmax, types, {"BLOCK": 2048})
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
+    softmax.device_caches[0] = ({"one": made},)
+"""
+"""Triton's own compiler is called; a launch, which would call it, needs a GPU."""
+
+
+async def test_what_triton_made_of_the_kernel(bench: Faked, driver_calls: Calls) -> None:
+    bench.ncu("softmax")
+    finished = await bench.profile(softmax(bench, COMPILED))
+    assert finished.outcome == "ok", (finished.failure, finished.stderr)
+    assert [(one.symbol, one.name, one.level) for one in finished.dumps] == [
+        ("softmax", "softmax", level) for level in ("ttir", "ttgir", "llir", "ptx", "sass")
+    ]
+    ttir, ttgir, llir, ptx, sass = map(unpacked, finished.dumps)
+    assert "tt.load" in ttir
+    assert "#ttg.blocked" in ttgir
+    assert "define ptx_kernel void @softmax" in llir
+    assert ".entry softmax" in ptx
+    assert 'softmax.py", line 13' in sass
+    assert finished.dumps[0].constants["BLOCK"] == "2048"
 
 
 async def test_what_autotuning_launches_is_not_profiled(bench: Faked, driver_calls: Calls) -> None:
