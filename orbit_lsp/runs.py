@@ -247,7 +247,7 @@ class Runs:
     async def _kept(self, run: Run, finished: c.Finished) -> c.Finished:
         """A profile's report as a file on this machine, and no longer in memory."""
         if not finished.profiles or self._reports is None:
-            return replace(finished, report="") if finished.report else finished
+            return kept.emptied(finished)
         settings = jobs.settings_of(self._session).profile
         kernel = next((target.key for target in sorted(run.targets)), "")
         try:
@@ -256,8 +256,8 @@ class Runs:
                 detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
             )  # fmt: skip
         except kept.NotKept as why:
-            return replace(finished, report="", remarks=(*finished.remarks, str(why)))
-        return replace(finished, report="")
+            return replace(kept.emptied(finished), remarks=(*finished.remarks, str(why)))
+        return kept.emptied(finished)
 
     def _unbegun(self, run: Run) -> None:
         """Cancelled before the first step of `_follow`, which says the end of every other run."""

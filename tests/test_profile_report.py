@@ -148,6 +148,19 @@ def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
     assert kept.newest(tmp_path, "/src/other.cu") == []
 
 
+def test_what_the_compiler_made_is_kept_beside_and_goes_with_it(tmp_path: Path) -> None:
+    dumps = tuple(c.Dump("k", "ns::k<int>", level, text=packed(level.encode())) for level in ("ptx", "sass"))
+    event = replace(finished("memory_bound"), report=packed(b"NVR"), dumps=dumps)
+    path = kept.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
+    assert path
+    assert {one.suffix: one.read_bytes() for one in tmp_path.iterdir() if one.suffix in (".ptx", ".sass")} == {
+        ".ptx": b"ptx", ".sass": b"sass",
+    }  # fmt: skip
+    assert {one.text for one in kept.emptied(event).dumps} == {""}
+    keep(tmp_path, name="later.cu", reports=1)
+    assert {one.name[:5] for one in tmp_path.iterdir()} == {"later"}
+
+
 def test_only_so_many_are_kept_and_only_so_large(tmp_path: Path) -> None:
     for number in range(4):
         path = keep(tmp_path, reports=3, name=f"k{number}.cu")

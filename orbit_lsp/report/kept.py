@@ -1,7 +1,7 @@
 """Nsight Compute's own reports, and what was read from them, kept in the user's cache folder within bounds.
 
-Each profile is two files of one name: `.ncu-rep`, which Nsight Compute opens, and `.json`, from which a page is made
-again after a restart. The oldest go first.
+The files of a profile have one name: `.ncu-rep`, which Nsight Compute opens, `.json`, from which a page is made again
+after a restart, and what the compiler made of the kernels (`.ptx` and others). The oldest go first.
 """
 
 from __future__ import annotations
@@ -67,16 +67,21 @@ def keep(
     reports: int,
     mib: int,
 ) -> Path | None:
-    """Write a profile of `kernel` in the file `path`, whose text was `text`, and forget what goes beyond `reports`
-    and `mib`. Returns Nsight Compute's own file; None where there is none. Raises NotKept.
+    """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it, and
+    forget what goes beyond `reports` and `mib`. Returns Nsight Compute's own file; None where there is none. Raises NotKept.
     """
     content = unpack(finished.report) if finished.report else None
-    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(path).stem}-{kernel}").strip("-.")[:80] or "profile"
+    dumps = {
+        f".{one.instance}.{_plain(one.name)}.{one.level}": unpack(one.text)
+        for one in finished.dumps
+        if one.text
+    }
+    stem = _plain(f"{Path(path).stem}-{kernel}") or "profile"
     at = time.time()
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"
     told = {
         "version": VERSION, "path": path, "kernel": kernel, "at": at, "text": text, "detail": detail,
-        "finished": dataclasses.asdict(dataclasses.replace(finished, report="")),
+        "finished": dataclasses.asdict(emptied(finished)),
     }  # fmt: skip
     base = folder / f"{stem}-{when}"
     try:
@@ -85,11 +90,23 @@ def keep(
             base.with_name(base.name + ".json"), json.dumps(told, ensure_ascii=False).encode(errors="replace")
         )
         report = _write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
+        for suffix, code in dumps.items():
+            _write(base.with_name(base.name + suffix), code)
         _forget(folder, reports, mib << 20)
     except OSError as error:
         text = error.strerror or str(error)
         raise NotKept(f"the profiler's report cannot be kept in {folder}: {text}") from None
     return report if report and report.exists() else None
+
+
+def emptied(finished: Finished) -> Finished:
+    """Without what lies in files of its own."""
+    dumps = tuple(dataclasses.replace(one, text="") for one in finished.dumps)
+    return dataclasses.replace(finished, report="", dumps=dumps)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80]
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -104,10 +121,10 @@ def _forget(folder: Path, reports: int, room: int) -> None:
     newest = sorted(folder.glob("*.json"), key=lambda one: (one.stat().st_mtime, one.name), reverse=True)
     taken = 0
     for number, told in enumerate(newest):
-        pair = [one for one in (told, told.with_suffix(_SUFFIX)) if one.exists()]
-        taken += sum(one.stat().st_size for one in pair)
+        of_it = [one for one in folder.iterdir() if one.name.startswith(f"{told.stem}.")]
+        taken += sum(one.stat().st_size for one in of_it)
         if number and (number >= reports or taken > room):
-            for one in pair:
+            for one in of_it:
                 one.unlink(missing_ok=True)
 
 

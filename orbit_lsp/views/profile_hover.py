@@ -61,6 +61,9 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     if others := profiled.profiles[1:]:
         rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
     if profiled.report:
+        if levels := ", ".join(dict.fromkeys(one.level for one in profiled.finished.dumps)):
+            beside = profiled.report.with_suffix("")
+            rows.append(("what the compiler made of it", f"{levels}, in the files {beside}.*", "orbit"))
         rows.append(("report", f"{nsight_command(profiled.report)} opens it in Nsight Compute", "orbit"))
     return rows
 
