@@ -44,7 +44,9 @@ def test_a_compile(finished: c.Finished, said: str) -> None:
         (launched(*"abcdef"), "a 288 µs, b 288 µs, c 288 µs, d 288 µs and 2 more"),
         (launched(), "ran, no kernel launch was recorded"),
         (
-            c.Finished("r1", "ok", profiles=(c.Profile("k", "k", "counters"), c.Profile("k", "k", "counters"))),
+            c.Finished(
+                "r1", "ok", profiles=(c.Profile("k", "k", "counters"), c.Profile("k", "k", "counters"))
+            ),
             "k profiled, the longest of 2 launches",
         ),
         (c.Finished("r1", "cancelled", c.Failure("cancelled", "cancelled")), "cancelled"),

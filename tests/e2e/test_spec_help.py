@@ -78,7 +78,9 @@ async def test_completion_and_hover_stay_within_specs(start) -> None:
     assert await editor.complete(2, 12) == []
     assert "of a kernel" in await editor.hover(1, second.index("launch"))
     assert "is used" not in await editor.hover(2, 0)
-    assert [one.command for one in await editor.actions(0)] == [one.command for one in await editor.actions(2)]
+    assert [one.command for one in await editor.actions(0)] == [
+        one.command for one in await editor.actions(2)
+    ]
     assert "orbit.run" in [one.command for one in await editor.actions(0)]
 
 
