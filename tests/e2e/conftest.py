@@ -158,7 +158,19 @@ class Editor:
 
     def progress(self) -> list[list[Any]]:
         """For each bar, its steps: begin, reports, end."""
-        return [list(reports) for reports in self.client.progress_reports.values()]
+        return [list(reports) for _, reports in self._bars()]
+
+    def tokens(self) -> list[Any]:
+        """By which each bar's work is cancelled."""
+        return [token for token, _ in self._bars()]
+
+    def _bars(self) -> list[tuple[Any, list[Any]]]:
+        """Without those of compilations after a save: one that takes long, as on a busy machine, has a bar too."""
+        return [
+            (token, reports)
+            for token, reports in self.client.progress_reports.items()
+            if not (reports and str(getattr(reports[0], "title", "")).startswith("Compile"))
+        ]
 
     def ended(self) -> list[str]:
         return [

@@ -83,7 +83,7 @@ async def test_one_in_flight_and_the_newest_text_waits(start, recorded_python) -
     editor.save(typed(editor, "int b;/*SLOW*/", "int a;/*SLOW*/"))
     editor.save(typed(editor, "int c;/*FAST*/", "int b;/*SLOW*/"))
     await editor.until(lambda: any("running" in str(step.message) for step in editor.progress()[1]))
-    token = list(editor.client.progress_reports)[1]
+    token = editor.tokens()[1]
     editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
     await editor.until(lambda: any("268 µs" in one for one in editor.ended()))
     assert len(editor.progress()) == 3  # the text in between was never run

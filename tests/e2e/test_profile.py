@@ -44,13 +44,9 @@ def kept(said: str) -> tuple[Path, bytes]:
 
 
 async def ended(editor: Editor, count: int = 1) -> list[str]:
-    """What was said at the end of so many profiles; a compilation on a busy machine has a bar too."""
-
-    def said() -> list[str]:
-        return [one for one in editor.ended() if "compiled" not in one]
-
-    await editor.until(lambda: len(said()) == count)
-    return said()
+    """What was said at the end of so many profiles."""
+    await editor.until(lambda: len(editor.ended()) == count)
+    return editor.ended()
 
 
 def make_a_file(folder: Path) -> None:

@@ -132,7 +132,7 @@ async def test_cancel(start, recorded_python, how: str) -> None:
     elif how == "command":
         await editor.command("orbit.cancel")
     else:
-        (token,) = editor.client.progress_reports
+        (token,) = editor.tokens()
         editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
     await editor.until(lambda: "cancelled" in editor.ended())
     assert (0, "▶ Run on H100 80GB HBM3") in await editor.titles()

@@ -166,7 +166,7 @@ async def test_cancelling_in_the_middle(start, recorded_python, how: str) -> Non
     elif how == "command":
         await editor.command("orbit.cancel")
     else:
-        (token,) = editor.client.progress_reports
+        (token,) = editor.tokens()
         editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
     await editor.until(lambda: editor.ended() == ["cancelled"])
     assert not [one for _, one in await editor.titles() if "cancel" in one]
