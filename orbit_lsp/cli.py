@@ -57,6 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument(
         "--full", action="store_true", help="every section that Nsight Compute has: takes longer"
     )
+    profile.add_argument(
+        "--dump", metavar="FOLDER",
+        help="write what the compiler made of the kernel there: Triton's IR, PTX, SASS, as softmax.ttgir",
+    )  # fmt: skip
     profile.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
     report = commands.add_parser(
         "report",

@@ -21,6 +21,7 @@ def finished(
     build: c.Built | None,
     event: c.Finished,
     report: Path | None,
+    dumps: Path | None = None,
 ) -> set[str]:
     """File the profiles of a finished job; returns the uris whose views changed.
 
@@ -47,6 +48,7 @@ def finished(
             detail=job.detail,
             texts=_texts(session, frozen, files, profiles),
             report=report,
+            dumps=dumps,
             before=replace(before, before=None) if before else None,
         )
     return {target.uri for target in by_kernel} | _shown_in(session, by_kernel)

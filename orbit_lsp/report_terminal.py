@@ -77,6 +77,7 @@ def profiled(one: Kept) -> Profiled | None:
         detail="full" if one.detail == "full" else "click",
         texts={file: tuple(split_lines(one.text)) for file in files},
         report=one.report,
+        dumps=one.dumps,
     )
 
 

@@ -48,6 +48,8 @@ class Run:
     finished: c.Finished | None = None
     report: Path | None = None
     """Nsight Compute's own file, as it is kept here."""
+    dumps: Path | None = None
+    """The folder of what the compiler made."""
     task: asyncio.Task[c.Finished] | None = None
 
     @property
@@ -245,18 +247,18 @@ class Runs:
         return finished
 
     async def _kept(self, run: Run, finished: c.Finished) -> c.Finished:
-        """A profile's report as a file on this machine, and no longer in memory."""
+        """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
         if not finished.profiles or self._reports is None:
-            return kept.emptied(finished)
+            return replace(finished, report="", dumps=())
         settings = jobs.settings_of(self._session).profile
         kernel = next((target.key for target in sorted(run.targets)), "")
         try:
-            run.report = await asyncio.to_thread(
+            run.report, run.dumps = await asyncio.to_thread(
                 kept.keep, self._reports(), run.job.path, kernel, run.frozen.text, finished,
                 detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
             )  # fmt: skip
         except kept.NotKept as why:
-            return replace(kept.emptied(finished), remarks=(*finished.remarks, str(why)))
+            return replace(finished, report="", dumps=(), remarks=(*finished.remarks, str(why)))
         return kept.emptied(finished)
 
     def _unbegun(self, run: Run) -> None:
@@ -305,7 +307,7 @@ class Runs:
             )
         if run.action == "profile":
             changed |= profile_filing.finished(
-                self._session, run.frozen, run.job, run.targets, run.built, finished, run.report
+                self._session, run.frozen, run.job, run.targets, run.built, finished, run.report, run.dumps
             )
         if run.action == "sanitize":
             changed |= memory_filing.finished(

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import commands, contract, history_commands, others
+from orbit_lsp import commands, contract, dump_commands, history_commands, others
 from orbit_lsp.documents import Change
 from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.session import path_of
@@ -268,7 +268,7 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     )
 
 
-for name, function in (commands.COMMANDS | history_commands.COMMANDS).items():
+for name, function in (commands.COMMANDS | history_commands.COMMANDS | dump_commands.COMMANDS).items():
     server.command(name)(function)
 
 

@@ -104,7 +104,8 @@ class Profiled:
     empty where the program never launched it.
 
     `digest`, `inputs`, `files`, `through` and `asked` as in `Result`. `texts` are the files that its lines speak of
-    as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here.
+    as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here,
+    `dumps` the folder of what the compiler made; both are None after a restart.
     `before` is the profile before this one, without the one before that.
     """
 
@@ -119,6 +120,7 @@ class Profiled:
     detail: Literal["click", "full"] = "click"
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     report: Path | None = None
+    dumps: Path | None = None
     before: Profiled | None = None
 
     @property

@@ -18,6 +18,7 @@ from orbit_lsp import (
     comparison_terminal,
     contract,
     doctor,
+    dumps,
     history_terminal,
     launch_specs,
     listing,
@@ -190,6 +191,9 @@ async def _file(
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
     target = _target(session, uri, getattr(options, "kernel", None))
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
+    dump = Path(options.dump) if getattr(options, "dump", None) else None
+    if dump and dump.exists() and not dump.is_dir():
+        raise UsageError(f"{dump} is not a folder, so nothing can be dumped there")
     if action == "profile":
         target = _only(session, uri, target)
     targets = _targets(session, uri, target, action)
@@ -214,7 +218,7 @@ async def _file(
         )
     code = 0
     for one in targets:
-        finished = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
+        finished, made = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
         if action == "compile":
             finished = _with_specs(finished, session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
@@ -225,6 +229,8 @@ async def _file(
                 one if one in _by_spec(session, uri) else None
             )  # a program is of all its kernels
             _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
+        if dump:
+            _dump(finished, made, dump)
     if options.command == "show":
         return 0 if options.json else _shown(options, session, uri)
     return code
@@ -317,12 +323,13 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
 
 async def _carry_out(
     runs: Runs, action: Action, uri: str, target: KernelId | None, *, full: bool = False
-) -> c.Finished:
+) -> tuple[c.Finished, Path | None]:
+    """How it ended, and the folder of what the compiler made, if that is kept."""
     run = runs.start(action, uri, target, detail="full" if full else "click")
     assert run is not None
     assert run.task is not None
     try:
-        return await asyncio.shield(run.task)
+        return await asyncio.shield(run.task), run.dumps
     except asyncio.CancelledError:
         runs.cancel_run(run.id)
         await run.task
@@ -330,6 +337,14 @@ async def _carry_out(
     finally:
         if run.report:
             print(f"the report is kept; Nsight Compute opens it: ncu-ui {run.report}", file=sys.stderr)
+
+
+def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
+    """Raises OSError where it cannot be written there."""
+    if made is None:
+        print("orbit-lsp: nothing is dumped: no code of a compiler came with a profile", file=sys.stderr)
+    else:
+        print(f"in {to}: {', '.join(dumps.copy(finished, made, to))}", file=sys.stderr)
 
 
 def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:

@@ -33,6 +33,7 @@ TITLES = {
     "orbit.profile": "Profile the Kernel at the Cursor",
     "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
+    "orbit.openIr": "Open What the Compiler Made of the Kernel at the Cursor",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
     "orbit.compareWith": "Compare the Kernel at the Cursor With…",

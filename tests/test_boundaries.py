@@ -35,7 +35,7 @@ MAY: dict[str, set[str]] = {
     "__main__": {"orbit_lsp.cli"},
     "cli": {"orbit_lsp", "orbit_lsp.server", "orbit_lsp.config", "orbit_lsp.schema", "orbit_lsp.terminal", "orbit_lsp.modal_terminal", "orbit_lsp.report_terminal"},
     "server": {
-        "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.history_commands", "orbit_lsp.others", "orbit_lsp.contract", "orbit_lsp.documents", "orbit_lsp.language_server",
+        "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.dump_commands", "orbit_lsp.history_commands", "orbit_lsp.others", "orbit_lsp.contract", "orbit_lsp.documents", "orbit_lsp.language_server",
         "orbit_lsp.session", "orbit_lsp.views", "lsprotocol",
     },
     "commands": {
@@ -50,7 +50,7 @@ MAY: dict[str, set[str]] = {
     "recheck": {"orbit_lsp", "orbit_lsp.pauses", "orbit_lsp.session"} | KERNELS,
     "protocol": {"pygls", "lsprotocol"},
     "editor": {"orbit_lsp", "orbit_lsp.live", "orbit_lsp.comparisons", "orbit_lsp.turns", "orbit_lsp.renting", "orbit_lsp.summary", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "pygls", "lsprotocol"} | SHARED,
-    "terminal": {"orbit_lsp.contract",
+    "terminal": {"orbit_lsp.contract", "orbit_lsp.dumps",
         "orbit_lsp", "orbit_lsp.comparison_terminal", "orbit_lsp.history_terminal", "orbit_lsp.doctor", "orbit_lsp.launch_specs", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.versions", "orbit_lsp.views",
     } | KERNELS | SHARED,
@@ -71,7 +71,7 @@ MAY: dict[str, set[str]] = {
     "filing": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | KERNELS | SHARED,
     "jobs": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_lsp.config", "orbit_lsp.runs"} | SHARED,
     "live": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.pauses", "orbit_lsp.units", "orbit_lsp.runs", "orbit_lsp.session"} | SHARED,
-    "report": {"orbit_lsp", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.history", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
+    "report": {"orbit_lsp", "orbit_lsp.dumps", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.history", "orbit_lsp.report", "orbit_lsp.session", "orbit_lsp.units", "orbit_lsp.views"} | SHARED,
     "contract": {"orbit_lsp.session", "orbit_remote", "orbit_remote.contract_files"} | KERNELS,
     "recipes": {"orbit_lsp", "orbit_lsp.launch_specs", "orbit_lsp.session"} | KERNELS | SHARED | SPEC,
     "bundle": {"orbit_lsp.session"} | SHARED,
@@ -101,6 +101,11 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp.renting",
         "orbit_lsp.runners", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.sides", "orbit_lsp.startup", "orbit_lsp.versions", "orbit_remote", "orbit_remote.measure",
     } | SHARED,
+    "dumps": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.session"} | SHARED,
+    "dump_commands": {
+        "orbit_lsp", "orbit_lsp.dumps", "orbit_lsp.commands", "orbit_lsp.language_server", "orbit_lsp.renting", "orbit_lsp.report",
+        "orbit_lsp.session", "lsprotocol",
+    } | SHARED,
     "history_commands": {
         "orbit_lsp", "orbit_lsp.commands", "orbit_lsp.contract", "orbit_lsp.language_server", "orbit_lsp.lineage", "orbit_lsp.others",
         "orbit_lsp.renting", "orbit_lsp.report", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol",
@@ -114,7 +119,7 @@ MAY: dict[str, set[str]] = {
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},
-    "views": {"orbit_lsp.contract", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.text_lines", "orbit_lsp.history", "orbit_lsp.lineage", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.drafts", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
+    "views": {"orbit_lsp.dumps", "orbit_lsp.contract", "orbit_lsp.bottleneck", "orbit_lsp.roofline", "orbit_lsp.text_lines", "orbit_lsp.history", "orbit_lsp.lineage", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.config", "orbit_lsp.drafts", "orbit_lsp.jobs", "orbit_lsp.launch_specs", "orbit_lsp.recipes", "orbit_lsp.units", "orbit_remote", "orbit_remote.peaks", "orbit_remote.measure", "orbit_lsp.documents", "orbit_lsp.session", "orbit_lsp.views", "lsprotocol"} | KERNELS | SHARED | SPEC,
     "runners": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.closure", "orbit_lsp.units", "pydantic", "modal"} | SHARED | {
         "orbit_remote", "orbit_remote.processes", "orbit_remote.modal_spec", "orbit_remote.modal_app", "orbit_remote.triton_errors",
     },

@@ -133,14 +133,15 @@ def packed(content: bytes) -> str:
 def keep(folder: Path, content: bytes | None = b"NVR", name: str = "k.cu", **bounds: int) -> Path | None:
     event = c.Finished("r1", "ok", report="" if content is None else packed(content))
     known = {"reports": 20, "mib": 256} | bounds
-    return kept.keep(folder, f"/src/{name}", "k", "text", event, detail="click", **known)
+    return kept.keep(folder, f"/src/{name}", "k", "text", event, detail="click", **known).report
 
 
 def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
     content = (FOLDER / "memory_bound.ncu-rep").read_bytes()
     event = replace(finished("memory_bound"), report=packed(content))
-    path = kept.keep(tmp_path, "/src/k.cu", "ns::k<int>", "é", event, detail="full", reports=3, mib=9)
+    path, made = kept.keep(tmp_path, "/src/k.cu", "ns::k<int>", "é", event, detail="full", reports=3, mib=9)
     assert path
+    assert made is None
     assert path.read_bytes() == content
     (found,) = kept.newest(tmp_path, "/src/k.cu", "ns::k<int>")
     assert (found.text, found.detail, found.report) == ("é", "full", path)
@@ -151,12 +152,15 @@ def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
 def test_what_the_compiler_made_is_kept_beside_and_goes_with_it(tmp_path: Path) -> None:
     dumps = tuple(c.Dump("k", "ns::k<int>", level, text=packed(level.encode())) for level in ("ptx", "sass"))
     event = replace(finished("memory_bound"), report=packed(b"NVR"), dumps=dumps)
-    path = kept.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
-    assert path
-    assert {one.suffix: one.read_bytes() for one in tmp_path.iterdir() if one.suffix in (".ptx", ".sass")} == {
-        ".ptx": b"ptx", ".sass": b"sass",
-    }  # fmt: skip
-    assert {one.text for one in kept.emptied(event).dumps} == {""}
+    files = kept.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
+    assert files.dumps
+    assert {one.name: one.read_bytes() for one in files.dumps.iterdir()} == {
+        "k.ptx": b"ptx",
+        "k.sass": b"sass",
+    }
+    (found,) = kept.newest(tmp_path, "/src/k.cu")
+    assert found.dumps == files.dumps
+    assert {one["text"] for one in found.finished["dumps"]} == {""}
     keep(tmp_path, name="later.cu", reports=1)
     assert {one.name[:5] for one in tmp_path.iterdir()} == {"later"}
 

@@ -1,7 +1,7 @@
 """Nsight Compute's own reports, and what was read from them, kept in the user's cache folder within bounds.
 
 The files of a profile have one name: `.ncu-rep`, which Nsight Compute opens, `.json`, from which a page is made again
-after a restart, and what the compiler made of the kernels (`.ptx` and others). The oldest go first.
+after a restart, and `.ir`, a folder of what the compiler made of the kernels. The oldest go first.
 """
 
 from __future__ import annotations
@@ -12,17 +12,20 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
+from orbit_lsp import dumps
 from orbit_remote.contracts import VERSION, Finished
 
 MOST_BYTES = 1 << 30
 """A report that unpacks to more than this is not kept: a full one of a large kernel has some tens of MiB."""
 _SUFFIX = ".ncu-rep"
+_DUMPS = ".ir"
 
 
 class NotKept(Exception):  # noqa: N818 - the profile itself is good
@@ -31,7 +34,9 @@ class NotKept(Exception):  # noqa: N818 - the profile itself is good
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A profile as it lies in the folder: `finished` as JSON, `report` None where no file of Nsight's is there."""
+    """A profile as it lies in the folder: `finished` as JSON; `report`, Nsight's file, and `dumps`, a folder, None where
+    they are not there.
+    """
 
     path: str
     kernel: str
@@ -40,10 +45,18 @@ class Kept:
     detail: str
     finished: dict[str, Any]
     report: Path | None
+    dumps: Path | None = None
+
+
+class Files(NamedTuple):
+    """Of a profile: Nsight Compute's own file, and the folder of what the compiler made; None where there is none."""
+
+    report: Path | None
+    dumps: Path | None
 
 
 def unpack(report: str) -> bytes:
-    """The bytes of `Finished.report`. Raises NotKept."""
+    """The bytes of `Finished.report`, or of a dump's text. Raises NotKept."""
     try:
         unpacking = zlib.decompressobj()
         content = unpacking.decompress(base64.b64decode(report, validate=True), MOST_BYTES)
@@ -66,17 +79,14 @@ def keep(
     detail: str,
     reports: int,
     mib: int,
-) -> Path | None:
+) -> Files:
     """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it, and
-    forget what goes beyond `reports` and `mib`. Returns Nsight Compute's own file; None where there is none. Raises NotKept.
+    forget what goes beyond `reports` and `mib`. Raises NotKept.
     """
     content = unpack(finished.report) if finished.report else None
-    dumps = {
-        f".{one.instance}.{_plain(one.name)}.{one.level}": unpack(one.text)
-        for one in finished.dumps
-        if one.text
-    }
-    stem = _plain(f"{Path(path).stem}-{kernel}") or "profile"
+    names = dumps.file_names(finished.dumps)
+    texts = {name: unpack(one.text) for name, one in zip(names, finished.dumps, strict=True)}
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(path).stem}-{kernel}").strip("-.")[:80] or "profile"
     at = time.time()
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"
     told = {
@@ -90,23 +100,20 @@ def keep(
             base.with_name(base.name + ".json"), json.dumps(told, ensure_ascii=False).encode(errors="replace")
         )
         report = _write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
-        for suffix, code in dumps.items():
-            _write(base.with_name(base.name + suffix), code)
+        compiled = _write_all(base.with_name(base.name + _DUMPS), texts) if texts else None
         _forget(folder, reports, mib << 20)
     except OSError as error:
         text = error.strerror or str(error)
         raise NotKept(f"the profiler's report cannot be kept in {folder}: {text}") from None
-    return report if report and report.exists() else None
+    return Files(
+        report if report and report.exists() else None, compiled if compiled and compiled.exists() else None
+    )
 
 
 def emptied(finished: Finished) -> Finished:
     """Without what lies in files of its own."""
-    dumps = tuple(dataclasses.replace(one, text="") for one in finished.dumps)
-    return dataclasses.replace(finished, report="", dumps=dumps)
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80]
+    told = tuple(dataclasses.replace(one, text="") for one in finished.dumps)
+    return dataclasses.replace(finished, report="", dumps=told)
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -116,16 +123,25 @@ def _write(path: Path, content: bytes) -> Path:
     return path
 
 
+def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(mode=0o700)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
 def _forget(folder: Path, reports: int, room: int) -> None:
     """The newest is kept whatever its size."""
     newest = sorted(folder.glob("*.json"), key=lambda one: (one.stat().st_mtime, one.name), reverse=True)
     taken = 0
     for number, told in enumerate(newest):
-        of_it = [one for one in folder.iterdir() if one.name.startswith(f"{told.stem}.")]
-        taken += sum(one.stat().st_size for one in of_it)
+        of_it = [one for one in (told, told.with_suffix(_SUFFIX)) if one.exists()]
+        compiled = told.with_suffix(_DUMPS)
+        taken += sum(one.stat().st_size for one in (*of_it, *compiled.glob("*")))
         if number and (number >= reports or taken > room):
             for one in of_it:
                 one.unlink(missing_ok=True)
+            shutil.rmtree(compiled, ignore_errors=True)
 
 
 def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
@@ -150,11 +166,12 @@ def _read(name: Path) -> Kept | None:
     told = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
     if told.get("version") != VERSION:
         return None
-    report = name.with_suffix(_SUFFIX)
+    report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
     try:
         return Kept(
             str(told["path"]), str(told["kernel"]), float(told["at"]), str(told["text"]), str(told["detail"]),
             dict(told["finished"]), report if report.exists() else None,
+            compiled if compiled.exists() else None,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError):
         return None

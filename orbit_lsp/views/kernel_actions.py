@@ -1,4 +1,4 @@
-"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, full profiles, reports."""
+"""Code actions that have no lens, to keep lenses few: the program instead of the launch spec, Live, full profiles, reports, IR."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 
 from lsprotocol import types as lsp
 
+from orbit_lsp import dumps
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.session import KernelId, Session
 from orbit_lsp.views import contract_views, facts, memory
@@ -61,6 +62,15 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
             found.append(
                 _command(f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight")
             )
+    levels = {level: dumps.TITLES[level] for level in dumps.levels(known.profile)}
+    if session.can_ask and len(levels) > 1:
+        *most, last = levels.values()
+        found.append(_command(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target))
+    else:
+        found += [
+            _command(f"Open {title} ({name})", "orbit.openIr", target, kind=level)
+            for level, title in levels.items()
+        ]
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from orbit_lsp import bottleneck, units
+from orbit_lsp import bottleneck, dumps, units
 from orbit_lsp.session import Profiled, Session
 from orbit_lsp.views import facts, profile_hints, profile_lines, profile_numbers, roofline_drawing
 from orbit_lsp.views.points import Code, Drawing, Table
@@ -60,10 +60,10 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
         rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
     if others := profiled.profiles[1:]:
         rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
+    if levels := dumps.levels(profiled):
+        made = ", ".join(dumps.TITLES[level] for level in levels)
+        rows.append(("what the compiler made of it", f"{made}: a code action opens them", "orbit.openIr"))
     if profiled.report:
-        if levels := ", ".join(dict.fromkeys(one.level for one in profiled.finished.dumps)):
-            beside = profiled.report.with_suffix("")
-            rows.append(("what the compiler made of it", f"{levels}, in the files {beside}.*", "orbit"))
         rows.append(("report", f"{nsight_command(profiled.report)} opens it in Nsight Compute", "orbit"))
     return rows
 

@@ -66,6 +66,11 @@ M.subcommands = {
     words = function(words) return words[1] and { what = words[1] } end,
     complete = function() return { 'nsight', 'profile', 'run' } end,
   },
+  ir = {
+    command = 'orbit.openIr', about = 'kernel',
+    words = function(words) return words[1] and { kind = words[1] } end,
+    complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
+  },
   compare = {
     command = 'orbit.compareWith', about = 'kernel',
     words = function(words)
