@@ -4,15 +4,18 @@ The machines that run these tests have no GPU. What it says of `saxpy` and `matm
 measured on an NVIDIA H100 80GB HBM3 on 2026-11-21; it compiles nothing and runs nothing. Words in the
 source choose what happens: SLOW waits until it is cancelled, BUG is a compile error, CRASH ends the
 worker, NEVER launches nothing. Profiles are those of tests/recordings/profiles, for the texts that were
-profiled; memory checks those of tests/recordings/sanitizer, by the name of the file. What it says of launch specs is made up from those figures: SWEEP has three sizes, WRONG a wrong
-answer, FAST takes 7 % less time, and NOISE 0.4 %.
+profiled; with COMPILED in one comes what a compiler made, with TWICE that of two instances. Memory checks are
+those of tests/recordings/sanitizer, by the name of the file. What it says of launch specs is made up from those
+figures: SWEEP has three sizes, WRONG a wrong answer, FAST takes 7 % less time, and NOISE 0.4 %.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import sys
+import tempfile
 import time
 import zlib
 from dataclasses import replace
@@ -99,15 +102,38 @@ def by_counters(request: c.Job) -> None:
         if name not in recorded_profiles.NAMES:
             continue
         source = recorded_profiles.source_of(name)
-        if source.read_text() == request.text:
+        if source.read_text() == request.text.replace("COMPILED ", "").replace("TWICE ", ""):
             packed = base64.b64encode(
                 zlib.compress((recorded_profiles.FOLDER / f"{name}.ncu-rep").read_bytes())
             )
             profiled = replace(recorded_profiles.finished(name), run=request.run, report=packed.decode())
+            if "COMPILED" in request.text:
+                profiled = replace(profiled, dumps=compiled(request, name))
             sys.stdout.write(c.encode(profiled).replace(f"/src/{source.name}", request.path) + "\n")
             sys.stdout.flush()
             return
     finished(request.run, "ok")
+
+
+def compiled(request: c.Job, name: str) -> tuple[c.Dump, ...]:
+    """The recorded code, disassembled; what went before it was not recorded, and is a line that says what it is."""
+    from orbit_remote import profile_dumps
+    from tests import recorded_profiles
+
+    profiles, report = recorded_profiles.profiles(name), recorded_profiles.FOLDER / f"{name}.ncu-rep"
+    levels = ("ttir", "ttgir", "llir", "ptx") if request.language == "triton" else ("ptx",)
+    before = (
+        c.Dump(
+            profiles[0].symbol, profiles[0].name, level, number,
+            {"BLOCK": str(2048 << number)} if request.language == "triton" else {},
+            base64.b64encode(zlib.compress(f"// the {level} of {profiles[0].symbol}, {number}\n".encode())).decode(),
+        )
+        for number in range(1 + ("TWICE" in request.text)) for level in levels
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        tool = profile_dumps.disassembler(None, triton=True)
+        found = asyncio.run(profile_dumps.collect(profiles, report, Path(folder), disassembler=tool))
+    return (*before, *found.dumps)
 
 
 def by_sanitizer(request: c.Job) -> None:
