@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -304,6 +306,47 @@ async def test_a_triton_program(bench: Bench) -> None:
     assert sum(one.samples for one in profile.lines) > 0.9 * (profile.samples or 0)
     assert profile.place
     assert profile.place.line in (6, 7)
+
+
+async def test_what_triton_made_of_it(bench: Bench) -> None:
+    """Of the configuration that autotuning chose, and of none that it tried."""
+    tune = "@triton.autotune([triton.Config({'BLOCK': 2048}, num_warps=w) for w in (1, 2, 4, 8, 16)], key=['columns'])"
+    text = SOFTMAX.format(decorator=tune, end=SOFTMAX_MAIN.format(block=""))
+    finished = await bench.profile(bench.job("k.py", text))
+    (profile,) = counted(finished)
+    assert [one.level for one in finished.dumps] == ["ttir", "ttgir", "llir", "ptx", "sass"]
+    assert {(one.symbol, one.instance) for one in finished.dumps} == {("k", 0)}
+    (chosen,) = [one for one in finished.remarks if one.startswith("autotuning chose ")]
+    assert f"num_warps: {finished.dumps[0].constants['num_warps']}," in chosen
+    ttir, ttgir, _, ptx, sass = map(unpacked, finished.dumps)
+    assert "tt.load" in ttir
+    assert f'"ttg.num-warps" = {finished.dumps[0].constants["num_warps"]}' in ttgir
+    assert profile.block
+    assert f".reqntid {profile.block[0]}" in ptx
+    assert 'k.py", line 11' in sass
+
+
+async def test_what_nvcc_made_of_it(bench: Bench) -> None:
+    text = "template <int N> " + SAXPY + MAIN.format(body=LAUNCH.replace("k<<<", "k<7><<<"))
+    finished = await bench.profile(bench.job("k.cu", text))
+    assert [(one.name, one.level) for one in finished.dumps] == [
+        (counted(finished)[0].name, level) for level in ("ptx", "sass")
+    ]
+    ptx, sass = map(unpacked, finished.dumps)
+    assert f".entry {finished.dumps[0].symbol}" in ptx
+    assert 'k.cu", line 4' in sass
+    assert "FFMA" in sass
+
+
+async def test_what_nvcc_made_of_a_launch_spec(bench: Bench) -> None:
+    spec = "// orbit: n = 1 << 24; x = randn(n); y = randn(n)\n// orbit: launch k<<<n / 256, 256>>>(n, 2.0, x, y)\n"
+    finished = await bench.profile(bench.job("k.cu", spec + SAXPY, through="spec"))
+    assert finished.outcome == "ok", (finished.failure, finished.stderr)
+    assert [one.level for one in finished.dumps] == ["ptx", "sass"]
+
+
+def unpacked(dump: c.Dump) -> str:
+    return zlib.decompress(base64.b64decode(dump.text)).decode()
 
 
 async def test_library_code_in_a_loop(bench: Bench) -> None:
