@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 from collections.abc import Sequence
@@ -23,9 +24,9 @@ def file_names(dumps: Sequence[Dump]) -> list[str]:
     for one in dumps:
         if (one.symbol, one.instance) not in stems:
             base = re.sub(r"[^\w.-]+", "-", filing.base_name(one.name))[:80].strip("-.") or "kernel"
-            count = sum(stem.partition(" ")[0] == base for stem in stems.values()) + 1
-            stems[one.symbol, one.instance] = base if count == 1 else f"{base} {count}"
-    return [f"{stems[one.symbol, one.instance].replace(' ', '-')}.{one.level}" for one in dumps]
+            free = (f"{base}-{count}" if count > 1 else base for count in itertools.count(1))
+            stems[one.symbol, one.instance] = next(stem for stem in free if stem not in stems.values())
+    return [f"{stems[one.symbol, one.instance]}.{one.level}" for one in dumps]
 
 
 def of(profiled: Profiled | None) -> list[tuple[Dump, str]]:

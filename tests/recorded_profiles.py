@@ -32,12 +32,20 @@ def source_of(name: str) -> Path:
 
 
 @functools.cache
-def profiles(name: str) -> tuple[c.Profile, ...]:
+def answer(name: str) -> profile_report.Answer:
     path = f"/src/{source_of(name).name}"
     request = profile_report.Request(str(FOLDER / f"{name}.ncu-rep"), path, tool="2025.3.1")
-    answer = profile_report.read(ncu_report, request)
-    assert answer.profiles, answer.problem
-    return answer.profiles
+    found = profile_report.read(ncu_report, request)
+    assert found.profiles, found.problem
+    return found
+
+
+def profiles(name: str) -> tuple[c.Profile, ...]:
+    return answer(name).profiles
+
+
+def sass(name: str) -> str:
+    return answer(name).sass[0].replace("/src/", "")
 
 
 def profile(name: str) -> c.Profile:

@@ -80,13 +80,6 @@ class Cubin:
         """The mangled names of what has code here."""
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
 
-    def index(self, function: str) -> int | None:
-        """Its place in the table of symbols, by which NVIDIA's tools name it."""
-        for at, one in enumerate(self._symbols):
-            if one.name == function and one.type == _FUNCTION:
-                return at
-        return None
-
     def section(self, name: str) -> bytes:
         """Its content; empty where there is none of this name."""
         found = next((s for s in self._sections if s.name == name), None)

@@ -321,15 +321,10 @@ class _Attempt:
             remarks=tuple(dict.fromkeys(remarks)),
             toolchain=finished.toolchain | {"ncu": under.tool.version},
         )
-        return self._with_report(await self._with_dumps(whole, under, ptx), under)
-
-    async def _with_dumps(self, finished: c.Finished, under: Under, ptx: str) -> c.Finished:
-        triton = self._job.language == "triton"
-        tool = await asyncio.to_thread(profile_dumps.disassembler, self._job.nvcc, triton=triton)
-        made = await profile_dumps.collect(
-            finished.profiles, under.report, under.compiled, ptx=ptx, disassembler=tool
-        )
-        return replace(finished, dumps=made.dumps, remarks=(*finished.remarks, *made.remarks))
+        named = replace(answer, profiles=whole.profiles)
+        made = await asyncio.to_thread(profile_dumps.collect, named, under.report, under.compiled, ptx)
+        whole = replace(whole, dumps=made.dumps, remarks=(*whole.remarks, *made.remarks))
+        return self._with_report(whole, under)
 
     async def _without(self, log: Log) -> c.Finished:
         """No launch was profiled: what stood in the way?"""

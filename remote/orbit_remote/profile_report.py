@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import line_table, ptx_inlining, triton_errors
+from orbit_remote import line_table, profile_sass, ptx_inlining, triton_errors
 from orbit_remote.contracts import Advice, Line, Metric, Profile
 from orbit_remote.line_table import Frame, Lines
 
@@ -36,6 +36,8 @@ _COUNTED = {
 }
 """Field of `Line` -> the metric of the section SourceCounters that has it by instruction."""
 _LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
+_MOST_SASS = 16 << 20
+"""Characters from which on no more is read of further launches."""
 _ELF = b"\x7fELF\x02\x01"
 _EM_CUDA = (190).to_bytes(2, "little")
 
@@ -59,12 +61,13 @@ class Request:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`left_out` are launches in the report beyond the most that were asked for. `problem` says why there is
-    nothing.
+    nothing. `sass` has the machine code of each profile, empty where an earlier one's of its symbol is the same.
     """
 
     profiles: tuple[Profile, ...] = ()
     left_out: int = 0
     problem: str = ""
+    sass: tuple[str, ...] = ()
 
 
 def read(ncu_report: Any, request: Request) -> Answer:
@@ -76,6 +79,7 @@ def read(ncu_report: Any, request: Request) -> Answer:
     reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(one) for one in actions}))
     seen: dict[tuple[object, ...], int] = defaultdict(int)
     profiles: list[Profile] = []
+    sass: list[str] = []
     for action in actions[: request.most]:
         one = reader.profile(action)
         configuration = (one.symbol, one.grid, one.block)
@@ -83,7 +87,9 @@ def read(ncu_report: Any, request: Request) -> Answer:
             return Answer(problem="the report is damaged: it has a launch without a number")
         profiles.append(replace(one, launch=seen[configuration]))
         seen[configuration] += 1
-    return Answer(tuple(profiles), max(0, len(actions) - request.most))
+        text = reader.sass(action) if sum(map(len, sass)) < _MOST_SASS else ""
+        sass.append("" if text in sass else text)
+    return Answer(tuple(profiles), max(0, len(actions) - request.most), sass=tuple(sass))
 
 
 Tables = dict[str, list[Lines]]
@@ -141,6 +147,10 @@ class _Reader:
             advice=tuple(self._advice(action)),
             tool=self._request.tool,
         )
+
+    def sass(self, action: Any) -> str:
+        symbol = _symbol(action)
+        return profile_sass.listing(action, symbol, _first_instruction(action), self._frames(action, symbol))
 
     def _metrics(self, action: Any) -> Iterator[tuple[str, Metric]]:
         """Numbers of the launch as a whole."""

@@ -11,11 +11,9 @@ figures: SWEEP has three sizes, WRONG a wrong answer, FAST takes 7 % less time, 
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import sys
-import tempfile
 import time
 import zlib
 from dataclasses import replace
@@ -116,24 +114,24 @@ def by_counters(request: c.Job) -> None:
 
 
 def compiled(request: c.Job, name: str) -> tuple[c.Dump, ...]:
-    """The recorded code, disassembled; what went before it was not recorded, and is a line that says what it is."""
-    from orbit_remote import profile_dumps
+    """The code that ran, as its report has it; what went before it was not recorded, and is a line that says what it is."""
     from tests import recorded_profiles
 
-    profiles, report = recorded_profiles.profiles(name), recorded_profiles.FOLDER / f"{name}.ncu-rep"
-    levels = ("ttir", "ttgir", "llir", "ptx") if request.language == "triton" else ("ptx",)
-    before = (
+    profile = recorded_profiles.profile(name)
+    triton = request.language == "triton"
+    texts = {
+        (level, number): f"// the {level} of {profile.symbol}, {number}\n"
+        for number in range(1 + ("TWICE" in request.text))
+        for level in (("ttir", "ttgir", "llir", "ptx") if triton else ("ptx",))
+    }
+    texts["sass", 0] = recorded_profiles.sass(name)
+    return tuple(
         c.Dump(
-            profiles[0].symbol, profiles[0].name, level, number,
-            {"BLOCK": str(2048 << number)} if request.language == "triton" else {},
-            base64.b64encode(zlib.compress(f"// the {level} of {profiles[0].symbol}, {number}\n".encode())).decode(),
+            profile.symbol, profile.name, level, number, {"BLOCK": str(2048 << number)} if triton else {},
+            base64.b64encode(zlib.compress(text.encode())).decode(),
         )
-        for number in range(1 + ("TWICE" in request.text)) for level in levels
+        for (level, number), text in texts.items()
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        tool = profile_dumps.disassembler(None, triton=True)
-        found = asyncio.run(profile_dumps.collect(profiles, report, Path(folder), disassembler=tool))
-    return (*before, *found.dumps)
 
 
 def by_sanitizer(request: c.Job) -> None:

@@ -94,7 +94,7 @@ async def test_every_editor_opens_what_the_compiler_made(start, recorded_python,
     await editor.command("orbit.openIr", arguments)
     file, text = await opened(editor)
     assert file == "softmax.sass"
-    assert 'softmax.py", line 13' in text
+    assert "// softmax.py:13\n" in text
     if name != "emacs":
         assert [one.title for one in asked[0].actions or []] == list(LEVELS)
     assert arguments.items() >= kernel.items()

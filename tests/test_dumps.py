@@ -1,0 +1,79 @@
+"""How the files of what a compiler made are called, and which of them are a kernel's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orbit_lsp import dumps
+from orbit_lsp.session import Profiled
+from orbit_lsp.views import hover, kernel_actions
+from orbit_remote import contracts as c
+from tests.recorded_profiles import Profiling, finished, profile
+
+
+def dump(name: str, level: c.Level = "ptx", symbol: str = "", instance: int = 0, **constants: str) -> c.Dump:
+    return c.Dump(symbol or name, name, level, instance, constants)
+
+
+@pytest.mark.parametrize(
+    ("made", "names"),
+    [
+        ([dump("softmax", "ttir"), dump("softmax", "sass")], ["softmax.ttir", "softmax.sass"]),
+        ([dump("saxpy(int, float, const float *)", "sass")], ["saxpy.sass"]),
+        ([dump("k"), dump("k", instance=1), dump("k", "sass", instance=1)], ["k.ptx", "k-2.ptx", "k-2.sass"]),
+        ([dump("ns::tile<4>(float *)"), dump("ns::tile<8>(float *)")], ["tile.ptx", "tile-2.ptx"]),
+        ([dump("a/../b"), dump("…")], ["a-..-b.ptx", "kernel.ptx"]),
+        ([], []),
+    ],
+)
+def test_file_names(made: list[c.Dump], names: list[str]) -> None:
+    assert dumps.file_names(made) == names
+
+
+def test_no_two_files_have_one_name() -> None:
+    made = [dump("k", symbol="a"), dump("k-2", symbol="b"), dump("k", symbol="c"), dump("k", symbol="d")]
+    assert len(set(dumps.file_names(made))) == len(made)
+
+
+def profiled(*made: c.Dump) -> tuple[Profiling, Profiled]:
+    bench = Profiling("softmax")
+    return bench, bench.file(finished("softmax", dumps=made))
+
+
+def test_those_of_other_kernels_are_not_this_ones() -> None:
+    _, found = profiled(dump("other"), dump("softmax", "ttir"), dump("softmax", "sass"))
+    assert [name for _, name in dumps.of(found)] == ["softmax.ttir", "softmax.sass"]
+    assert dumps.levels(found) == ["ttir", "sass"]
+    assert dumps.of(None) == []
+
+
+def test_the_longest_launchs_comes_first() -> None:
+    first, second = replace(profile("softmax"), symbol="b"), replace(profile("softmax"), symbol="a")
+    _, found = profiled(dump("a"), dump("b", instance=1), dump("b"))
+    found = replace(found, profiles=(first, second))
+    assert [(one.symbol, one.instance) for one, _ in dumps.of(found)] == [("b", 0), ("b", 1), ("a", 0)]
+
+
+def test_what_tells_instances_apart() -> None:
+    assert dumps.instance(dump("softmax", BLOCK="64", num_warps="4")) == "softmax, BLOCK=64, num_warps=4"
+    assert dumps.instance(dump("tile<4>(float *)")) == "tile<4>(float *)"
+
+
+def test_in_the_hover_and_among_the_actions() -> None:
+    bench, _ = profiled(dump("softmax", "llir"), dump("softmax", "ptx"))
+    found = hover.hover(bench.session, bench.uri, 8, markdown=False)
+    assert "what the compiler made of it  LLVM IR, PTX: a code action opens them" in found.contents.value
+    assert titles(bench) == ["Open LLVM IR (softmax)", "Open PTX (softmax)"]
+    bench.session.can_ask = True
+    assert titles(bench) == ["Open LLVM IR or PTX… (softmax)"]
+    profiled(dump("softmax", "sass"))
+    bench, _ = profiled(dump("softmax", "sass"))
+    bench.session.can_ask = True
+    assert titles(bench) == ["Open SASS (softmax)"]
+
+
+def titles(bench: Profiling) -> list[str]:
+    found = kernel_actions.actions(bench.session, bench.uri, 8, 8)
+    return [one.title for one in found if one.command and one.command.command == "orbit.openIr"]
