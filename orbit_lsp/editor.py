@@ -35,7 +35,8 @@ class EditorWatcher:
         self._session = session
         self._bars: dict[str, _Bar] = {}
         self._dirty: set[str] = set()
-        self._published: dict[str, list[lsp.Diagnostic]] = {}
+        self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
+        """What was published last of a file, and for which version of it."""
         self._said: set[str] = set()
         self.runs: Runs | None = None
         self.live: Live | None = None
@@ -99,17 +100,18 @@ class EditorWatcher:
 
     def forget(self, uri: str) -> None:
         """A file was closed: its messages go."""
-        if self._published.pop(uri, None):
+        known, _ = self._published.pop(uri, ([], None))
+        if known:
             self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
     def _flush(self) -> None:
         uris, self._dirty = self._dirty, set()
         for uri in uris - {""}:
             found = diagnostics.diagnostics(self._session, uri)
-            if found != self._published.get(uri, []):
-                self._published[uri] = found
-                file = self._session.files.get(uri)
-                version = file.document.version if file else None
+            file = self._session.files.get(uri)
+            version = file.document.version if file else None
+            if self._is_news(uri, found, version):
+                self._published[uri] = found, version
                 self._server.text_document_publish_diagnostics(
                     lsp.PublishDiagnosticsParams(uri, found, version)
                 )
@@ -118,6 +120,11 @@ class EditorWatcher:
             self._server.workspace_inlay_hint_refresh(None)
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None)
+
+    def _is_news(self, uri: str, found: list[lsp.Diagnostic], version: int | None) -> bool:
+        """Also what was published before, for a version that the client may have left already: Helix drops that."""
+        known, of_version = self._published.get(uri, ([], version))
+        return found != known or (self._session.mirror_hints and version != of_version)
 
     # -- words --------------------------------------------------------------------------------
 
