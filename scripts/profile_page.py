@@ -46,6 +46,8 @@ def rendered(words: list[str]) -> str:
             return code(_hover(bench, kernel.name_span.line + 1))
         case ["verdicts"]:
             return "\n".join(["", "| program | what is on its line |", "|---|---|", *verdicts(), "", ""])
+        case ["sass", name, most]:
+            return code("\n".join(recorded.sass(name).splitlines()[: int(most)]))
         case ["refused"]:
             return code(refused())
         case _:

@@ -537,7 +537,8 @@ class Finished:
 
     `files` are the user's own files that were read besides the main one, by content hash. `points` are
     what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
-    file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field.
+    file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field. `dumps` are of
+    the kernels of `profiles`.
     """
 
     run: str

@@ -62,6 +62,16 @@ def test_a_profilers_report_that_is_too_large_goes_and_its_numbers_stay() -> Non
     assert cut["remarks"] == ["the answer was too large to be sent whole; cut: the profiler's own report"]
 
 
+def test_what_the_compiler_made_goes_after_the_report() -> None:
+    dump = c.Dump("_Z1k", "k", "sass", text="/orbit/trees/ab/" * 10_000)
+    whole = json.loads(c.encode(c.Finished("r1", "ok", dumps=(dump,), report="A" * 200_000)))
+    assert modal_container.bounded(whole, 200_000)["dumps"] == whole["dumps"]
+    cut = modal_container.bounded(whole, 50_000)
+    assert (cut["report"], cut["dumps"]) == ("", [])
+    assert "the profiler's own report, what the compiler made of the kernels" in cut["remarks"][0]
+    assert POSIX.event(whole)["dumps"] == whole["dumps"]  # packed text has no names
+
+
 def test_a_result_too_large_is_cut_where_it_hurts_least_and_says_so() -> None:
     timing = c.Timing(9, 100.0, "in program", samples=tuple(range(20_000)))
     launch = c.Launches("s", "saxpy", (1, 1, 1), (1, 1, 1), timing, 9)
