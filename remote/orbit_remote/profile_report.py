@@ -129,6 +129,7 @@ class _Reader:
         self._request = request
         self._lines = lines
         self._authors: dict[str, str | None] = {}
+        self._told: set[str] = set()
         self._own = {_normal(one): one for one in (*request.files, request.path)}
 
     def profile(self, action: Any) -> Profile:
@@ -149,8 +150,13 @@ class _Reader:
         )
 
     def sass(self, action: Any) -> str:
+        """Empty where the symbol has one code, and that has been told."""
         symbol = _symbol(action)
-        return profile_sass.listing(action, symbol, _first_instruction(action), self._frames(action, symbol))
+        if symbol in self._told and len(self._lines.get(symbol, [])) < 2:
+            return ""
+        self._told.add(symbol)
+        frames = self._frames(action, symbol)
+        return profile_sass.listing(action, symbol, _first_instruction(action), frames)
 
     def _metrics(self, action: Any) -> Iterator[tuple[str, Metric]]:
         """Numbers of the launch as a whole."""

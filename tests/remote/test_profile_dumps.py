@@ -172,3 +172,18 @@ def test_without_a_report_there_is_nothing(folder: Path) -> None:
 def test_nothing_is_kept_of_a_process_that_compiled_nothing(folder: Path) -> None:
     triton_kernels.keep_compiled(folder)
     assert list(folder.iterdir()) == []
+
+
+def test_launches_of_the_same_code_have_it_once() -> None:
+    """A recorded launch stands for two, of one kernel with one code."""
+
+    class Twice:
+        def __getattr__(self, name: str) -> object:
+            return getattr(ncu_report, name)
+
+        def load_report(self, path: str) -> list[list[object]]:
+            return [[ncu_report.load_report(path)[0][0]] * 2]
+
+    found = profile_report.read(Twice(), profile_report.Request(str(report_of("softmax")), "/src/softmax.py"))
+    assert len(found.profiles) == 2
+    assert found.sass == (answer_of("softmax").sass[0], "")
