@@ -18,7 +18,7 @@ from lsprotocol import types as lsp
 from orbit_lsp import contract
 from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.renting import CannotAsk
-from orbit_lsp.report import kept, opening
+from orbit_lsp.report import kept
 from orbit_lsp.runs import Run
 from orbit_lsp.session import KernelId, path_of
 from orbit_lsp.views import profile_hover, side_by_side, spec_drafts
@@ -169,6 +169,8 @@ SAME_S = 10
 
 
 async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:
+    from orbit_lsp.report import opening  # pages cost 10 ms of a start, and few sessions ask for one
+
     try:
         path = opening.write(ls.session, target, ls.environment.report_folder(), what)
     except opening.NoReport as none:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
@@ -14,15 +14,14 @@ from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.lineage import regression
 from orbit_lsp.others import Other
 from orbit_lsp.renting import CannotAsk
-from orbit_lsp.report import history as history_page
-from orbit_lsp.report import opening
-from orbit_lsp.report import versus as versus_page
-from orbit_lsp.report.page import Page
 from orbit_lsp.runs import Run
 from orbit_lsp.session import KernelId, path_of
 from orbit_lsp.views import lenses
 from orbit_lsp.views import versus as versus_view
 from orbit_lsp.views.hover import render
+
+if TYPE_CHECKING:
+    from orbit_lsp.report.page import Page
 
 
 def compare_with(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
@@ -94,6 +93,8 @@ def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     if versus is None or versus.comparison is None:
         ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
         return
+    from orbit_lsp.report import versus as versus_page  # as in `commands.show_report`
+
     made = versus_page.page(versus, name, path_of(target.uri))
     ls.spawn(show_page(ls, made, target, "versus"), "comparison")
 
@@ -113,12 +114,16 @@ async def show_history(ls: OrbitServer, target: KernelId) -> None:
         text = f"orbit: the history has no run of {name}: run or profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
+    from orbit_lsp.report import history as history_page
+
     found = regression(entries)
     made = history_page.page(entries, name, path, lenses.regression(found) if found else "")
     await show_page(ls, made, target, "history")
 
 
 async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) -> None:
+    from orbit_lsp.report import opening
+
     stem = path_of(target.uri).rpartition("/")[2].rpartition(".")[0]
     try:
         path = opening.put(made, ls.environment.report_folder(), f"{stem}-{target.key}-{what}")
