@@ -164,18 +164,19 @@ class Editor:
         """By which each bar's work is cancelled."""
         return [token for token, _ in self._bars()]
 
-    def _bars(self) -> list[tuple[Any, list[Any]]]:
-        """Without those of compilations after a save: one that takes long, as on a busy machine, has a bar too."""
+    def _bars(self, *, compilations: bool = False) -> list[tuple[Any, list[Any]]]:
+        """Those of compilations apart: one that takes long, as on a busy machine, has a bar too."""
         return [
             (token, reports)
             for token, reports in self.client.progress_reports.items()
-            if not (reports and str(getattr(reports[0], "title", "")).startswith("Compile"))
+            if compilations == bool(reports and str(getattr(reports[0], "title", "")).startswith("Compile"))
         ]
 
-    def ended(self) -> list[str]:
+    def ended(self, *, compilations: bool = False) -> list[str]:
+        """What was said at the end of runs, or of compilations that took long enough for a bar."""
         return [
             reports[-1].message
-            for reports in self.progress()
+            for _, reports in self._bars(compilations=compilations)
             if reports and isinstance(reports[-1], lsp.WorkDoneProgressEnd)
         ]
 

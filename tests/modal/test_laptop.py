@@ -88,7 +88,7 @@ async def test_offline_is_said_once_and_over_when_it_is_over(modal, laptop) -> N
     editor.open("k.cu", WRONG)
     await editor.until(editor.messages)
     editor.save(WRONG)
-    await editor.until(lambda: len(editor.ended()) == 2)
+    await editor.until(lambda: len(editor.ended(compilations=True)) == 2)
     modal.accept_connections()
     editor.save(WRONG)
     await editor.until(lambda: mistakes(editor))
