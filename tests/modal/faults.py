@@ -108,6 +108,7 @@ async def refused_later(desk: Desk) -> None:
     )  # no answer is so new that it is relied on
     await desk.run()
     desk.modal.refuse_connections()
+    desk.patch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)
     await desk.run()
     desk.modal.accept_connections()
     await desk.until_reached()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.modal.desk import Desk
-from tests.modal.faults import BEGIN, END, FAULTS, PAGE, Fault, markdown
+from tests.modal.faults import BEGIN, END, FAULTS, OFFLINE, PAGE, Fault, markdown
 from tests.modal_loopback.loopback import Loopback
 
 
@@ -22,7 +22,6 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def desk(
     h100s: Loopback, tmp_path: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Desk]:
-    monkeypatch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)  # 5 s; Modal's own client takes 56 s
     made = Desk(h100s, tmp_path / "kernels", monkeypatch, builds)
     yield made
     await made.close()
@@ -30,7 +29,9 @@ async def desk(
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.act.__name__)
-async def test_a_fault_is_survived(fault: Fault, desk: Desk) -> None:
+async def test_a_fault_is_survived(fault: Fault, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    if OFFLINE in fault.sees and not fault.warm:  # nobody ever answers: 5 s else, of Modal's own client 56 s
+        monkeypatch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)
     await fault.act(desk)
     shown = "\n".join(desk.shown)
     for sentence in fault.sees:
