@@ -26,16 +26,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
+from plant_hot_lines import SEED, cases
+
+from orbit_remote import contracts as c
+from orbit_remote import profile_report, profile_tool
+from tests.remote import profiling
+from tests.remote.profiling import Bench, hottest
+
 ROOT = Path(__file__).parent.parent
-for place in (ROOT, ROOT / "remote", ROOT / "scripts"):
-    sys.path.insert(0, str(place))
-from plant_hot_lines import SEED, cases  # noqa: E402
-
-from orbit_remote import contracts as c  # noqa: E402
-from orbit_remote import profile_report, profile_tool  # noqa: E402
-from tests.remote import profiling  # noqa: E402
-from tests.remote.profiling import Bench, hottest  # noqa: E402
-
 RECORDED = ROOT / "tests" / "recordings" / "profiles"
 PROGRAMS = (("memory_bound", "saxpy"), ("compute_bound", "polynomial"), ("uncoalesced", "strided"))
 ROUNDS = 5

@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from orbit_lsp import filing, jobs, renting
+from orbit_lsp.joint import Joint
 from orbit_lsp.runs import Run, Watcher
 from orbit_lsp.session import Comparison, KernelId, OnGpu, Running, Session
 from orbit_lsp.startup import Environment
@@ -37,14 +38,14 @@ class Together:
         return " · ".join(f"{gpu} {self.states.get(gpu, 'queued')}" for gpu in self.jobs)
 
 
-class Comparisons:
+class Comparisons(Joint[Together]):
     def __init__(self, session: Session, environment: Environment, watcher: Watcher) -> None:
+        super().__init__()
         self._session = session
         self._environment = environment
         self._watcher = watcher
         self.filed: Callable[[Run], None] | None = None
         """Told of what came of the main GPU, once it is in the session."""
-        self._active: dict[str, Together] = {}
         self._ids = itertools.count(1)
 
     def start(self, uri: str, target: KernelId | None, gpus: Sequence[str]) -> Run | None:
@@ -80,24 +81,6 @@ class Comparisons:
         self._watcher.begin(run)
         self._watcher.changed({uri})
         return run
-
-    def cancel(self, target: KernelId) -> bool:
-        """Cancel the comparison of a kernel; False where there is none."""
-        ids = [name for name, one in self._active.items() if target in one.run.targets]
-        return sum(map(self.cancel_run, ids)) > 0
-
-    def cancel_run(self, name: str) -> bool:
-        one = self._active.get(name)
-        return bool(one and one.run.task and not one.run.task.cancelling() and one.run.task.cancel())
-
-    def cancel_all(self) -> bool:
-        return sum(map(self.cancel_run, list(self._active))) > 0
-
-    async def close(self) -> None:
-        tasks = [one.run.task for one in self._active.values() if one.run.task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- following ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orbit_lsp import contract, filing, jobs, moved, renting, sides
+from orbit_lsp.joint import Joint
 from orbit_lsp.others import Other
 from orbit_lsp.runners import Runner
 from orbit_lsp.runs import Run, Watcher
@@ -63,15 +64,15 @@ class _EndedError(Exception):
         self.failure = failure
 
 
-class Turns:
+class Turns(Joint[Contest]):
     def __init__(
         self, session: Session, environment: Environment, versions: Versions, watcher: Watcher
     ) -> None:
+        super().__init__()
         self._session = session
         self._environment = environment
         self._versions = versions
         self._watcher = watcher
-        self._active: dict[str, Contest] = {}
         self._ids = itertools.count(1)
 
     def start(self, target: KernelId, other: Other) -> Run | None:
@@ -100,23 +101,6 @@ class Turns:
         self._watcher.begin(run)
         self._watcher.changed({target.uri})
         return run
-
-    def cancel(self, target: KernelId) -> bool:
-        ids = [name for name, one in self._active.items() if one.target == target]
-        return sum(map(self.cancel_run, ids)) > 0
-
-    def cancel_run(self, name: str) -> bool:
-        one = self._active.get(name)
-        return bool(one and one.run.task and not one.run.task.cancelling() and one.run.task.cancel())
-
-    def cancel_all(self) -> bool:
-        return sum(map(self.cancel_run, list(self._active))) > 0
-
-    async def close(self) -> None:
-        tasks = [one.run.task for one in self._active.values() if one.run.task]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- following ----------------------------------------------------------------------------
 

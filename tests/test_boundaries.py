@@ -65,7 +65,8 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.jobs", "orbit_lsp.renting", "orbit_lsp.session", "orbit_lsp.config",
         "orbit_lsp.runners", "orbit_remote.modal_spec",
     } | SHARED,
-    "comparisons": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup"} | SHARED,
+    "joint": {"orbit_lsp.runs", "orbit_lsp.session"},
+    "comparisons": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.joint", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup"} | SHARED,
     "renting": {"orbit_lsp", "orbit_lsp.runners", "orbit_lsp.units"} | SHARED,
     "runs": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.filing", "orbit_lsp.memory_filing", "orbit_lsp.profile_filing", "orbit_lsp.report", "orbit_lsp.jobs", "orbit_lsp.recipes", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "filing": {"orbit_lsp.contract", "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | KERNELS | SHARED,
@@ -98,7 +99,7 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp.others", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_lsp.versions", "orbit_remote",
     } | KERNELS | SHARED,
     "turns": {
-        "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp.renting",
+        "orbit_lsp.joint", "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.filing", "orbit_lsp.jobs", "orbit_lsp.moved", "orbit_lsp.others", "orbit_lsp.renting",
         "orbit_lsp.runners", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.sides", "orbit_lsp.startup", "orbit_lsp.versions", "orbit_remote", "orbit_remote.measure",
     } | SHARED,
     "dumps": {"orbit_lsp", "orbit_lsp.filing", "orbit_lsp.session"} | SHARED,

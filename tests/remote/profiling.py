@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import os
+import select
+import time
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -83,19 +86,27 @@ def hottest(profile: c.Profile) -> c.Line:
 
 async def left_over(folder: Path) -> list[str]:
     """Processes whose command names the folder, once those that are ending have ended."""
-    for _ in range(50):
-        if not (found := _running(folder)):
-            break
-        await asyncio.sleep(0.1)
-    return found
+    ending = list(_running(folder))
+    await asyncio.to_thread(_wait, ending)
+    return list(_running(folder).values())
 
 
-def _running(folder: Path) -> list[str]:
-    return [
-        text
-        for text in map(_command, Path("/proc").glob("[0-9]*"))
-        if str(folder) in text and "pytest" not in text
-    ]
+def _wait(pids: Iterable[int]) -> None:
+    """Until each has ended; 5 s at most, of all together."""
+    ends = time.monotonic() + 5
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            try:
+                select.select([handle], [], [], max(0.0, ends - time.monotonic()))
+            finally:
+                os.close(handle)
+
+
+def _running(folder: Path) -> dict[int, str]:
+    """Commands that name the folder, by their processes."""
+    every = {int(process.name): _command(process) for process in Path("/proc").glob("[0-9]*")}
+    return {pid: text for pid, text in every.items() if str(folder) in text and "pytest" not in text}
 
 
 def _is_profiling(event: c.Event) -> bool:

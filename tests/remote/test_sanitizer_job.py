@@ -180,14 +180,14 @@ async def test_a_fault_in_a_library_is_a_remark(desk: Desk, tmp_path: Path) -> N
 
 async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
     mark = hang(tmp_path)
+    os.mkfifo(mark)  # reading waits until the tool has begun
     task = asyncio.ensure_future(desk.check("race_right.cu"))
     async with asyncio.timeout(60):
-        while not mark.exists():  # noqa: ASYNC110 - another process makes it
-            await asyncio.sleep(0.01)
+        pids = await asyncio.to_thread(mark.read_text)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not any(is_alive(pid) for pid in mark.read_text().split())
+    assert not any(is_alive(pid) for pid in pids.split())
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 
