@@ -146,6 +146,8 @@ def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     if timing.dropped:
         left_out = f"{timing.dropped} below {measure.CLOCK_FLOOR:.0%} of the default clock"
         rows.append(("launches left out", left_out, "NVML"))
+    if timing.sm_clock_mhz is not None:
+        rows.append(("SM clock while it ran", f"{timing.sm_clock_mhz:.0f} MHz", "the SMs' cycle counters"))
     if timing.low is not None and timing.high is not None:
         rows.append(
             ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
@@ -222,7 +224,7 @@ def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
     source = f"NVML, n={telemetry.samples}"
     if telemetry.sm_clock_mhz:
         low, median, high = telemetry.sm_clock_mhz
-        rows.append(("SM clock", f"{median:.0f} MHz ({low:.0f} to {high:.0f})", source))
+        rows.append(("SM clock set", f"{median:.0f} MHz ({low:.0f} to {high:.0f})", source))
     if telemetry.memory_clock_mhz:
         rows.append(("memory clock", f"{telemetry.memory_clock_mhz[1]:.0f} MHz", source))
     if telemetry.throttle_reasons is not None:

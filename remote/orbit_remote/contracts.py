@@ -207,6 +207,7 @@ class Timing:
 
     `low` and `high` are the 20 % and 80 % quantiles and `spread` half their distance over the
     median; they are None where `n` is under five. `label` says what kind of launches these were.
+    `sm_clock_mhz` is the mean SM clock while such launches ran, by the multiprocessors' own counters.
     """
 
     n: int
@@ -223,6 +224,7 @@ class Timing:
     error: float | None = None
     stopped: Literal["", "precise", "cap"] = ""
     dropped: int = 0
+    sm_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

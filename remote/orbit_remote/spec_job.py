@@ -34,6 +34,7 @@ from orbit_remote.spec_dtypes import DTYPES, DType, Tolerance
 from orbit_remote.spec_launch import Facts
 from orbit_remote.spec_memory import POISONS, Memory
 from orbit_remote.spec_shared import SharedMemory
+from orbit_remote.spec_sm_clock import SmClock
 from orbit_remote.spec_timing import Bench, Clock
 from orbit_remote.spec_tree import SpecError
 from orbit_remote.spec_trial import Backend, Gpu, Trial, Trials
@@ -78,7 +79,8 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
         shared = None if isinstance(kernels, str) else SharedMemory(kernels)
         run = Run(job, send, checked, backend, Gpu(torch, shared))
         with Sampler(_device(torch, job), period_s=_SAMPLE_S) as sampler:
-            timer = _Timer(torch, clock, run.trials, sampler, remarks)
+            sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
+            timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock)
             finished = run.finished(timer)
     except SpecError as error:
         finished = _refused(job, error)
@@ -178,12 +180,19 @@ class _Timer:
     """Takes the times of trials, and what NVML says meanwhile."""
 
     def __init__(
-        self, torch: Any, clock: Clock, trials: Trials, sampler: Sampler, remarks: list[str]
+        self,
+        torch: Any,
+        clock: Clock,
+        trials: Trials,
+        sampler: Sampler,
+        remarks: list[str],
+        sm_clock: SmClock | None,
     ) -> None:
         self._torch = torch
         self._clock = clock
         self._trials = trials
         self._sampler = sampler
+        self._sm_clock = sm_clock
         self._remarks = remarks
         self._span: tuple[int, int] | None = None
 
@@ -191,9 +200,8 @@ class _Timer:
         facts = [one.facts() for one in trial.ready]
         iterations = self._trials.amount("iterations", trial.values)
         symbols_ = [one.symbol for one in facts]
-        bench = Bench(
-            self._torch, self._clock, symbols_, int(iterations) if iterations else None, self._sampler
-        )
+        most = int(iterations) if iterations else None
+        bench = Bench(self._torch, self._clock, symbols_, most, self._sampler, self._sm_clock)
         launches = [one.launch for one in trial.ready]
         cold = bench.cold(trial.memory.restore, launches)
         warm = bench.warm(trial.memory.restore, launches)

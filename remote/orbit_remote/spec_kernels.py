@@ -19,6 +19,18 @@ extern "C" __global__ void orbit_clock(unsigned long long* length, unsigned long
   *length = now - begin;
 }
 
+// what the block's multiprocessor counts: nanoseconds and cycles, each block's at its multiprocessor's place
+extern "C" __global__ void orbit_note_cycles(unsigned long long* notes) {
+  if (threadIdx.x != 0) return;
+  unsigned at;
+  unsigned long long now;
+  asm volatile("mov.u32 %0, %smid;" : "=r"(at));
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
+  const unsigned long long cycles = clock64();
+  notes[2 * at] = now;
+  notes[2 * at + 1] = cycles;
+}
+
 // fills the block's dynamic shared memory
 extern "C" __global__ void orbit_fill_shared(unsigned pattern, unsigned words) {
   extern __shared__ unsigned memory[];

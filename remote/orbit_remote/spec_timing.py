@@ -18,6 +18,7 @@ from orbit_remote import measure
 from orbit_remote.contracts import Timing
 from orbit_remote.measure import LaunchRecord
 from orbit_remote.recorder import Native
+from orbit_remote.spec_sm_clock import SmClock
 from orbit_remote.telemetry import Sampler
 
 FIRST_BATCH: Final = 20
@@ -70,13 +71,17 @@ class Bench:
         symbols: Sequence[str],
         iterations: int | None,
         sampler: Sampler | None = None,
+        sm_clock: SmClock | None = None,
     ) -> None:
-        """`symbols` are the kernels' mangled names in the order of launching; `sampler` watches the GPU's clock."""
+        """`symbols` are the kernels' mangled names in the order of launching; `sampler` watches the clock that is set,
+        `sm_clock` tells the one that the launches had.
+        """
         self._torch = torch
         self._clock = clock
         self._symbols = list(symbols)
         self._cap = iterations or MOST_LAUNCHES
         self._sampler = sampler
+        self._sm_clock = sm_clock
         self.span_ns: tuple[int, int] | None = None
         """From the first recorded launch to the end of the last, in Unix time."""
         self.throttled = False
@@ -96,7 +101,11 @@ class Bench:
             restore()
             self._torch.sum(self._flush, dim=0, out=self._sink)
 
-        return self._timings(prepare, launches, "cold L2", COLD_S)
+        timings = self._timings(prepare, launches, "cold L2", COLD_S)
+        if not timings or self._sm_clock is None:
+            return timings
+        mhz = self._sm_clock.during(prepare, launches, sum(one.median for one in timings))
+        return [replace(one, sm_clock_mhz=mhz) for one in timings]
 
     def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
         """As far as the inputs fit, they are in L2 from the launch before."""

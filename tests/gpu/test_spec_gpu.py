@@ -131,6 +131,22 @@ def test_a_sort_in_place_sorts_every_time(bench: Bench) -> None:
     assert finished.launches[0].timing.minimum > 40_000, "100,000 clocks are 50 µs and more"
 
 
+def test_the_sm_clock_while_a_kernel_ran(bench: Bench) -> None:
+    """A kernel that waits for 400,000 cycles tells the clock by its time."""
+    finished = bench.run("""
+        // orbit: x = empty(132, dtype=int32)
+        // orbit: launch wait<<<132, 32>>>(x)
+        // orbit: expect x == full(132, 1, dtype=int32)
+        __global__ void wait(int* x) {
+          for (long long end = clock64() + 400000; clock64() < end;) {}
+          x[blockIdx.x] = 1;
+        }
+        """)
+    assert told(finished) == "ok\ntimed ✓✓ wait"
+    timing = finished.launches[0].timing
+    assert timing.sm_clock_mhz == pytest.approx(1000 * 400_000 / timing.median, rel=0.02)
+
+
 def test_a_buffer_that_is_added_to(bench: Bench) -> None:
     check(
         bench,

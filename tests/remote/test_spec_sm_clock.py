@@ -1,0 +1,37 @@
+"""The SM clock from what multiprocessors noted: nanoseconds and cycles before and after each round."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbit_remote.spec_sm_clock import Note, mean_mhz
+
+NONE = (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "mhz"),
+    [
+        pytest.param([([(1000, 7000)], [(101_000, 207_000)])], 2000.0, id="one multiprocessor"),
+        pytest.param(
+            [([(1000, 0), (1000, 500)], [(101_000, 150_000), (101_000, 170_500)])], 1600.0, id="their mean"
+        ),
+        pytest.param(
+            [([(1000, 0)], [(101_000, 100_000)]), ([(9000, 0)], [(309_000, 600_000)])],
+            1750.0,
+            id="longer rounds weigh more",
+        ),
+        pytest.param(
+            [([(1000, 0), NONE], [(101_000, 190_000), (101_000, 9_000_000)])],
+            1900.0,
+            id="one that noted nothing before",
+        ),
+        pytest.param(
+            [([(1000, 0), (1000, 50)], [(101_000, 190_000), NONE])], 1900.0, id="nor anything after"
+        ),
+        pytest.param([([NONE], [NONE])], None, id="no notes at all"),
+        pytest.param([], None, id="no rounds"),
+    ],
+)
+def test_mean_clock(rounds: list[tuple[Note, Note]], mhz: float | None) -> None:
+    assert mean_mhz(rounds) == mhz
