@@ -19,16 +19,18 @@ extern "C" __global__ void orbit_clock(unsigned long long* length, unsigned long
   *length = now - begin;
 }
 
-// what the block's multiprocessor counts: nanoseconds and cycles, each block's at its multiprocessor's place
-extern "C" __global__ void orbit_note_cycles(unsigned long long* notes) {
-  if (threadIdx.x != 0) return;
+// what the block's multiprocessor counts, nanoseconds and cycles, at its multiprocessor's place
+extern "C" __global__ void orbit_note_cycles(ulonglong2* notes) {
   unsigned at;
-  unsigned long long now;
   asm volatile("mov.u32 %0, %smid;" : "=r"(at));
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
-  const unsigned long long cycles = clock64();
-  notes[2 * at] = now;
-  notes[2 * at + 1] = cycles;
+  // the second time these instructions are in the cache, and the two readings close together
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    unsigned long long now, cycles;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)::"memory");
+    asm volatile("mov.u64 %0, %clock64;" : "=l"(cycles)::"memory");
+    notes[at] = make_ulonglong2(now, cycles);
+  }
 }
 
 // fills the block's dynamic shared memory

@@ -17,7 +17,7 @@ MOST_NS: Final = 20_000_000
 """Rounds that are made for it: so many, or this time of kernels."""
 _BLOCKS: Final = 8
 """For each multiprocessor, so that none is left out; one that has several notes the last."""
-_THREADS: Final = 32
+_THREADS: Final = 1
 _SEEN: Final = 2
 """Numbers of a note: nanoseconds and cycles, 0 and 0 of a multiprocessor that has made none."""
 
