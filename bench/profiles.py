@@ -262,7 +262,7 @@ async def measure(page: Page, out: Path) -> None:
     card = asked.stdout.strip()
     page.say(
         "Where",
-        f"{card}; ncu {tool.version} at {tool.path}; reader {tool.readers}; {dt.datetime.now(dt.UTC):%Y-%m-%d}.",
+        f"{card.replace(', ', ', driver ')}; ncu {tool.version} with its own reader; {dt.datetime.now(dt.UTC):%Y-%m-%d}.",
     )
     with tempfile.TemporaryDirectory(prefix="orbit-bench-") as folder:
         async with profiling.bench(Path(folder)) as bench:

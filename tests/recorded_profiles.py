@@ -34,7 +34,7 @@ def source_of(name: str) -> Path:
 @functools.cache
 def answer(name: str) -> profile_report.Answer:
     path = f"/src/{source_of(name).name}"
-    request = profile_report.Request(str(FOLDER / f"{name}.ncu-rep"), path, tool="2025.3.1")
+    request = profile_report.Request(str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1")
     found = profile_report.read(ncu_report, request)
     assert found.profiles, found.problem
     return found

@@ -162,7 +162,7 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
     assert said[line].startswith("◔ 9.00 ms · memory 82% of peak")
     assert said[line].endswith("the longest of 2 launches")
     assert said[kernel.name_span.line].startswith("◔ 41.1 µs · memory 82% of peak")
-    assert said[kernel.line + 5] == "◂ 11% · drain"
+    assert said[kernel.line + 5] == "◂ 23% · short scoreboard"
     found = hover.hover(checked.session, URI, line, markdown=False)
     assert found
     assert "ModelNew: profiled" in found.contents.value  # type: ignore[union-attr]

@@ -132,6 +132,14 @@ def test_library_code_is_charged_to_the_line_that_calls_it() -> None:
     assert {name.partition(":")[0] for name in hot.inside} > {"block_radix_rank.cuh", "block_exchange.cuh"}
 
 
+def test_library_code_of_triton_is_charged_to_the_line_that_calls_it() -> None:
+    found = profile("softmax", ptx=str(RECORDED))
+    hot = max(found.lines, key=lambda line: line.samples)
+    assert "tl.max" in source_line(found, hot)
+    assert {name.partition(":")[0] for name in hot.inside} == {"standard.py"}
+    assert sum(hot.inside.values()) > 0.9 * hot.samples
+
+
 def test_counters_of_a_line_are_the_sums_of_its_instructions() -> None:
     theirs = action("uncoalesced")
     wanted: Counter[int] = Counter()
