@@ -95,12 +95,12 @@ def _texts(
     for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
         if Path(file) == Path(path_of(frozen.uri)):
             found[file] = tuple(split_lines(frozen.text))
-        elif file in files and (text := _text_of(session, file, files[file])) is not None:
+        elif file in files and (text := text_of(session, file, files[file])) is not None:
             found[file] = tuple(split_lines(text))
     return found
 
 
-def _text_of(session: Session, file: str, known: str) -> str | None:
+def text_of(session: Session, file: str, known: str) -> str | None:
     """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
     if (open_file := session.files.get(session.uri_for(file))) and (
         c.content_hash(open_file.document.text.encode(errors="replace")) == known

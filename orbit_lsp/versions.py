@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from orbit_lsp import contract, jobs
+from orbit_lsp import contract, jobs, profile_filing
 from orbit_lsp.documents import split_lines
 from orbit_lsp.history import Action, Entry, Said, Store
 from orbit_lsp.lineage import regression
@@ -131,17 +131,36 @@ class Versions:
     def _restored(self, uri: str, found: dict[str, _Known]) -> None:
         if uri not in self._session.files:
             return
+        changed = {uri}
         for name, known in found.items():
             target = KernelId(uri, name)
             if known.profile and target not in self._session.profiles:
-                profiled = _profiled(uri, known.profile, known.text)
+                profiled = self._profiled(uri, known.profile, known.text)
                 self._session.profiles[target] = self._profiles[target] = profiled
+                changed |= {self._session.uri_for(file) for file in profiled.texts}
             if known.shown is None or target in self._session.results:
                 continue
             self._session.results[target] = self._seen[target] = _result(uri, known.shown)
             if known.regression and known.shown is known.last:
                 self._session.regressions[target] = (known.shown.digest, known.regression)
-        self._changed({uri})
+        self._changed(changed)
+
+    def _profiled(self, uri: str, entry: Entry, text: str | None) -> Profiled:
+        """Without Nsight Compute's own file. Lines of another file are back where it is still what was compiled."""
+        said = entry.said
+        files = said.finished.files | (said.files or {})
+        texts: dict[str, tuple[str, ...]] = {}
+        for file in {line.file for profile in said.finished.profiles for line in profile.lines}:
+            if Path(file) == Path(entry.path):
+                known = text
+            else:
+                known = profile_filing.text_of(self._session, file, files[file]) if file in files else None
+            if known is not None:
+                texts[file] = tuple(split_lines(known))
+        return Profiled(
+            entry.digest, entry.at, said.finished, said.finished.profiles, entry.inputs, said.files or {}, said.through,
+            _asked(uri, said), said.detail, texts,
+        )  # fmt: skip
 
     # -- asking -------------------------------------------------------------------------------
 
@@ -225,21 +244,6 @@ def _result(uri: str, entry: Entry) -> Result:
     return Result(
         entry.digest, entry.at, said.finished, said.launches, entry.inputs, said.files or {}, said.through,
         _asked(uri, said), said.lines, said.elements,
-    )  # fmt: skip
-
-
-def _profiled(uri: str, entry: Entry, text: str | None) -> Profiled:
-    """Without Nsight Compute's own file, and with the text of no other file than its own."""
-    said = entry.said
-    named = {line.file for profile in said.finished.profiles for line in profile.lines}
-    texts = {
-        file: tuple(split_lines(text))
-        for file in named
-        if text is not None and Path(file) == Path(entry.path)
-    }
-    return Profiled(
-        entry.digest, entry.at, said.finished, said.finished.profiles, entry.inputs, said.files or {}, said.through,
-        _asked(uri, said), said.detail, texts,
     )  # fmt: skip
 
 

@@ -116,7 +116,7 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.lineage", "orbit_lsp.listing", "orbit_lsp.others", "orbit_lsp.published", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup",
         "orbit_lsp.summary", "orbit_lsp.turns", "orbit_lsp.versions", "orbit_lsp.views", "pydantic",
     } | SHARED,
-    "versions": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.jobs", "orbit_lsp.lineage", "orbit_lsp.runs", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | SHARED,
+    "versions": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.jobs", "orbit_lsp.lineage", "orbit_lsp.profile_filing", "orbit_lsp.runs", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | SHARED,
     "config": {"pydantic"},
     "units": set(),
     "kernels": KERNELS | {"tree_sitter", "tree_sitter_python"},

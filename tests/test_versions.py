@@ -17,7 +17,7 @@ from orbit_lsp.versions import Versions
 from orbit_lsp.views import hints, versions
 from orbit_remote import contracts as c
 from orbit_remote import measure
-from tests.recorded_profiles import Profiling, profile, profiled
+from tests.recorded_profiles import Profiling, finished, profile, profiled
 from tests.test_history import entry
 from tests.test_report import Reader
 
@@ -189,6 +189,26 @@ async def test_a_profile_is_back_after_a_restart_line_by_line(tmp_path: Path) ->
     assert shown
     assert hints.hints(after.session, after.uri, 0, count) == shown
     assert kept.said == []
+
+
+@pytest.mark.parametrize(("edited", "lines"), [(False, {1: "◂ 80% · wait"}), (True, {})])
+async def test_lines_of_a_header_are_back_where_it_is_what_was_compiled(
+    tmp_path: Path, edited: bool, lines: dict[int, str]
+) -> None:
+    header = tmp_path / "inner.cuh"
+    header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
+    before, after = profiled("uncoalesced"), Profiling("uncoalesced")
+    one = replace(profile("uncoalesced"), samples=50, lines=(c.Line(str(header), 2, 40, {"wait": 40}),))
+    known = {str(header): c.content_hash(header.read_bytes())}
+    before.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
+    kept = Kept(tmp_path)
+    await kept.end(before)
+    if edited:
+        header.write_text("// another\n" + header.read_text())
+    await kept.begin(after)
+    uri = header.as_uri()
+    after.session.open(uri, 1, header.read_text())
+    assert {hint.position.line: hint.label for hint in hints.hints(after.session, uri, 0, 9)} == lines
 
 
 async def test_what_was_run_since_the_file_was_opened_stays(tmp_path: Path) -> None:
