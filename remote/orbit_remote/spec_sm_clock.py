@@ -18,11 +18,11 @@ MOST_NS: Final = 20_000_000
 _BLOCKS: Final = 8
 """For each multiprocessor, so that none is left out; one that has several notes the last."""
 _THREADS: Final = 1
-_SEEN: Final = 2
-"""Numbers of a note: nanoseconds and cycles, 0 and 0 of a multiprocessor that has made none."""
+_NUMBER: Final = 8
+"""Bytes."""
 
 Note = Sequence[tuple[int, int]]
-"""Nanoseconds and cycles, by multiprocessor."""
+"""Nanoseconds and cycles by multiprocessor, 0 and 0 of one that has made none."""
 
 
 class SmClock:
@@ -44,15 +44,18 @@ class SmClock:
         rounds = min(MOST_ROUNDS, int(MOST_NS // max(each_ns, 1)))
         if not rounds:
             return None
-        shape = (rounds, 2, self._multiprocessors, _SEEN)
-        notes = self._torch.zeros(shape, dtype=self._torch.int64, device="cuda")
-        size = self._multiprocessors * _SEEN * 8
-        for at in range(rounds):
+        # of each round a note before and one after
+        notes = self._torch.zeros(
+            (rounds, 2, self._multiprocessors, 2), dtype=self._torch.int64, device="cuda"
+        )
+        size = self._multiprocessors * 2 * _NUMBER
+        places = range(int(notes.data_ptr()), int(notes.data_ptr()) + 2 * rounds * size, size)
+        for before, after in zip(places[::2], places[1::2], strict=True):
             prepare()
-            self._note(int(notes.data_ptr()) + 2 * at * size)
+            self._note(before)
             for launch in launches:
                 launch()
-            self._note(int(notes.data_ptr()) + (2 * at + 1) * size)
+            self._note(after)
         self._torch.cuda.synchronize()
         return mean_mhz([(before, after) for before, after in notes.tolist()])
 
