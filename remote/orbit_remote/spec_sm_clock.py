@@ -7,6 +7,7 @@ notes its cycle counter and the GPU's nanoseconds just before and just after the
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -60,7 +61,8 @@ class SmClock:
         return mean_mhz([(before, after) for before, after in notes.tolist()])
 
     def _note(self, place: int) -> None:
-        self._kernels.core.launch(self._kernels.stream, self._config, self._kernel, place)
+        places = ctypes.c_uint32(self._multiprocessors)
+        self._kernels.core.launch(self._kernels.stream, self._config, self._kernel, place, places)
 
 
 def mean_mhz(rounds: Sequence[tuple[Note, Note]]) -> float | None:
