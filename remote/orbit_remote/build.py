@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import architectures, nvcc, nvcc_output, processes, ptx, ptxas, wire
+from orbit_remote import architectures, nvcc, nvcc_output, processes, ptx, ptxas, room, wire
 from orbit_remote.cache import Cache, Entry, file_hash
 from orbit_remote.contracts import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.nvcc import Nvcc
@@ -36,7 +36,8 @@ _DIED = re.compile(
     r"(?P<name>Killed|Segmentation fault|Aborted|Terminated) signal terminated program (?P<victim>[\w+.-]+)"
 )
 _SIGNALS = {"Killed": 9, "Segmentation fault": 11, "Aborted": 6, "Terminated": 15}
-_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
+_UNSAID = re.compile(r"^nvcc fatal\s+: (?:Failed to preprocess|Could not open output file)", re.MULTILINE)
+"""What nvcc says where it cannot write its temporary files, without saying why."""
 _OPAQUE_FLAG = re.compile(
     r"@.*|-optf|--options-file.*|-L.*|--library-path.*|[^-].*\.(?:o|a|so|obj|lib|cu|cpp)"
 )
@@ -232,7 +233,7 @@ class _Build:
         files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
             context
         )
-        failure = _outage(status, output, Path(self.path).name)
+        failure = _outage(status, output, Path(self.path).name) or self._no_space(status, output)
         problems = () if failure else nvcc_output.parse(output, context, failed=status != 0)
         if not failure and status != 0:
             problems, failure = self._refused(problems)
@@ -244,6 +245,19 @@ class _Build:
         if failure:
             return Build(built, failure=failure, remarks=self.remarks)
         return self._made(built, texts[0] if len(texts) == 1 and len(texts[0]) <= _MOST_PTX else "")
+
+    def _no_space(self, status: int, output: str) -> Failure | None:
+        """Where the compilers could not write, which is not what their last words are about."""
+        said = room.SAID.search(output)
+        if status == 0 or not (said or _UNSAID.search(output)):
+            return None
+        folders = (self.work.parent, self.output.parent)
+        folder = next((one for one in folders if room.full(one)), folders[0] if said else None)
+        if folder is None:
+            return None
+        name = Path(self.path).name
+        message = f"there is no space left in {folder}, so {name} could not be compiled"
+        return Failure("infrastructure", message, "free some space there and try again")
 
     def _made(self, built: Built, text: str) -> Build:
         if self.running:
@@ -335,7 +349,7 @@ class _Build:
 
 
 def _outage(status: int, output: str, name: str) -> Failure | None:
-    """What is not the author's fault: a compiler that was killed or crashed, a full disk."""
+    """What is not the author's fault: a compiler that was killed or crashed."""
     died = _DIED.search(output)
     shell = 128 < status < 160  # nvcc starts its parts through a shell, which adds 128 to their signal
     if status < 0 or died or shell:
@@ -352,8 +366,6 @@ def _outage(status: int, output: str, name: str) -> Failure | None:
             else "a bug of the compiler: try another nvcc, or change the code",
             retryable=killed,
         )
-    if status != 0 and _NO_SPACE.search(output):
-        return Failure("infrastructure", f"the disk is full, {name} could not be compiled", "free some space")
     return None
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from orbit_remote import room
 from orbit_remote.measure import LaunchRecord
 
 SOURCE = Path(__file__).with_name("cupti") / "injection.cpp"
@@ -222,6 +223,12 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
             capture_output=True, text=True, errors="replace", timeout=_BUILD_TIMEOUT_S, check=False,
         )  # fmt: skip
         if done.returncode != 0:
+            if room.SAID.search(done.stderr):
+                full = cache if room.full(cache) else room.temporary()
+                raise Unavailable(
+                    f"launches cannot be measured: there is no space left in {full} to compile the launch recorder",
+                    "free some space there and try again",
+                )
             raise Unavailable(
                 "launches cannot be measured: the launch recorder did not compile: "
                 + next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:]),

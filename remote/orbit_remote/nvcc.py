@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orbit_remote import processes
+from orbit_remote import processes, room
 from orbit_remote.architectures import architecture_of
 from orbit_remote.contracts import Failure
 
@@ -148,6 +148,8 @@ def _ask(path: Path) -> Nvcc | Failure:
     except OSError as error:
         return Failure("infrastructure", f"{path} cannot be started: {error.strerror or error}", _REINSTALL)
     version = re.search(r"release [\d.]+, V([\d.]+)", words)
+    if re.search(r"^nvcc fatal", plan, re.MULTILINE) and room.full(room.temporary()):
+        return room.no_temporary()
     if status != 0 or not version:
         said = words.strip().splitlines()
         return Failure(

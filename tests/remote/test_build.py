@@ -210,13 +210,14 @@ async def test_cancelled(tmp_path, stand_in):
         ),
         (
             'echo "/tmp/x.s: fatal error: error writing: No space left on device" >&2; exit 1',
-            "the disk is full, k.cu could not be compiled",
+            "there is no space left in {scratch}, so k.cu could not be compiled",
             False,
         ),
     ],
 )
 async def test_outages_are_no_compile_errors(script, message, retryable, tmp_path, stand_in):
     result = await built(tmp_path, KERNEL, compiler=stand_in(script))
+    message = message.replace("{scratch}", str(tmp_path / ".scratch"))
     assert (result.failure.category, result.failure.message) == ("infrastructure", message)
     assert result.failure.retryable is retryable
     assert result.failure.remedy

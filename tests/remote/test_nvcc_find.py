@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from orbit_remote import nvcc
+from orbit_remote import nvcc, room
 from orbit_remote.contracts import Failure
 
 pytestmark = pytest.mark.skipif(
@@ -139,6 +141,39 @@ def test_a_host_compiler_nvcc_cannot_use(machine):
         'echo "#$', 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; echo "#$'
     )
     assert "Failed to preprocess host compiler properties." in failure(machine, text).message
+
+
+def test_a_full_temporary_folder_is_not_blamed_on_the_host_compiler(machine, monkeypatch):
+    """The words are nvcc 13.0's and g++ 12's with such a TMPDIR; that it is full is pretended."""
+    monkeypatch.setenv("TMPDIR", "/full")
+    monkeypatch.setattr(room, "full", lambda folder: folder == Path("/full"))
+    text = ANSWERS.replace(
+        'echo "#$', 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; echo "#$'
+    )
+    found = failure(machine, text)
+    assert found.message == "there is no space left in /full, where nvcc and g++ write their temporary files"
+    assert "TMPDIR" in found.remedy
+
+
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None
+    or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode
+    != 0,
+    reason="a file system that is full needs nvcc and the right to mount one",
+)
+def test_a_file_system_that_is_full(tmp_path):
+    code = (
+        "from orbit_remote import injection, nvcc\nfrom pathlib import Path\nprint(nvcc.find().message)\n"
+        "try: injection.build(Path('ours'), injection.find())\nexcept injection.Unavailable as e: print(e.message)\n"
+    )
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64k none {tmp_path}; cat /dev/zero >{tmp_path}/all; exec {sys.executable} -c "$1"', "sh", code],
+        env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=tmp_path.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [
+        f"there is no space left in {tmp_path}, where nvcc and g++ write their temporary files",
+        f"launches cannot be measured: there is no space left in {tmp_path} to compile the launch recorder",
+    ], done.stderr
 
 
 def test_macos(monkeypatch):
