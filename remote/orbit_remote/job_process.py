@@ -241,6 +241,16 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
+def outcome(events: Path) -> c.Finished | None:
+    """The last word in the file of a process's events; None where it did not come to it."""
+    try:
+        lines = events.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    last = decode_event(lines[-1]) if lines else None
+    return last if isinstance(last, c.Finished) else None
+
+
 def decode_event(line: str) -> c.Event | None:
     """The events of a job's process; user code may write there too, so anything else is None."""
     kinds: dict[str, type[Any]] = {"stage": c.Stage, "finished": c.Finished}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
 import zlib
 from collections.abc import Sequence
@@ -46,19 +47,15 @@ class _Instance:
 
     def fits(self, profile: Profile, sass: str) -> bool:
         """Whether the profiled launch can have been of it, and not of another of its name."""
-        if profile.block and self.threads not in (
-            None,
-            profile.block[0] * profile.block[1] * profile.block[2],
-        ):
+        if profile.block and self.threads not in (None, math.prod(profile.block)):
             return False
         if sass and self.code and profile_sass.size(sass) != self._size():
             return False
         counted = profile.metrics.get(_REGISTERS)
         if counted is None or self.registers is None:
             return True
-        return (self.registers + 7) // 8 == (
-            int(counted.value) + 7
-        ) // 8  # allocated in steps of eight a thread
+        # they are allocated in steps of eight a thread
+        return (self.registers + 7) // 8 == (int(counted.value) + 7) // 8
 
     def _size(self) -> int:
         try:

@@ -245,7 +245,7 @@ class _Attempt:
         async with context.gpu(job):
             context.stage(job, "profiling")
             ended, watched = await self._run(under, command, str(scratch), "")
-        finished = _last(events)
+        finished = job_process.outcome(events)
         if finished is None:
             failed = self._judged(c.Finished(job.run, "ok"), under, ended, {})
             finished = replace(failed, device=self._device, run_s=ended.seconds)
@@ -370,16 +370,6 @@ class _Attempt:
             text = f"the profiler's own report of {size} MiB is too large to be kept"
             return replace(finished, remarks=(*finished.remarks, text))
         return replace(finished, report=packed)
-
-
-def _last(events: Path) -> c.Finished | None:
-    """What the process said at its end, None where it did not come to it."""
-    try:
-        lines = events.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    found = [job_process.decode_event(line) for line in lines[-1:]]
-    return next((one for one in found if isinstance(one, c.Finished)), None)
 
 
 def _is_saved(job: c.Job) -> bool:

@@ -274,7 +274,7 @@ class _Checking:
             self._told, self._plain = True, checked.ended
         # of several the first that went wrong
         if target.events and (self._child is None or self._child.outcome == "ok"):
-            self._child = _finished(target.events) or self._child
+            self._child = job_process.outcome(target.events) or self._child
         return checked
 
     def _options(self, tool: str) -> list[str]:
@@ -379,13 +379,3 @@ def _missing(job: c.Job, launched: frozenset[str], resources: Sequence[c.Resourc
 def _not_launched(program: str, kernel: str) -> c.Problem:
     text = f"{program} did not launch {kernel}, so nothing in it was checked"
     return c.Problem("information", text, "orbit", code=c.NOT_LAUNCHED)
-
-
-def _finished(events: Path) -> c.Finished | None:
-    """The last word of a child; None where it crashed."""
-    try:
-        lines = events.read_text("utf-8", errors="replace").splitlines()
-    except OSError:
-        return None
-    last = job_process.decode_event(lines[-1]) if lines else None
-    return last if isinstance(last, c.Finished) else None

@@ -36,8 +36,8 @@ def child(action: str, folder: Path) -> c.Finished:
     places = ["--order", "order", "--events", "events", "--cache", "cache", "--launches", "launches"]
     main = Path(job_process.__file__).with_name("__main__.py")
     subprocess.run([sys.executable, "-P", main, "child", *places], cwd=folder, check=True)
-    finished = job_process.decode_event((folder / "events").read_text().splitlines()[-1])
-    assert isinstance(finished, c.Finished)
+    finished = job_process.outcome(folder / "events")
+    assert finished
     return finished
 
 

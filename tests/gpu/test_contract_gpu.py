@@ -38,7 +38,7 @@ def carry_out(tmp_path_factory):
             input=job_process.order(job), capture_output=True, timeout=180, check=False,
             env=os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")},
         )  # fmt: skip
-        finished = job_process.decode_event(events.read_text().splitlines()[-1])
+        finished = job_process.outcome(events)
         assert isinstance(finished, c.Finished), done
         for point in finished.points:
             for one in point.launches[:1]:

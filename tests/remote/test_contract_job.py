@@ -498,7 +498,7 @@ def test_a_child_without_a_gpu_says_so(tmp_path):
         input=job_process.order(job), capture_output=True, timeout=120, check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    finished = job_process.decode_event(events.read_text().splitlines()[-1])
+    finished = job_process.outcome(events)
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "infrastructure"
     assert "finds no GPU" in finished.failure.message

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote import contracts as c
-from orbit_remote import machine, sanitizer, sanitizer_job, sanitizer_spec, spec, worker
+from orbit_remote import job_process, machine, sanitizer, sanitizer_job, sanitizer_spec, spec, worker
 from tests.recordings import planted
 
 pytestmark = [
@@ -282,7 +282,7 @@ async def test_the_job_of_a_child_asks_for_no_recorder(desk: Desk, tmp_path: Pat
     out, _ = await process.communicate()
     assert out.decode().strip() == "ran"
     assert target.events
-    finished = sanitizer_job._finished(target.events)
+    finished = job_process.outcome(target.events)
     assert finished
     assert replace(finished, toolchain={}, run_s=None, files={}, remarks=()) == c.Finished(
         "r", "ok", exit_code=0

@@ -62,9 +62,8 @@ def job(tmp_path, monkeypatch):
             input=job_process.order(request).decode(), capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
             env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
         )  # fmt: skip
-        last = events.read_text().splitlines()[-1]
-        finished = job_process.decode_event(last)
-        assert isinstance(finished, c.Finished), (last, done)
+        finished = job_process.outcome(events)
+        assert finished, (events.read_text(), done)
         return Done(finished, done.returncode, done.stdout, done.stderr)
 
     carry_out.path = lambda name="kernels.py": str(tmp_path / name)
