@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from orbit_lsp.drafts import Subject, cuda
 from orbit_lsp.kernels import cuda_launches
 from orbit_remote import spec_dtypes
-from orbit_remote.spec_cpp import CppParser
+from orbit_remote.spec_cpp import parsed
 from orbit_remote.spec_functions import function
-from orbit_remote.spec_lexer import tokens
 from orbit_remote.spec_parameters import Parameter, element_of
 from orbit_remote.spec_surroundings import bracketed
-from orbit_remote.spec_text import Piece, Statement
-from orbit_remote.spec_tree import Attribute, Call, Expression, Index, Name, SpecError, walk
+from orbit_remote.spec_tree import Attribute, Call, Index, Name, walk
 
 _ALLOCATION = r"\bcuda\w*(?:Malloc|MallocManaged|MallocAsync|MallocHost|HostAlloc)\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,"
 _VECTOR = r"\bdevice_vector\s*<[^;<>]*>\s*{name}\s*\(([^;]*?)\)\s*;"
@@ -217,14 +215,3 @@ def _parts(text: str) -> list[str]:
 
 def _computes(name: str) -> bool:
     return name in ("dim3", "sizeof") or function(name, "cuda") is not None
-
-
-def parsed(text: str) -> Expression | None:
-    statement = Statement((Piece(0, 0, " ".join(text.split())),))
-    try:
-        parser = CppParser(tokens(statement, "cuda"))
-        node = parser.whole()
-        parser.finish()
-    except SpecError:
-        return None
-    return node

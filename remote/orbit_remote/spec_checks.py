@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -156,7 +157,7 @@ class _Checks:
 
     def _cuda(self, one: Launch, own: Signature | None) -> None:
         self.run(lambda: self._extents(one.grid, "grid", MOST_GRID))
-        self.run(lambda: self._block(one))
+        self.run(lambda: self._block(one, own))
         self.run(lambda: self._shared(one, own))
         self.run(lambda: self._cluster(one))
         if own is None:
@@ -196,10 +197,26 @@ class _Checks:
             in_range(found, node.span, what, most)
         return found
 
-    def _block(self, one: Launch) -> None:
+    def _block(self, one: Launch, own: Signature | None) -> None:
         found = self._extents(one.block, "block", MOST_BLOCK)
-        if one.block and found and (count := math.prod(found)) > MOST_THREADS:
+        if one.block is None or found is None:
+            return
+        count = math.prod(found)
+        if count > MOST_THREADS:
             raise SpecError(one.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
+        allowed = own.bound.threads(self._template_values(one, own)) if own and own.bound else None
+        if own and own.bound and allowed and count > allowed:
+            bound = f"__launch_bounds__({own.bound.text})"
+            raise SpecError(one.block.span, f"This block has {count} threads; {own.name}'s {bound} allows at most {allowed}.")  # fmt: skip
+
+    def _template_values(self, one: Launch, own: Signature) -> dict[str, Value]:
+        """Of those that are values; one with a fault is told elsewhere, and not among them."""
+        found: dict[str, Value] = {}
+        for wanted, given in zip(own.templates, one.templates, strict=False):
+            if wanted.kind == "value" and not wanted.pack and given.value is not None:
+                with suppress(SpecError, Untuned):
+                    found[wanted.name] = self.value(given.value)
+        return found
 
     def _shared(self, one: Launch, own: Signature | None) -> None:
         value = self.value(one.shared) if one.shared else None

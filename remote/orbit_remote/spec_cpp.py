@@ -6,8 +6,9 @@ import re
 from typing import ClassVar
 
 from orbit_remote import spec_dtypes
-from orbit_remote.spec_lexer import Token
+from orbit_remote.spec_lexer import Token, tokens
 from orbit_remote.spec_parser import Parser
+from orbit_remote.spec_text import Piece, Statement
 from orbit_remote.spec_tree import (
     Binary,
     Call,
@@ -229,6 +230,17 @@ class CppParser(Parser):
         except SpecError:
             value = None
         return TemplateArgument(span, _joined(part), value)
+
+
+def parsed(text: str) -> Expression | None:
+    """An expression of the file's own code; None where it is none that launch specs know."""
+    try:
+        parser = CppParser(tokens(Statement((Piece(0, 0, " ".join(text.split())),)), "cuda"))
+        node = parser.whole()
+        parser.finish()
+    except SpecError:
+        return None
+    return node
 
 
 def number(token: Token) -> Number:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orbit_remote import spec_dtypes
+from orbit_remote import spec_bounds, spec_dtypes
 from orbit_remote.spec_cpp import canonical
 from orbit_remote.spec_surroundings import Surroundings, bracketed
 from orbit_remote.spec_text import Target
@@ -56,7 +56,9 @@ class TemplateParameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out."""
+    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out; `bound`
+    is what `__launch_bounds__` allows.
+    """
 
     language: Language
     name: str
@@ -64,6 +66,7 @@ class Signature:
     templates: tuple[TemplateParameter, ...] = ()
     tuned: bool = False
     text: str = ""
+    bound: spec_bounds.Bound | None = None
 
     def lacking(self, given: int) -> list[TemplateParameter]:
         """Template parameters that neither the first `given` arguments nor a default choose, and that C++ cannot
@@ -116,7 +119,8 @@ def signature(lines: list[str], target: Target, around: Surroundings | None = No
         templates = (TemplateParameter("", "value", optional=True, pack=True),)
     unknown = {one.name for one in templates if one.kind == "type"}
     found = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
-    return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()))
+    bound = spec_bounds.bound(header, [one.name for one in templates], around)
+    return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()), bound=bound)
 
 
 def compiled(header: Signature, types: str) -> Signature:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.spec.spec_check import check
+import pytest
+
+from tests.spec.spec_check import check, faults
 
 SAXPY = "\n__global__ void saxpy(int n, float a, const float* x, float* y) {}\n"
 ADD = """
@@ -173,6 +175,57 @@ def test_grids_and_blocks_that_cannot_be() -> None:
                                                  ^^^^^^^^^^^^ This block has 2048 threads; a block has at most 1024.
         """,
     )
+
+
+def bounded(before: str, bounds: str, launch: str, template: str = "") -> str:
+    """What is said of a launch of a kernel with launch bounds, below its configuration."""
+    line = f"// orbit: n = sweep(64, 320); launch k{launch}(n)"
+    source = f"{before}\n{line}\n{template}__global__ void {bounds} k(int n) {{}}\n"
+    found = faults(source)
+    assert not found or found.splitlines()[0] == line
+    return "\n".join(text.strip() for text in found.splitlines()[1:])
+
+
+@pytest.mark.parametrize(
+    ("before", "bounds", "launch", "message"),
+    [
+        ("", "__launch_bounds__(256)", "<<<1, 256>>>", ""),
+        ("", "__launch_bounds__(256)", "<<<1, 257>>>", "^^^ This block has 257 threads; k's __launch_bounds__(256) allows at most 256."),
+        ("", "__launch_bounds__(256, 2)", "<<<1, dim3(32, 16)>>>", "^^^^^^^^^^^^ This block has 512 threads; k's __launch_bounds__(256) allows at most 256."),
+        ("", "C10_LAUNCH_BOUNDS_1(8 * 32)", "<<<1, 512>>>", "^^^ This block has 512 threads; k's __launch_bounds__(8 * 32) allows at most 256."),
+        ("", "__launch_bounds__(256)", "<<<1, 2048>>>", "^^^^ This block is 2048 in x; CUDA takes at most 1024."),
+        ("", "__launch_bounds__(256)", "<<<1, n>>>", "^ This block has 320 threads; k's __launch_bounds__(256) allows at most 256."),
+        ("#define THREADS 128  // a warp group", "__launch_bounds__(THREADS)", "<<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(THREADS) allows at most 128."),
+        ("constexpr int kWarps = 4, kThreads{kWarps * 32};", "__launch_bounds__(kThreads)", "<<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(kThreads) allows at most 128."),
+        ("static const unsigned T = (1u << 7);", "__launch_bounds__(T)", "<<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(T) allows at most 128."),
+        # what the text does not tell
+        ("", "__launch_bounds__(THREADS)", "<<<1, 1024>>>", ""),
+        ("#ifndef T\n#define T 128\n#endif", "__launch_bounds__(T)", "<<<1, 256>>>", ""),
+        ("#if X\n#define T 128\n#else\n#define T 256\n#endif", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
+        ("namespace a { const int T = 64; }\nnamespace b { const int T = 32; }", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
+        ("#define T T", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
+        ("int T = 64;", "__launch_bounds__(Traits::kThreads)", "<<<1, 512>>>", ""),
+        ("", "__launch_bounds__(-1)", "<<<1, 512>>>", ""),
+        ("__global__ void __launch_bounds__(32) other() {}", "", "<<<1, 512>>>", ""),
+    ],
+)  # fmt: skip
+def test_blocks_against_launch_bounds(before: str, bounds: str, launch: str, message: str) -> None:
+    assert bounded(before, bounds, launch) == message
+
+
+@pytest.mark.parametrize(
+    ("template", "launch", "message"),
+    [
+        ("template <int N>", "<128><<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(N) allows at most 128."),
+        ("template <int N>", "<n><<<1, 256>>>", "^^^ This block has 256 threads; k's __launch_bounds__(N) allows at most 64."),
+        ("template <typename T, int N>", "<float, 256><<<1, 256>>>", ""),
+        ("template <int N = 128>", "<<<1, 256>>>", ""),
+        ("template <int... N>", "<128><<<1, 256>>>", ""),
+    ],
+)  # fmt: skip
+def test_launch_bounds_of_templates(template: str, launch: str, message: str) -> None:
+    """A constant of the file with the name of a template parameter is another."""
+    assert bounded("constexpr int N = 64;", "__launch_bounds__(N)", launch, template + " ") == message
 
 
 def test_an_expectation_of_what_the_kernel_cannot_write() -> None:
