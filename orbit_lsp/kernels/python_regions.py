@@ -40,35 +40,51 @@ _MARK = re.compile(
     ''',
     re.VERBOSE | re.DOTALL,
 )
-_CONTINUES = re.compile(r"\f*(?:else|elif|except|finally)\b")
-_DECORATES = re.compile(r"[\f\ufeff]*@")
-_DECORATED = re.compile(r"\f*(?:(?:def|class|async)\b|@)")
+_MARGIN = r"(?:[\f\ufeff]|\\\r?\n\s*+)*+"
+"""What a statement in the first column may have before it: a line that is only continued counts for nothing."""
+_CONTINUES = re.compile(rf"{_MARGIN}(?:else|elif|except|finally)\b")
+_DECORATES = re.compile(rf"{_MARGIN}@")
+_DECORATED = re.compile(rf"{_MARGIN}(?:(?:def|class|async)\b|@)")
 _ONLY_TOP = re.compile(  # never begins a line inside brackets
-    r"\f*(?:(?:async[ \t]+def|def|class|import)[ \t]+[^\W\d]\w*[ \t]*[(:,.\[\r\n]|from[ \t]+[\w.]+[ \t]+import\b)"
+    rf"{_MARGIN}(?:(?:async[ \t]+def|def|class|import)[ \t]+[^\W\d]\w*[ \t]*[(:,.\[\r\n]|from[ \t]+[\w.]+[ \t]+import\b)"
 )
 _TOP = re.compile(rf"\n(?={_DECORATES.pattern}|{_ONLY_TOP.pattern})")
 
 
-def split(text: str) -> list[int]:
-    """Where the regions of `text` begin; the first at 0, comments and blank lines included."""
+class Split(NamedTuple):
+    """Where regions begin, in order."""
+
+    starts: list[int]
+    recovered: bool
+    """A triple-quoted string had no end, so all such strings were held broken that have a definition in them."""
+
+
+def split(text: str) -> Split:
+    """The regions of `text`; the first begins at 0, comments and blank lines included."""
     try:
-        return list(_boundaries(text, 0))
+        return Split(list(_boundaries(text, 0)), recovered=False)
     except _EndlessStringError:
-        return list(_boundaries(text, 0, recover=True))
+        return Split(list(_boundaries(text, 0, recover=True)), recovered=True)
 
 
-def resplit(starts: Sequence[int], text: str, change: Change) -> tuple[int, list[int], int]:
-    """Follow a change: (regions kept before it, the new ones' starts, first old region kept after it).
+def resplit(old: Split, text: str, change: Change) -> tuple[int, Split, int]:
+    """Follow a change: (regions kept before it, the new ones, first old region kept after it).
 
-    `starts` are the regions of the text before, `text` is the text after. Lexing goes on until it
-    meets a beginning that was one before, too: from there on nothing can differ.
+    `old` are the regions of the text before, `text` is the text after. Lexing goes on until it
+    meets a beginning that was one before, too: from there on nothing can differ. What was cut to
+    recover says nothing of a text whose strings end, so then all of it is cut anew.
     """
+    starts, recovered = old
+    if recovered:
+        return 0, split(text), len(starts)
     # an edit at a region's beginning may join it to the one above
     first = max(bisect_right(starts, change.start) - 3, 0)
     try:
-        return first, *_until_known(starts, first, text, change, recover=False)
+        found, after = _until_known(starts, first, text, change, recover=False)
     except _EndlessStringError:
-        return first, *_until_known(starts, first, text, change, recover=True)
+        recovered = True
+        found, after = _until_known(starts, first, text, change, recover=True)
+    return first, Split(found, recovered), after
 
 
 def _until_known(
@@ -126,7 +142,7 @@ def _boundaries_after(text: str, start: int, *, recover: bool) -> Generator[int,
                 continue
             if not (_CONTINUES.match(text, here) or (decorating and _DECORATED.match(text, here))):
                 yield here
-            decorating = decorates
+            decorating, decorators = decorates, None
         elif kind == "endless" or (kind == "long" and recover):
             if not recover:
                 raise _EndlessStringError

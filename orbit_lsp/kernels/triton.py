@@ -20,7 +20,7 @@ from itertools import accumulate
 from orbit_lsp.kernels.model import Edit, Kernel, Scan, Span
 from orbit_lsp.kernels.python_outline import Outline, outline
 from orbit_lsp.kernels.python_reader import ENTRIES, MAIN_GUARD, Reader
-from orbit_lsp.kernels.python_regions import Change, resplit, split
+from orbit_lsp.kernels.python_regions import Change, Split, resplit, split
 
 
 def scan(text: str) -> Scan:
@@ -33,10 +33,10 @@ class TritonTracker:
 
     def __init__(self, text: str) -> None:
         self._text = clean(text)
-        self._starts = split(self._text)
+        self._split = split(self._text)
         self._outlines: list[Outline] = []
         self._reader = Reader()
-        self._replace(0, 0, self._starts)
+        self._replace(0, 0, self._split.starts)
         self._scan = self._reader.scan(self._outlines, self._rows())
 
     @property
@@ -52,10 +52,11 @@ class TritonTracker:
         before, self._text = self._text, text
         change = difference(before, text)
         by = change.new_end - change.old_end
-        first, found, after = resplit(self._starts, text, change)
-        kept = len(self._starts) - after
-        self._starts = [*self._starts[:first], *found, *(start + by for start in self._starts[after:])]
-        self._replace(first, kept, found)
+        first, found, after = resplit(self._split, text, change)
+        starts = self._split.starts
+        kept = [start + by for start in starts[after:]]
+        self._split = Split([*starts[:first], *found.starts, *kept], found.recovered)
+        self._replace(first, len(kept), found.starts)
         fresh = self._reader.scan(self._outlines, self._rows())
         if any(one.has_error for one in self._outlines):
             fresh = keep(self._scan, fresh, before, text, change)
@@ -66,7 +67,7 @@ class TritonTracker:
         """Outline the regions that begin at `found`; `first` regions before them and `kept` after stay."""
         last = len(self._outlines) - kept
         known = {one.text: one for one in self._outlines[first:last]}
-        ends = self._starts[first + 1 : first + len(found) + 1]
+        ends = self._split.starts[first + 1 : first + len(found) + 1]
         if len(ends) < len(found):
             ends.append(len(self._text))
         texts = [self._text[start:end] for start, end in zip(found, ends, strict=True)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from textwrap import dedent
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from orbit_lsp.kernels.model import Edit, Scan
@@ -126,8 +126,9 @@ def test_random_edits(changes: list[tuple[float, int, str]], undo: bool) -> None
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from([*FRAGMENTS, *FILE.splitlines(keepends=True)]), max_size=40).map("".join))
+@example("(\n@)\n@triton.jit(\ndef f(x):\n    pass\n")  # the first @ decorates nothing
 def test_any_text_has_a_scan(text: str) -> None:
-    starts = split(text)
+    starts = split(text).starts
     assert starts == sorted(set(starts))
     assert starts[0] == 0
     found = scan(text)
@@ -171,6 +172,21 @@ def test_wrong_edits_do_no_harm() -> None:
 def test_a_difference_leads_from_one_text_to_the_other(old: str, new: str) -> None:
     start, old_end, new_end = difference(old, new)
     assert old[:start] + new[start:new_end] + old[old_end:] == new
+
+
+def test_a_file_between_quotes_has_no_kernels() -> None:
+    """The first `'''` has no end and counts as broken; the second makes a string of everything before it."""
+    tracker = TritonTracker(FILE)
+    opened, closed = "'''" + FILE, "'''" + FILE + "'''"
+    assert tracker.update([], opened).kernels == scan(FILE).kernels
+    assert tracker.update([], closed).kernels == ()
+    same(tracker.update([], FILE), FILE)
+
+
+def test_a_line_that_is_only_continued_belongs_to_the_next() -> None:
+    text = FILE.replace("@my\n", "\\\n\\\n@my\n\\\n")
+    assert valid(text)
+    assert [kernel.name for kernel in scan(text).kernels] == [kernel.name for kernel in scan(FILE).kernels]
 
 
 # -- while the text is broken --------------------------------------------------------------------
