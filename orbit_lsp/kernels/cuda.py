@@ -25,7 +25,8 @@ from orbit_lsp.kernels.cuda_macros import (
     possible_macros,
     read_headers,
 )
-from orbit_lsp.kernels.cuda_regions import Region, RegionReader, digest_bytes
+from orbit_lsp.kernels.cuda_reading import RegionReader
+from orbit_lsp.kernels.cuda_regions import Region, digest_bytes
 from orbit_lsp.kernels.cuda_scopes import Scope, same_conditionals
 from orbit_lsp.kernels.model import Edit, Kernel, Launch, Scan, Span
 

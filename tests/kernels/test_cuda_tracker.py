@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from orbit_lsp.kernels import cuda
 from orbit_lsp.kernels.cuda import CudaTracker, scan
-from orbit_lsp.kernels.cuda_regions import RegionReader
+from orbit_lsp.kernels.cuda_reading import RegionReader
 from orbit_lsp.kernels.model import Edit
 
 SOURCE = """\
