@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -26,34 +27,30 @@ def main(options: argparse.Namespace) -> int:
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
         return _refused(f"{options.file} cannot be read: it is a symbolic link to itself")
     found = [
-        one
+        (one.kernel, read, one)
         for one in kept.newest(cache_folder() / "profiles", path)
         if options.kernel is None or options.kernel in (one.kernel, one.kernel.rpartition("::")[2])
+        if (read := profiled(one)) and read.profiles
     ]
-    profiles = [one for kept_one in found if (one := profiled(kept_one)) and one.profiles]
-    if not profiles:
-        name = options.kernel or "no kernel"
-        what = (
-            f"no profile of {name} of {options.file} is kept"
-            if options.kernel
-            else f"no profile of {options.file} is kept"
-        )
-        return _refused(f"{what}; `orbit-lsp profile {options.file} --kernel K` makes one")
-    kernel = found[0].kernel
-    before = next(
-        (one for one, of in zip(profiles[1:], found[1:], strict=False) if of.kernel == kernel), None
-    )
+    if not found:
+        if not Path(path).exists():
+            return _refused(f"there is no file {options.file}, and no profile of it is kept")
+        of = f"{options.kernel} of {options.file}" if options.kernel else options.file
+        made = f"orbit-lsp profile {shlex.quote(options.file)} --kernel {shlex.quote(options.kernel or 'K')}"
+        return _refused(f"no profile of {of} is kept; `{made}` makes one")
+    (kernel, newest, as_kept), *older = found
     if options.json:
-        print(json.dumps(found[0].finished, ensure_ascii=False, indent=2))
+        print(json.dumps(as_kept.finished, ensure_ascii=False, indent=2))
         return 0
-    made = profile.page(replace(profiles[0], before=before), kernel, path)
+    before = next((one for name, one, _ in older if name == kernel), None)
+    made = profile.page(replace(newest, before=before), kernel, path)
     try:
         print(_write(made, options.output, f"{Path(path).stem}-{kernel}"))
     except opening.NoReport as why:
         print(str(why).replace("orbit:", "orbit-lsp:", 1), file=sys.stderr)
         return c.EXIT_CODES["infrastructure"]
-    if profiles[0].report:
-        print(f"in Nsight Compute: {profile_hover.nsight_command(profiles[0].report)}", file=sys.stderr)
+    if newest.report:
+        print(f"in Nsight Compute: {profile_hover.nsight_command(newest.report)}", file=sys.stderr)
     return 0
 
 

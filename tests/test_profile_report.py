@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import zlib
@@ -210,8 +211,31 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_profiles_are_no_trouble(tmp_path: Path) -> None:
-    for number, text in enumerate(('{"version": 99}', "[]", "{", '{"version": 1}', "\x00")):
+    for number, text in enumerate(('{"version": 99}', "[]", "{", '{"version": 1}', "\x00", "[" * 100_000)):
         (tmp_path / f"{number}.json").write_text(text)
     assert kept.newest(tmp_path, "/src/k.cu") == []
     keep(tmp_path)
     assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
+
+
+@pytest.mark.parametrize("at", [1e300, float("nan"), -1e300, "yesterday"])
+def test_a_profile_of_a_time_that_no_clock_shows_is_none(tmp_path: Path, at: object) -> None:
+    keep(tmp_path)
+    (told,) = tmp_path.glob("*.json")
+    told.write_text(json.dumps(json.loads(told.read_text()) | {"at": at}))
+    assert kept.newest(tmp_path, "/src/k.cu") == []
+
+
+def test_a_file_that_another_server_forgets_meanwhile_is_no_trouble(tmp_path: Path, monkeypatch) -> None:
+    keep(tmp_path, name="gone.cu")
+    keep(tmp_path, name="k.cu")
+    real = Path.stat
+
+    def stat(path: Path, **how: bool) -> os.stat_result:
+        if path.name.startswith("gone"):
+            raise FileNotFoundError(path)
+        return real(path, **how)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
+    assert keep(tmp_path, name="later.cu", reports=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 MOST_REPORTS = 50
@@ -18,7 +19,15 @@ def save(folder: Path, name: str, html: str) -> Path:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(html, encoding="utf-8", errors="backslashreplace")
     part.replace(path)
-    reports = sorted(folder.glob("*.html"), key=lambda one: (one.stat().st_mtime, one.name))
-    for old in reports[:-MOST_REPORTS]:
+    for old in newest(folder, "*.html")[MOST_REPORTS:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def newest(folder: Path, pattern: str) -> list[Path]:
+    """The files of that pattern, the newest first, without those that another process removes meanwhile. Raises OSError."""
+    found: list[tuple[float, str, Path]] = []
+    for one in folder.glob(pattern):
+        with suppress(FileNotFoundError):
+            found.append((one.stat().st_mtime, one.name, one))
+    return [one for _, _, one in sorted(found, reverse=True)]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from orbit_lsp import dumps
+from orbit_lsp.report import folder as files
 from orbit_remote.contracts import VERSION, Finished
 
 MOST_BYTES = 1 << 30
@@ -132,23 +133,30 @@ def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
 
 def _forget(folder: Path, reports: int, room: int) -> None:
     """The newest is kept whatever its size."""
-    newest = sorted(folder.glob("*.json"), key=lambda one: (one.stat().st_mtime, one.name), reverse=True)
     taken = 0
-    for number, told in enumerate(newest):
-        of_it = [one for one in (told, told.with_suffix(_SUFFIX)) if one.exists()]
+    for number, told in enumerate(files.newest(folder, "*.json")):
+        of_it = (told, told.with_suffix(_SUFFIX))
         compiled = told.with_suffix(_DUMPS)
-        taken += sum(one.stat().st_size for one in (*of_it, *compiled.glob("*")))
+        taken += sum(_size(one) for one in (*of_it, *compiled.glob("*")))
         if number and (number >= reports or taken > room):
             for one in of_it:
                 one.unlink(missing_ok=True)
             shutil.rmtree(compiled, ignore_errors=True)
 
 
+def _size(path: Path) -> int:
+    """0 for a file that is not there, as when another server has just forgotten it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
     """The profiles of a file, and of one of its kernels, the newest first. What cannot be read is left out."""
     found: list[Kept] = []
     try:
-        names = sorted(folder.glob("*.json"), key=lambda one: (one.stat().st_mtime, one.name), reverse=True)
+        names = files.newest(folder, "*.json")
     except OSError:
         return []
     for name in names:
@@ -161,17 +169,18 @@ def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
 def _read(name: Path) -> Kept | None:
     try:
         read: Any = json.loads(name.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     told = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
     if told.get("version") != VERSION:
         return None
     report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
     try:
+        time.localtime(told["at"])  # which is shown
         return Kept(
             str(told["path"]), str(told["kernel"]), float(told["at"]), str(told["text"]), str(told["detail"]),
             dict(told["finished"]), report if report.exists() else None,
             compiled if compiled.exists() else None,
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return None

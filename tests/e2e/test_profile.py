@@ -208,6 +208,15 @@ def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Pat
     finished = TypeAdapter(c.Finished).validate_json(told.stdout)
     assert finished.profiles[0].lines
     assert finished.report == ""
+    # one that this version cannot read, of another kernel, lends neither its name nor its numbers
+    (kept_json,) = (tmp_path / "cache" / "orbit-lsp" / "profiles").glob("*.json")
+    broken = json.loads(kept_json.read_text()) | {"kernel": "other"}
+    broken["finished"]["profiles"][0]["metrics"] = "none"
+    kept_json.with_stem("zzz").write_text(json.dumps(broken))
+    again = orbit(tmp_path, "report", "memory_bound.cu", "--output", "page.html")
+    assert again.returncode == 0, again.stderr
+    assert "<h1>saxpy: 70.3 µs" in (tmp_path / "page.html").read_text()
+    assert orbit(tmp_path, "report", "memory_bound.cu", "--json").stdout == told.stdout
 
 
 def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> None:
@@ -232,11 +241,13 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
         ("int main() {}\n", ["profile"], "no kernel in this file"),
         (SOURCE, ["profile", "--kernel", "x"], "there is no kernel x in this file; it has: saxpy"),
         (SOURCE, ["report"], "no profile of k.cu is kept; `orbit-lsp profile k.cu --kernel K` makes one"),
-        (SOURCE, ["report", "--kernel", "x"], "no profile of x of k.cu is kept"),
+        (SOURCE, ["report", "--kernel", "a b"], "no profile of a b of k.cu is kept; `orbit-lsp profile k.cu --kernel 'a b'` makes"),
+        (SOURCE, ["report", "absent.cu"], "there is no file absent.cu, and no profile of it is kept"),
     ],
 )  # fmt: skip
 def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: list[str], said: str) -> None:
     (tmp_path / "k.cu").write_text(text)
-    ran = orbit(tmp_path, arguments[0], "k.cu", *arguments[1:])
+    command, *rest = arguments
+    ran = orbit(tmp_path, command, *(rest if "absent.cu" in rest else ["k.cu", *rest]))
     assert ran.returncode == 64
     assert said in ran.stderr
