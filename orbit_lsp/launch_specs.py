@@ -71,8 +71,8 @@ class Lines:
     text: str
     says: bool
     blocks: dict[Target, Block | None] = field(default_factory=dict["Target", "Block | None"])
-    drafts: dict[Target, list[tuple[str, list[str]]]] = field(
-        default_factory=dict["Target", "list[tuple[str, list[str]]]"]
+    drafts: dict[tuple[Target, Limits | None], list[tuple[str, list[str]]]] = field(
+        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, list[str]]]"]
     )
     _lines: list[str] | None = None
 
@@ -256,7 +256,7 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
         block = _block(text.lines, of, kernel.whole.end_line)
         text.blocks[of] = None if block and _anothers(session, uri, kernel, block) else block
     block = text.blocks[of]
-    return Asked(Key(block, _limits(session, uri, kernel)), of, of.start_line) if block else None
+    return Asked(Key(block, limits(session, uri, kernel)), of, of.start_line) if block else None
 
 
 def _anothers(session: Session, uri: str, kernel: Kernel, block: Block) -> bool:
@@ -294,7 +294,7 @@ def _header_end(lines: list[str], of: Target, end: int) -> int:
     return end
 
 
-def _limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
+def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
     """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
     if kernel.language != "cuda":
         return None

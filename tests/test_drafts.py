@@ -201,6 +201,53 @@ def test_where_an_argument_cannot_be_made_up_there_is_no_draft(kernel: str) -> N
     assert written(kernel + "\n", FROM_SIGNATURE, "cuda") == ""
 
 
+SHARED = """
+extern __shared__ float tile[];
+namespace raw { extern __shared__ __align__(16) unsigned char room[]; }
+__device__ float sum(float v) { tile[threadIdx.x] = v; return tile[0]; }
+__device__ float twice(float v) { return 2 * sum(v); }
+template <typename T> __device__ T* mine() { extern __shared__ double own[]; return (T*)own; }
+__global__ void k(const float* x, float* y, int n) { BODY }
+__global__ void other(float* y) { extern __shared__ int elsewhere[]; y[0] = elsewhere[0]; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "shared"),
+    [
+        ("y[0] = x[0] + tile[0];", ", 256 * sizeof(float)"),
+        ("y[0] = twice(x[0]);", ", 256 * sizeof(float)"),
+        ("y[0] = x[0] + mine<float>()[0];", ", 256 * sizeof(double)"),
+        ("extern __shared__ int4 a[]; y[0] = x[0] + a[0].x;", ", 256 * sizeof(int4)"),
+        ("y[0] = x[0] + raw::room[0];", ", 256 * sizeof(float)"),  # bytes are room for something else
+        ("y[0] = x[0];", ""),
+        ("float elsewhere[4]; y[0] = x[0] + elsewhere[0];", ""),
+    ],
+)
+def test_dynamic_shared_memory_wherever_it_is_declared(body: str, shared: str) -> None:
+    check(
+        SHARED.replace("BODY", body + " int i = blockIdx.x * blockDim.x;"),
+        f"""
+        // orbit: n = 1 << 20; x = randn(n); y = empty(n)
+        // orbit: launch k<<<(n + 255) / 256, 256{shared}>>>(x, y, n)
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "bounds", "body", "block"),
+    [
+        ("constexpr int kWarps = 4;", "kWarps * 32", "y[blockIdx.x * blockDim.x] = 1;", "127) / 128, 128"),
+        ("", "128", "y[threadIdx.y] = blockIdx.x;", "15) / 16, (n + 15) / 16), dim3(16, 8)"),
+        ("", "UNKNOWN", "y[blockIdx.x * blockDim.x] = 1;", "255) / 256, 256"),
+    ],
+)
+def test_a_block_within_the_launch_bounds(before: str, bounds: str, body: str, block: str) -> None:
+    kernel = f"{before}\n__global__ void __launch_bounds__({bounds}) k(float* y, int n) {{ {body} }}\n"
+    (_, launch) = written(kernel, FROM_SIGNATURE, "cuda").splitlines()
+    assert launch.removeprefix("// orbit: launch k<<<").removeprefix("dim3(") == f"(n + {block}>>>(y, n)"
+
+
 # -- from host code ---------------------------------------------------------------------------------
 
 HOST = """
@@ -264,6 +311,57 @@ def test_templates_dim3_macros_and_what_is_read_from_the_command_line() -> None:
         FROM_LAUNCH,
         number=2,
     )
+
+
+MEMBERS = """
+#define TILE 16
+__global__ void k(float* out, const float* in, int n, int m) { out[threadIdx.y * n] = in[m]; }
+void another() { dim3 block(8, 8), grid(2); int n = 77; }
+void host(float* x, float* y, int n, int m) {
+  BLOCKS
+  k<<<CONFIGURATION>>>(x, y, n, m);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocks", "configuration", "assigned", "launched"),
+    [
+        (
+            "dim3 block(16, 16);", "dim3(n / block.x, m / block.y), block",
+            "; block = dim3(16, 16)", "dim3(n / 16, m / 16), block",
+        ),
+        (
+            "dim3 block = dim3(TILE, 2 + 2); const dim3 grid((n + block.x * block.y - 1) / (block.x * block.y));",
+            "grid, block, block.x * block.y * sizeof(float)",
+            "; TILE = 16\n// orbit: grid = dim3((n + TILE * (2 + 2) - 1) / (TILE * (2 + 2))); block = dim3(TILE, 2 + 2)",
+            "grid, block, TILE * (2 + 2) * sizeof(float)",
+        ),
+        ("dim3 block; block.x = 64; block.y = 2;", "dim3(n / block.x), block", "; block = dim3(64, 2, 1)", "dim3(n / 64), block"),
+        ("dim3 block = 128, grid = (n + block.x - 1) / block.x;", "grid.x, block.x", "", "(n + 128 - 1) / 128, 128"),
+        ("dim3 block = {32, 4};", "n / block.x, block.x * block.y * block.z", "", "n / 32, 32 * 4 * 1"),
+        ("auto block = dim3{32, 4};", "dim3{n / block.x}, block", "; block = dim3{32, 4}", "dim3{n / 32}, block"),
+        ("cudaDeviceProp device;", "device.multiProcessorCount, 256", None, None),
+        ("dim3 block(device.x);", "n / block.x, block", None, None),
+        ("", "grid, block", None, None),  # another function's
+    ],
+)  # fmt: skip
+def test_members_of_dim3(blocks: str, configuration: str, assigned: str | None, launched: str | None) -> None:
+    text = MEMBERS.replace("BLOCKS", blocks).replace("CONFIGURATION", configuration)
+    made = f"// orbit: n = 1024; m = 1024; x = empty(m, n); y = randn(m, n){assigned}\n// orbit: launch k<<<{launched}>>>(x, y, n, m)\n"  # fmt: skip
+    assert written(text, FROM_LAUNCH, "cuda") == (made if launched else "")
+
+
+def test_no_draft_has_what_its_own_check_would_refuse() -> None:
+    """More threads than the kernel's launch bounds, more shared memory than the GPU has."""
+    for kernel, configuration in (
+        ("__global__ void __launch_bounds__(128) k(int n) {}", "1, 256"),
+        ("__global__ void k(int n) {}", "1, 256, 300 << 10"),
+        ("__global__ void k(int n) {}", "1, dim3(64, 32)"),
+    ):
+        text = f"{kernel}\nvoid host(int n) {{ k<<<{configuration}>>>(n); }}\n"
+        assert written(text, FROM_LAUNCH, "cuda") == ""
+        assert written(text.replace(configuration, "1, 128"), FROM_LAUNCH, "cuda")
 
 
 WRAPPERS = """
@@ -358,6 +456,30 @@ def test_applied_the_file_has_no_fault_and_the_draft_is_not_offered_again() -> N
     assert [one.message for one in diagnostics.diagnostics(session, uri)] == []
     kernel = session.files[uri].scan.kernels[0]
     assert spec_drafts.drafts(session, uri, kernel) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+def test_the_files_own_line_ends(end: str, language: str) -> None:
+    text = (HOST if language == "cuda" else WRAPPERS).lstrip().replace("\n", end)
+    title = FROM_LAUNCH if language == "cuda" else FROM_SIGNATURE
+    assert written(text, title, language) == written(text.replace(end, "\n"), title, language).replace(
+        "\n", end
+    )
+    session, uri = opened(text, language)
+    kernel = session.files[uri].scan.kernels[0]
+    changes = spec_drafts.drafts(session, uri, kernel)[0].edit.changes
+    assert changes
+    (edit,) = changes[uri]
+    wrong = edit.new_text.replace("launch ", "launch no_")
+    line = edit.range.start.line
+    session.change(uri, 4, [Change((line, 0), (line, 0), wrong)])
+    assert session.files[uri].document.text.count("\n") in (0, session.files[uri].document.text.count(end))
+    (found,) = [one for one in diagnostics.diagnostics(session, uri) if "This launches" in one.message]
+    at = next(at for at, one in enumerate(wrong.split(end)) if "launch no_" in one)
+    column = wrong.split(end)[at].index("no_")
+    assert found.range.start == lsp.Position(line + at, column)
+    assert found.range.end == lsp.Position(line + at, column + len(f"no_{kernel.name}"))
 
 
 def test_they_are_offered_on_the_kernels_lines_only() -> None:

@@ -5,6 +5,7 @@ A draft is a beginning that runs: sizes, types and a grid that fit together, in 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from orbit_remote.spec_parameters import Signature
@@ -20,3 +21,13 @@ class Subject:
     text: str
     bounds: tuple[str, ...] = ()
     """Arguments of `__launch_bounds__`."""
+
+
+def used(statements: list[str]) -> list[str]:
+    """Without assignments of names that nothing below them mentions."""
+    kept: list[str] = []
+    for one in reversed(statements):
+        name = re.match(r"(\w+) = ", one)
+        if name is None or any(re.search(rf"\b{name[1]}\b", below) for below in kept):
+            kept.append(one)
+    return kept[::-1]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from orbit_lsp.drafts import Subject, names
+from orbit_lsp.drafts import Subject, dynamic_shared, names
 from orbit_lsp.drafts.names import Sizes
 from orbit_remote import spec_dtypes
+from orbit_remote.spec_checks import MOST_THREADS
 from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of, plain_type
+from orbit_remote.spec_values import Scalar
 
 _BLOCK = re.compile(r"block|thread|bdim|nthreads", re.IGNORECASE)
 _TILE = re.compile(r"tile|^b[mnk]$|^t[mnk]$|dim|radius|size", re.IGNORECASE)
@@ -18,7 +20,6 @@ _FUNCTOR = re.compile(
 )
 _ATOMIC = r"\batomic\w+\s*\(\s*(?:&\s*)?\(?\s*{name}\b"
 _PLAIN_WRITE = r"\b{name}\s*\[[^;=]*\]\s*=(?!=)"
-_SHARED = re.compile(r"\bextern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*)?([\w:\s]+?)\s*\w+\s*\[\s*\]")
 _TILE_OF = re.compile(r"__shared__\s+[\w:\s]+?\w+\s*\[\s*(\w+)[^\]]*\]\s*\[\s*(\w+)[^\]]*\]")
 
 
@@ -193,9 +194,10 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
     shape = found.shape
     across, down = shape[-1], shape[-2] if len(shape) > 1 else ""
     side = _tile(subject)
-    shared = _SHARED.search(body)
+    shared = dynamic_shared.element(body, subject.text)
     if "threadIdx.y" in body:
-        block, threads = f"dim3({side}, {side})", f"{side} * {side}"
+        rows = _rows(side, subject)
+        block, threads = f"dim3({side}, {rows})", f"{side} * {rows}"
         grid = (
             f"dim3({_over(across, side)}, {_over(down, side)}" if down else f"dim3({_over(across, side)}, 1"
         )
@@ -218,18 +220,30 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
             grid = _over(found.total, threads)
     parts = [grid, block]
     if shared:
-        text = shared[1].strip()
-        parts.append(f"{threads} * sizeof({text if spec_dtypes.cpp(text) else 'float'})")
+        known = spec_dtypes.cpp(shared)
+        # an array of bytes is room for something else
+        parts.append(f"{threads} * sizeof({shared if known and known[0].size > 1 else 'float'})")
     return parts
 
 
 def _threads(subject: Subject) -> int:
-    bound = subject.bounds[0] if subject.bounds else ""
-    if bound.isdigit() and 1 <= int(bound) <= 1024:
-        return int(bound)
-    if (value := constant(bound, subject)) and 1 <= value <= 1024:
-        return value
-    return 256
+    allowed = _allowed(subject)
+    return allowed if allowed and allowed <= MOST_THREADS else 256
+
+
+def _rows(side: int, subject: Subject) -> int:
+    """The other extent of a block that is `side` wide."""
+    return min(side, max(1, (_allowed(subject) or MOST_THREADS) // side))
+
+
+def _allowed(subject: Subject) -> int | None:
+    """What `__launch_bounds__`, or a macro for it, allows with the template arguments that we choose."""
+    bound = subject.header.bound
+    given = zip(subject.header.templates, template_arguments(subject) or [], strict=False)
+    chosen = {one.name: Scalar(int(text), "int32") for one, text in given if text.isdigit()}
+    if bound and (threads := bound.threads(chosen)):
+        return threads
+    return constant(subject.bounds[0], subject) if subject.bounds else None
 
 
 def _tile(subject: Subject) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from orbit_lsp.drafts import Subject, cuda
+from orbit_lsp.drafts import Subject, cuda, scopes, used
 from orbit_lsp.kernels import cuda_launches
 from orbit_remote import spec_dtypes
 from orbit_remote.spec_cpp import parsed
@@ -20,6 +20,8 @@ _WRAPPED = re.compile(r"(?:thrust\s*::\s*)?raw_pointer_cast\s*\(\s*(?:&\s*)?(\w+
 _GIVEN = r"(?<![\w.>]){name}\s*=(?!=)\s*([^;]*);"
 _DEFINED = r"^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+([^\n]+)"
 _BRACED = r"\b(?:int|unsigned|size_t|long|float|double|auto|u?int\d+_t)\s+{name}\s*\{{([^;{{}}]*)\}}\s*;"
+_MEMBER = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\s*\.\s*([xyz])\b(?!\s*\()")
+_DIM3 = re.compile(r"(?:dim3\s*\(|(?:dim3\s*)?\{)(.*)[)}]", re.DOTALL)
 _KNOWN_CONSTANTS = frozenset(("true", "false", "nullptr", "INFINITY", "NAN", "M_PI", "INT_MAX", "FLT_MAX"))
 _DEEPEST = 12
 
@@ -37,7 +39,9 @@ def draft(subject: Subject) -> list[str] | None:
             continue
         arguments = [part.strip() for part in _parts(inner)] if inner.strip() else []
         if len(arguments) == len(header.parameters) and 2 <= len(launch.arguments) <= 4:
-            host = _Host(subject, subject.text[: found.start()], templates=(found[1] or "")[1:-1].strip())
+            host = _Host(
+                subject, scopes.before(subject.text, found.start()), templates=(found[1] or "")[1:-1].strip()
+            )
             if statements := host.statements(launch.arguments, arguments):
                 return statements
     return None
@@ -45,7 +49,7 @@ def draft(subject: Subject) -> list[str] | None:
 
 @dataclass
 class _Host:
-    """The text before a launch, in which names are looked up from its end."""
+    """The text before a launch that is in its scope; names are looked up in it from its end."""
 
     subject: Subject
     before: str
@@ -78,10 +82,10 @@ class _Host:
         shared = self.expression(configuration[2]) if len(configuration) > 2 else "0"
         if grid is None or block is None or shared is None or None in passed:
             return None
-        used = f"<{', '.join(chosen)}>" if chosen else ""
+        instance = f"{subject.name}<{', '.join(chosen)}>" if chosen else subject.name
         last = f", {shared}" if shared != "0" else ""
-        launch = f"launch {subject.name}{used}<<<{grid}, {block}{last}>>>({', '.join(filter(None, passed))})"
-        return [*(f"{name} = {value}" for name, value in self.assigned.items()), launch]
+        launch = f"launch {instance}<<<{grid}, {block}{last}>>>({', '.join(filter(None, passed))})"
+        return used([*(f"{name} = {value}" for name, value in self.assigned.items()), launch])
 
     # -- arguments ---------------------------------------------------------------------------------
 
@@ -152,7 +156,13 @@ class _Host:
     # -- expressions -------------------------------------------------------------------------------
 
     def expression(self, text: str, depth: int = 0) -> str | None:
-        """The same text where specs can compute it, its names assigned before; None where they cannot."""
+        """The same text where specs can compute it, its names assigned before; None where they cannot.
+
+        `block.x` becomes what the host code made it: specs have no members.
+        """
+        alone = _MEMBER.fullmatch(text.strip()) is not None
+        text = _MEMBER.sub(lambda found: self.extent(found[1], found[2], depth) or found[0], text)
+        text = text.strip()[1:-1] if alone and text.strip().startswith("(") else text
         node = parsed(text)
         if node is None:
             return None
@@ -166,6 +176,19 @@ class _Host:
             if isinstance(one, Name) and not self.resolve_known(one.name, depth):
                 return None
         return " ".join(text.split())
+
+    def extent(self, name: str, axis: str, depth: int) -> str | None:
+        """One extent of a `dim3` of the host code; None where its text does not tell."""
+        if depth > _DEEPEST:
+            return None
+        made = self.defined(name)
+        inner = _DIM3.fullmatch(made) if made else None
+        if inner is None:
+            return None
+        extents = _extents(inner[1])
+        value = extents["xyz".index(axis)] if "xyz".index(axis) < len(extents) else "1"
+        found = self.expression(value, depth + 1)
+        return found if found is None or re.fullmatch(r"\w+", found) else f"({found})"
 
     def resolve_known(self, name: str, depth: int) -> bool:
         from orbit_remote.spec_dtypes import VECTORS, named
@@ -192,13 +215,27 @@ class _Host:
             for pattern in (_GIVEN, _DEFINED, _BRACED)
             for one in re.finditer(pattern.format(name=escaped), self.before, re.MULTILINE)
         }
-        for statement in re.finditer(r"\bdim3\s+([^;]{1,400});", self.before):
-            if one := re.search(rf"(?:^|,)\s*{escaped}\s*([({{])", statement[1]):
-                inner = statement[1][one.end(1) :]
-                inside = bracketed("(" + inner.replace("}", ")", 1) if one[1] == "{" else "(" + inner)
-                if inside:
-                    found[statement.start()] = f"dim3({inside})"
+        for statement in re.finditer(r"\bdim3\s+(?:const\s+)?([^;]{1,400});", self.before):
+            if bracketed(f"({statement[1]})") != statement[1]:
+                continue  # a function's parameter
+            for part in _parts(statement[1]):
+                if one := re.fullmatch(rf"\s*{escaped}\b\s*=?\s*(.*?)\s*", part, re.DOTALL):
+                    at = statement.start(1) + statement[1].index(part) + part.index(name)
+                    found |= {at: made} if (made := self.dim3(name, one[1], at)) else {}
         return found[max(found)] if found else None
+
+    def dim3(self, name: str, given: str, at: int) -> str | None:
+        """A `dim3` that is made of the text behind its name, with what is assigned to its members after that."""
+        inner = _DIM3.fullmatch(f"dim3{given}" if given.startswith(("(", "{")) else given)
+        extents = _extents(inner[1]) if inner else [given] if given else ["1"]
+        pattern = rf"(?<![\w.>]){re.escape(name)}\s*\.\s*([xyz])\s*=(?!=)\s*([^;]*);"
+        if members := {one[1]: one[2].strip() for one in re.finditer(pattern, self.before[at:])}:
+            extents = [members.get(axis, (extents[place:] or ["1"])[0]) for place, axis in enumerate("xyz")]
+        return f"dim3({', '.join(extents)})" if given or members else None
+
+
+def _extents(text: str) -> list[str]:
+    return [one.strip() for one in _parts(text)] if text.strip() else ["1"]
 
 
 def _parts(text: str) -> list[str]:

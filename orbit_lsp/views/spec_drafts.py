@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types as lsp
 
@@ -12,6 +12,9 @@ from orbit_lsp.kernels import Kernel
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.session import Session
 from orbit_lsp.views import positions
+
+if TYPE_CHECKING:
+    from orbit_remote.spec_checks import Limits
 
 
 class Draft(NamedTuple):
@@ -48,11 +51,13 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
         return []
     found: list[Draft] = []
     present = launch_specs.text_lines(session, uri)
-    of = launch_specs.target(kernel)
-    if of not in present.drafts:
-        present.drafts[of] = written(present.lines, kernel)
-    for title, statements in present.drafts[of]:
-        text = _above(kernel, statements, file.document.line(kernel.whole.line))
+    limits = launch_specs.limits(session, uri, kernel)
+    key = (launch_specs.target(kernel), limits)
+    if key not in present.drafts:
+        present.drafts[key] = written(present.lines, kernel, limits)
+    for title, statements in present.drafts[key]:
+        first = file.document.line(kernel.whole.line)
+        text = _above(kernel, statements, first).replace("\n", _line_end(first, file.document.text))
         at = positions.position(session, file.document, kernel.whole.line, 0)
         edit = lsp.TextEdit(lsp.Range(at, at), text)
         if versioned:
@@ -73,8 +78,14 @@ def none(kernel: Kernel) -> str:
     )
 
 
-def written(lines: list[str], kernel: Kernel) -> list[tuple[str, list[str]]]:
-    """Titles and statements of the drafts that have no fault."""
+def _line_end(line: str, text: str) -> str:
+    """A line's own, else that of the file: some clients insert what they get as it is."""
+    found = re.search(r"\r\n|\r|\n", line) or re.search(r"\r\n|\r|\n", text)
+    return found[0] if found else "\n"
+
+
+def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, list[str]]]:
+    """Titles and statements of the drafts that have no fault, on the GPU with these limits."""
     from orbit_lsp.drafts import Subject, cuda, host_cuda, host_triton, triton
     from orbit_remote.spec_parameters import signature
     from orbit_remote.spec_surroundings import Surroundings
@@ -98,7 +109,7 @@ def written(lines: list[str], kernel: Kernel) -> list[tuple[str, list[str]]]:
             ("Write a launch spec from the launch in this file", host_triton.draft(subject, "\n".join(lines)))
         )
         found.append(("Write a launch spec from the signature", triton.draft(subject, decorators)))
-    return [(title, one) for title, one in found if one and faultless(lines, kernel, one)]
+    return [(title, one) for title, one in found if one and faultless(lines, kernel, one, limits)]
 
 
 def _body(text: str, language: str) -> str:
@@ -113,7 +124,7 @@ def _body(text: str, language: str) -> str:
     return ""
 
 
-def faultless(lines: list[str], kernel: Kernel, statements: list[str]) -> bool:
+def faultless(lines: list[str], kernel: Kernel, statements: list[str], limits: Limits | None = None) -> bool:
     """Whether the file with the draft in it has no error there."""
     from orbit_remote import spec
 
@@ -121,7 +132,7 @@ def faultless(lines: list[str], kernel: Kernel, statements: list[str]) -> bool:
     start = kernel.whole.line
     of = launch_specs.target(kernel)
     moved = spec.target_of(launch_specs.definition(kernel), of.language, len(added))
-    checked = spec.check_lines([*lines[:start], *added, *lines[start:]], moved)
+    checked = spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
     return not any(one.severity == "error" for one in checked.faults)
 
 
