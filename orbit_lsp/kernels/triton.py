@@ -18,9 +18,10 @@ from hashlib import blake2b
 from itertools import accumulate
 
 from orbit_lsp.kernels.model import Edit, Kernel, Scan, Span
-from orbit_lsp.kernels.python_outline import Outline, outline
+from orbit_lsp.kernels.python_outline import Outline
 from orbit_lsp.kernels.python_reader import ENTRIES, MAIN_GUARD, Reader
 from orbit_lsp.kernels.python_regions import Change, Split, resplit, split
+from orbit_lsp.kernels.python_walk import outline
 
 
 def scan(text: str) -> Scan:
