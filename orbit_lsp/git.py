@@ -193,7 +193,10 @@ def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = 
         raise GitError(f"git cannot be started: {error.strerror}") from None
     if process.returncode:
         text = said.decode("utf-8", "replace").strip()
-        raise GitError(text.removeprefix("fatal: ").partition("\n")[0])
+        first, *more = [line.strip() for line in text.split("\n")]
+        first = first.removeprefix("fatal: ").removeprefix("error: ")
+        remedy = next((line for line in more if "safe.directory" in line), "")
+        raise GitError(f"{first}; `{remedy}` permits it" if remedy else first)
     if len(found) > limit:
         raise _TooLongError(f"git {arguments[0]} said more than {limit:,} bytes")
     return found

@@ -89,7 +89,8 @@ def other(options: argparse.Namespace) -> Other:
 def _file_or_revision(name: str) -> Other:
     if name == "last":
         return Other("last")
-    return Other("file", name) if Path(name).is_file() else Other("revision", name)
+    path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
+    return Other("file", name) if path.suffix and path.exists() else Other("revision", name)
 
 
 def _only(session: Session, uri: str) -> KernelId:
@@ -100,8 +101,12 @@ def _only(session: Session, uri: str) -> KernelId:
         else [one.target for one in facts.of(session, uri) if one.kernel.launchable]
     )
     if len(found) != 1:
-        have = ", ".join(one.key for one in found) or "none that can be launched"
-        raise Mistake(f"which kernel? Add --kernel; this file has: {have}")
+        have = ", ".join(one.key for one in found)
+        raise Mistake(
+            f"which kernel? Add --kernel; this file has: {have}"
+            if found
+            else "no kernel in this file can be launched"
+        )
     return found[0]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orbit_lsp import closure, contract, git, jobs, kernels, recipes
 from orbit_lsp.closure import includes
+from orbit_lsp.documents import split_lines
 from orbit_lsp.history import Entry
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.others import Other
@@ -63,13 +64,20 @@ async def against(session: Session, versions: Versions, side: Side, wanted: Othe
         case "file":
             return await asyncio.to_thread(_file, session, target, wanted.name)
         case "kernel":
-            return _side(session, KernelId(target.uri, wanted.name), side.frozen.text, wanted.name)
+            here = Path(path_of(target.uri)).name
+            return _side(
+                session, KernelId(target.uri, wanted.name), side.frozen.text, wanted.name, file_name=here
+            )
         case "gpu":
             return _gpu(session, side, wanted.name)
 
 
-def _side(session: Session, target: KernelId, text: str, name: str, spec: str = "") -> Side:
-    """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own."""
+def _side(
+    session: Session, target: KernelId, text: str, name: str, spec: str = "", file_name: str = ""
+) -> Side:
+    """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own. `file_name` is
+    where the kernel is looked for, if that is not the side's name.
+    """
     scratch = Session(
         settings=session.settings, encoding=session.encoding, flags=session.flags, folders=session.folders,
         machine=session.machine, modal_account=session.modal_account,
@@ -79,10 +87,10 @@ def _side(session: Session, target: KernelId, text: str, name: str, spec: str = 
     if file is None:
         raise NoSide(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if not contract.named(target):
-        kernel = _kernel(scratch, target, name)
+        kernel = _kernel(scratch, target, file_name or name)
         recipe = recipes.of(scratch, target.uri, kernel)
         if spec and recipe is recipes.PROGRAM:
-            lines = text.splitlines(keepends=True)
+            lines = split_lines(text)
             at = kernel.whole.line
             mark = "//" if file.scan.language == "cuda" else "#"
             lines[at:at] = [f"{mark} orbit:{one}\n" for one in spec.splitlines()]
@@ -179,9 +187,9 @@ def _revision(session: Session, side: Side, name: str, folder: Path) -> Side:
 
 def _with_its_files(session: Session, made: Side, found: git.Revision, path: str, folder: Path) -> Side:
     """The same in a folder of its own, where a file that it needs was another in that revision."""
-    root = Path(found.root)
+    root = _real(found.root)
     tree = closure.closure(made.job, session.folders, data=(), limit=_CLOSURE_BYTES)
-    needed = [Path(tree.root, *place.split("/")) for place in tree.manifest.files]
+    needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
     places = [one.relative_to(root).as_posix() for one in needed if one.is_relative_to(root)]
     gone = [
         one for one in found.others if not Path(root, *one.split("/")).exists() and _named(one, found.text)
@@ -197,7 +205,7 @@ def _with_its_files(session: Session, made: Side, found: git.Revision, path: str
             shutil.copyfile(Path(root, *place.split("/")), copy)
     there = Path(folder, *found.main.split("/"))
     moved = _side(session, KernelId(uri_of(str(there)), made.target.key), made.frozen.text, made.name)
-    directory = Path(jobs.directory(session, path))
+    directory = _real(jobs.directory(session, path))
     inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
     job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
     names = ", ".join(Path(one).name for one in differ[:3]) + (
@@ -205,6 +213,11 @@ def _with_its_files(session: Session, made: Side, found: git.Revision, path: str
     )
     told = f"{names} {'is' if len(differ) == 1 else 'are'} as in {found.name} too: it runs in a folder without data files"
     return replace(moved, job=job, remarks=(*made.remarks, *remarks, told))
+
+
+def _real(*parts: str) -> Path:
+    """Git names files without the links by which an editor may have opened them."""
+    return Path(os.path.realpath(Path(*parts)))
 
 
 def _named(place: str, text: str) -> bool:
@@ -219,10 +232,13 @@ def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
 
     def change(kind: str, value: str) -> str:
         path = Path(os.path.normpath(Path(directory, value)))
-        if kind == "define" or not path.is_relative_to(root):
+        if kind == "define":
             return value
-        copy = folder / path.relative_to(root)
-        return str(copy if copy.exists() else path)
+        real = _real(str(path))
+        if real.is_relative_to(root):
+            copy = folder / real.relative_to(root)
+            return str(copy if copy.exists() else path)
+        return str(path) if path.exists() else value
 
     return includes.rewrite(job.flags, change)
 
@@ -236,6 +252,10 @@ def _file(session: Session, target: KernelId, name: str) -> Side:
     if (language := kernels.language_of(path)) is None:
         raise NoSide(f"{name} is not a .cu, .cuh or .py file")
     try:
+        if Path(path).exists() and not (
+            Path(path).is_file() or Path(path).is_dir()
+        ):  # a pipe would be waited for
+            raise NoSide(f"{name} is not a regular file")
         text = Path(path).read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:
         raise NoSide(f"{name} cannot be read: {error.strerror}") from None

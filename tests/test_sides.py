@@ -102,6 +102,19 @@ async def test_flags_of_the_repository_lead_to_the_revision_and_others_stay(repo
     assert (then.job.path, then.job.directory) == (f"{beside}/src/k.cu", beside)
 
 
+async def test_a_repository_opened_through_a_link_has_its_headers_of_then(repository: Repository) -> None:
+    real = repository.folder
+    repository.folder = real.parent / "link"
+    repository.folder.symlink_to(real)
+    author = Author(repository, "src/k.cu", NOW)
+    author.session.flags[path_of(author.uri)] = ("-Icommon", "-I../elsewhere")
+    (real.parent / "elsewhere").mkdir()
+    then = await author.side("revision", "HEAD~1")
+    assert then.job.path == f"{author.folder}/src/k.cu"
+    assert then.job.flags == (f"-I{author.folder}/common", f"-I{real.parent}/elsewhere")
+    assert "inner.cuh is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
+
+
 async def test_what_travels_to_a_rented_gpu_is_the_revisions(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
     then = await author.side("revision", "HEAD~1")
@@ -150,6 +163,14 @@ async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_ha
     assert "its launch spec is another, so the times may be of other work" in other.remarks[0]
 
 
+async def test_a_spec_of_now_stands_above_the_kernel_in_a_file_with_page_breaks(tmp_path: Path) -> None:
+    text = "// one\u2028two\n\f\n__global__ void other() {{}}\n\n{spec}__global__ void k(float* x) {{}}\n"
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_cu=text.format(spec=""))
+    then = await Author(repository, "k.cu", text.format(spec=SPEC)).side("revision", "HEAD")
+    assert then.frozen.text == text.format(spec=SPEC)
+
+
 async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> None:
     kernel = "import triton\n\n{spec}@triton.jit\ndef k(x):\n    pass\n"
     now = kernel.format(spec="# orbit: x = empty(1024)\n# orbit: launch k[(1,)](x)\n")
@@ -162,7 +183,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("kernel", "absent", "there is no kernel absent in absent; it has: k"),
+        ("kernel", "absent", "there is no kernel absent in k.cu; it has: k"),
         ("file", "nowhere.cu", "nowhere.cu cannot be read: No such file or directory"),
         ("file", "notes.txt", "notes.txt is not a .cu, .cuh or .py file"),
         ("gpu", "L4", "another GPU is one on Modal: "),

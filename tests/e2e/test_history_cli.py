@@ -85,6 +85,15 @@ def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
     assert (code, valid("compared", out)["verdict"]) == (0, "inconclusive")
 
 
+def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
+    committed(author.folder, saxpy_cu=SAXPY)
+    (author.folder / "HEAD").write_text("no kernel")
+    assert author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")[0] == 0
+    (author.folder / "none.cu").write_text("int main() {}\n")
+    code, out, said = author.orbit("compare", "none.cu")
+    assert (code, out, said) == (64, "", "orbit-lsp: no kernel in this file can be launched\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
