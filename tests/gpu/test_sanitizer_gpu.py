@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
-from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote import contracts as c
+from tests.gpu.clicks import Bench
 from tests.recordings import planted
 
 pytestmark = [
@@ -25,57 +21,24 @@ pytestmark = [
 ]
 
 
-class Bench:
-    """A worker for all tests, as an editor has it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.loop = asyncio.Runner()
-        self.runner = LocalRunner(Options(python=sys.executable))
-        self.count = 0
-
-    def job(self, name: str, source: str, **fields: object) -> c.Job:
-        """Of the last kernel of the text; by its launch spec if it has one."""
-        text = dedent(source).lstrip("\n")
-        path = self.folder / name
-        path.write_text(text)
-        for header in planted.PROGRAMS.glob("*.cuh"):
-            shutil.copy(header, self.folder)
-        language = "cuda" if name.endswith(".cu") else "triton"
-        kernel = (cuda if language == "cuda" else triton).scan(text).kernels[-1]
-        spot = kernel.name_span
-        where = c.Definition(
-            kernel.name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column
-        )
-        self.count += 1
-        values = {
-            "run": f"r{self.count}", "action": "sanitize", "language": language, "path": str(path), "text": text,
-            "kernel": kernel.name, "directory": str(self.folder), "definition": where, "run_timeout_s": 60.0,
-            "through": "spec" if "orbit: launch" in text else "program", "tools": planted.TOOLS,
-        } | fields  # fmt: skip
-        return c.Job(**values)  # pyright: ignore[reportArgumentType]
+class Checks(Bench):
+    """Its click is *Check memory*."""
 
     def check(self, name: str, source: str, **fields: object) -> c.Finished:
-        return self.loop.run(self.finished(self.job(name, source, **fields)))
+        return self.run(source, name, **CHECK | fields)
 
     def of(self, program: str, **fields: object) -> c.Finished:
         return self.check(program, (planted.PROGRAMS / program).read_text(), **fields)
 
-    async def finished(self, job: c.Job) -> c.Finished:
-        async with aclosing(self.runner.run(job)) as events:
-            async for event in events:
-                if isinstance(event, c.Finished):
-                    return event
-        raise AssertionError("no end")
 
-    def close(self) -> None:
-        self.loop.run(self.runner.close())
-        self.loop.close()
+CHECK = {"action": "sanitize", "tools": planted.TOOLS, "run_timeout_s": 60.0}
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("check"))
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checks]:
+    made = Checks(tmp_path_factory.mktemp("check"))
+    for header in planted.PROGRAMS.glob("*.cuh"):
+        shutil.copy(header, made.folder)
     yield made
     made.close()
 
@@ -90,7 +53,7 @@ def told(finished: c.Finished, severity: str = "error") -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("program", planted.PLANTED)
-def test_what_was_planted_is_named_at_its_line(bench: Bench, program: str) -> None:
+def test_what_was_planted_is_named_at_its_line(bench: Checks, program: str) -> None:
     finished = bench.of(f"{program}.cu")
     wanted = {(tool, line) for tool in planted.TOOLS for line in planted.lines(f"{program}.cu", tool)}
     found = told(finished)
@@ -102,18 +65,18 @@ def test_what_was_planted_is_named_at_its_line(bench: Bench, program: str) -> No
 
 
 @pytest.mark.parametrize("program", planted.PLANTED)
-def test_of_its_correct_twin_nothing_is_said(bench: Bench, program: str) -> None:
+def test_of_its_correct_twin_nothing_is_said(bench: Checks, program: str) -> None:
     finished = bench.of(f"{program}_right.cu")
     assert (finished.outcome, finished.problems) == ("ok", ())
 
 
-def test_a_race_relates_its_two_lines(bench: Bench) -> None:
+def test_a_race_relates_its_two_lines(bench: Checks) -> None:
     write, read = bench.of("race.cu", tools=("racecheck",)).problems
     assert [note.place and note.place.line for note in write.notes] == [read.place and read.place.line]
     assert [note.place and note.place.line for note in read.notes] == [write.place and write.place.line]
 
 
-def test_inlined_and_called_code_is_followed_to_its_callers(bench: Bench) -> None:
+def test_inlined_and_called_code_is_followed_to_its_callers(bench: Checks) -> None:
     finished = bench.of("inlined.cu", tools=("memcheck",))
     lines = (planted.PROGRAMS / "inlined.cu").read_text().splitlines()
     callers = {note.place.line for one in finished.problems for note in one.notes if note.place}
@@ -122,7 +85,7 @@ def test_inlined_and_called_code_is_followed_to_its_callers(bench: Bench) -> Non
     }
 
 
-def test_the_library_is_passed_over(bench: Bench) -> None:
+def test_the_library_is_passed_over(bench: Checks) -> None:
     finished = bench.of("cooperative.cu", tools=("synccheck", "racecheck"))
     files = {Path(one.place.file).name for one in finished.problems if one.place}
     assert files <= {"cooperative.cu"}
@@ -138,14 +101,14 @@ SPEC = """
     """
 
 
-def test_a_launch_spec_is_checked_on_memory_of_its_exact_size(bench: Bench) -> None:
+def test_a_launch_spec_is_checked_on_memory_of_its_exact_size(bench: Checks) -> None:
     faulty = bench.check("scale.cu", SPEC.replace("GUARD", ""), tools=("memcheck",))
     assert told(faulty) == {("memcheck", 5)}
     clean = bench.check("scale.cu", SPEC.replace("GUARD", "if (i < n) "))
     assert (clean.outcome, clean.problems) == ("ok", ())
 
 
-def test_a_launch_spec_that_reads_what_nobody_wrote(bench: Bench) -> None:
+def test_a_launch_spec_that_reads_what_nobody_wrote(bench: Checks) -> None:
     finished = bench.check(
         "adds.cu",
         """
@@ -174,14 +137,14 @@ TRITON = """
     """
 
 
-def test_triton_by_its_launch_spec(bench: Bench) -> None:
+def test_triton_by_its_launch_spec(bench: Checks) -> None:
     faulty = bench.check("double.py", TRITON.replace("MASK", ""), tools=("memcheck",))
     assert told(faulty) == {("memcheck", 9)}
     clean = bench.check("double.py", TRITON.replace("MASK", ", mask=at < n"), tools=("memcheck", "racecheck"))
     assert (clean.outcome, clean.problems) == ("ok", ())
 
 
-def test_triton_by_its_program(bench: Bench) -> None:
+def test_triton_by_its_program(bench: Checks) -> None:
     faulty = bench.of("triton_bounds.py", tools=("memcheck",))
     assert told(faulty) <= {("memcheck", line) for line in planted.lines("triton_bounds.py", "memcheck")}
     assert told(faulty)
@@ -189,7 +152,7 @@ def test_triton_by_its_program(bench: Bench) -> None:
     assert (clean.outcome, clean.problems) == ("ok", ())
 
 
-def test_a_leak_and_a_refused_launch_stand_at_their_lines_of_host_code(bench: Bench) -> None:
+def test_a_leak_and_a_refused_launch_stand_at_their_lines_of_host_code(bench: Checks) -> None:
     leak = bench.of("leak.cu", tools=("memcheck",))
     assert (leak.outcome, told(leak, "information")) == ("ok", {("memcheck", 6)})
     refused = bench.of("api_error.cu", tools=("memcheck",))
@@ -197,7 +160,7 @@ def test_a_leak_and_a_refused_launch_stand_at_their_lines_of_host_code(bench: Be
     assert ("memcheck", 9) in told(refused, "warning")
 
 
-def test_a_kernel_that_is_never_launched_is_not_called_clean(bench: Bench) -> None:
+def test_a_kernel_that_is_never_launched_is_not_called_clean(bench: Checks) -> None:
     finished = bench.of("never_launched.cu", tools=("memcheck",))
     assert finished.outcome == "ok"
     assert [(one.code, one.message) for one in finished.problems] == [
@@ -206,14 +169,14 @@ def test_a_kernel_that_is_never_launched_is_not_called_clean(bench: Bench) -> No
     assert "no call of CUDA" in str(bench.of("no_kernel.cu", tools=("memcheck",)).failure)
 
 
-def test_a_program_that_never_ends_is_ended_at_the_limit(bench: Bench) -> None:
+def test_a_program_that_never_ends_is_ended_at_the_limit(bench: Checks) -> None:
     finished = bench.of("hangs.cu", tools=("memcheck",), run_timeout_s=4.0)
     assert finished.outcome == "timed out"
 
 
-def test_a_check_is_cancelled_where_it_runs(bench: Bench) -> None:
+def test_a_check_is_cancelled_where_it_runs(bench: Checks) -> None:
     async def cancelled() -> None:
-        job = bench.job("hangs.cu", (planted.PROGRAMS / "hangs.cu").read_text())
+        job = bench.job((planted.PROGRAMS / "hangs.cu").read_text(), "hangs.cu", **CHECK)
         async with aclosing(bench.runner.run(job)) as events:
             async for event in events:
                 if isinstance(event, c.Stage) and event.state == "running":

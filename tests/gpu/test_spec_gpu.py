@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import sys
 from collections.abc import Iterator
-from contextlib import aclosing
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote import contracts as c
+from tests.gpu.clicks import Bench
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU on this machine"),
 ]
-
-
-class Bench:
-    """A worker for all tests, as an editor has it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.loop = asyncio.Runner()
-        self.runner = LocalRunner(Options(python=sys.executable))
-        self.count = 0
-
-    def run(self, source: str, name: str = "k.cu") -> c.Finished:
-        """The last kernel of the text, through the spec above it."""
-        text = dedent(source).lstrip("\n")
-        path = self.folder / name
-        path.write_text(text)
-        language = "cuda" if name.endswith(".cu") else "triton"
-        kernel = (cuda if language == "cuda" else triton).scan(text).kernels[-1]
-        spot = kernel.name_span
-        where = c.Definition(
-            kernel.name, kernel.qualified, kernel.whole.line, kernel.line, spot.line, spot.end_column
-        )
-        self.count += 1
-        job = c.Job(
-            f"r{self.count}", "run", language, str(path), text, kernel.name, str(self.folder),
-            through="spec", definition=where,
-        )  # fmt: skip
-        return self.loop.run(self._finished(job))
-
-    async def _finished(self, job: c.Job) -> c.Finished:
-        async with aclosing(self.runner.run(job)) as events:
-            async for event in events:
-                if isinstance(event, c.Finished):
-                    return event
-        raise AssertionError("no end")
-
-    def close(self) -> None:
-        self.loop.run(self.runner.close())
-        self.loop.close()
 
 
 @pytest.fixture(scope="module")

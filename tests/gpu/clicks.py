@@ -1,0 +1,54 @@
+"""A click on the last kernel of a text, carried out by a worker of this machine: text in, `Finished` out."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from orbit_lsp import kernels, recipes
+from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_remote import contracts as c
+
+
+class Bench:
+    """One worker for all tests of a module, as an editor has it, on an event loop that outlives each of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.loop = asyncio.Runner()
+        self.runner = LocalRunner(Options(python=sys.executable))
+        self.count = 0
+
+    def job(self, source: str, name: str, **fields: Any) -> c.Job:
+        """Through the launch spec above the kernel if it has one, else through the program; `fields` come last."""
+        text = dedent(source).lstrip("\n")
+        path = self.folder / name
+        path.write_text(text)
+        language = kernels.language_of(name)
+        assert language
+        kernel = kernels.track(language, text).scan.kernels[-1]
+        self.count += 1
+        values: dict[str, Any] = {
+            "run": f"r{self.count}", "action": "run", "language": language, "path": str(path), "text": text,
+            "kernel": kernel.name, "directory": str(self.folder), "definition": recipes.definition_of(kernel),
+            "through": "spec" if "orbit: launch" in text else "program",
+        }  # fmt: skip
+        return c.Job(**values | fields)
+
+    def run(self, source: str, name: str = "k.cu", **fields: Any) -> c.Finished:
+        return self.loop.run(self._finished(self.job(source, name, **fields)))
+
+    async def _finished(self, job: c.Job) -> c.Finished:
+        async with aclosing(self.runner.run(job)) as events:
+            async for event in events:
+                if isinstance(event, c.Finished):
+                    return event
+        raise AssertionError("no end")
+
+    def close(self) -> None:
+        self.loop.run(self.runner.close())
+        self.loop.close()
