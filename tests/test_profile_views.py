@@ -131,6 +131,15 @@ def test_lines_follow_edits_and_an_edited_one_says_nothing() -> None:
     assert on_lines(bench)[5].endswith("of its sectors used")
 
 
+def test_lines_of_a_kernel_that_has_another_name_now_are_marked() -> None:
+    bench = profiled("uncoalesced")
+    at = bench.session.files[bench.uri].document.lines[1].index("strided")
+    edited(bench, 1, at, at + len("strided"), "spread")
+    assert [label.split(" · ")[-1] for label in on_lines(bench).values()] == ["edited since"] * 2
+    edited(bench, 1, at, at + len("spread"), "strided")
+    assert "edited since" not in " ".join(on_lines(bench).values())
+
+
 def test_a_source_edited_while_the_profile_runs() -> None:
     """The answer is of the text that was frozen: it stands where that text's lines are now, and is marked."""
     bench = Profiling("uncoalesced")

@@ -56,10 +56,16 @@ def placed(session: Session, uri: str) -> list[Placed]:
 
 
 def _stale(session: Session, uri: str) -> set[KernelId]:
-    """A kernel of a file that is not open cannot be judged: its results stand."""
-    stale = {one.target for one in facts.of(session, uri) if one.profile_stale}
+    """A kernel that is no longer in its file is none that ran; of a file that is not open none can be judged: their
+    results stand.
+    """
+    if uri not in session.files:
+        return set()
+    fresh = {one.target for one in facts.of(session, uri) if not one.profile_stale}
     checked = contract_views.known(session, uri)
-    return stale | ({checked.entry.target} if checked and checked.profile_stale else set())
+    if checked and not checked.profile_stale:
+        fresh.add(checked.entry.target)
+    return {target for target in session.profiles if target.uri == uri} - fresh
 
 
 def labels(session: Session, uri: str) -> list[tuple[int, str]]:
