@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import logging
 import os
 import sys
 from typing import NoReturn
@@ -206,12 +207,30 @@ def _drop_output() -> None:
     os.close(nowhere)
 
 
+class _Sentence(logging.Formatter):
+    """What a log says, without the stack that a server's log has."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = record.getMessage().partition("\n")[0]
+        error = record.exc_info[1] if record.exc_info else None
+        return f"orbit-lsp: {said}" + (f" ({type(error).__name__}: {error})" if error else "")
+
+
+def log_sentences() -> None:
+    """Warnings of the log are said by the commands themselves; errors are printed, a line each."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.ERROR)
+    handler.setFormatter(_Sentence())
+    logging.getLogger().addHandler(handler)
+
+
 def _obey(options: argparse.Namespace) -> int:
     if options.command in (None, "serve"):
         from orbit_lsp.server import serve
 
         serve()
         return 0
+    log_sentences()
     if options.command == "settings":
         from orbit_lsp.config import markdown
 

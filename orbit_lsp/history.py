@@ -191,7 +191,7 @@ class Store:
             except (_Unfit, sqlite3.DatabaseError) as error:
                 unfit = error if isinstance(error, _Unfit) else _damage(error)
                 if unfit is None:  # locked, full, not to be written
-                    self._complain(f"the history of kernels cannot be kept: {error}")
+                    self._complain(f"the history of kernels cannot be kept: {error} ({self._path()})")
                     break
                 if last or not self._set_aside(unfit, seen):
                     break
@@ -274,7 +274,9 @@ def _damage(error: sqlite3.DatabaseError) -> _Unfit | None:
     import sqlite3
 
     text = str(error)
-    if isinstance(error, sqlite3.OperationalError) and not text.startswith(("no such", "malformed")):
+    if isinstance(error, sqlite3.OperationalError) and not (
+        text.startswith(("no such", "malformed")) or text.endswith("already exists")
+    ):
         return None
     return _Unfit(f"was damaged ({text})", "damaged")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_lsp import cli
 from tests.remote.nvcc_check import needs_nvcc
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files and streams as Unix has them")
@@ -92,6 +94,34 @@ def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
     code, out, said = orbit(folder, "doctor --json --python ./absent")
     assert (code, out) == (5, "")
     assert f"{folder}/absent cannot be started" in said
+
+
+def test_what_is_wrong_is_said_once(folder: Path) -> None:
+    code, out, said = orbit(folder, "run k.cu --python ./absent")
+    assert (code, out) == (5, "")
+    assert said.count("cannot be started") == 1
+    state = folder / "state" / "orbit-lsp"
+    state.mkdir(parents=True)
+    (state / "history.sqlite").write_bytes(b"no database" * 1000)
+    code, _, said = orbit(folder, "history k.cu", before=f"XDG_STATE_HOME='{folder}/state'")
+    assert (code, said.count("\n")) == (0, 1)
+    assert said.startswith("orbit-lsp: the history of kernels was damaged (file is not a database)")
+
+
+def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.CaptureFixture[str]) -> None:
+    handlers = logging.getLogger().handlers[:]
+    cli.log_sentences()
+    try:
+        logging.getLogger("orbit.x").warning("said elsewhere")
+        try:
+            int("1x")
+        except ValueError:
+            logging.getLogger("orbit.x").exception("it failed\nin detail")
+    finally:
+        logging.getLogger().handlers[:] = handlers
+    assert capsys.readouterr().err == (
+        "orbit-lsp: it failed (ValueError: invalid literal for int() with base 10: '1x')\n"
+    )
 
 
 @needs_nvcc

@@ -187,13 +187,28 @@ def test_no_home_folder_is_a_complaint() -> None:
     assert store.complaints() == ["the history of kernels cannot be kept: no home folder"]
 
 
+def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
+    where = store._where()
+    where.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(where)) as file:
+        file.execute("create table runs (mine)")
+    store.keep(entry(), TEXT)
+    assert len(store.entries("/src/saxpy.cu")) == 1
+    (told,) = store.complaints()
+    assert "table runs already exists" in told
+    (aside,) = where.parent.glob("history.damaged-*.sqlite")
+    with closing(sqlite3.connect(aside)) as file:
+        assert file.execute("select count(*) from runs").fetchone() == (0,)
+
+
 def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "_BUSY_S", 0.05)
     store.keep(entry(1), TEXT)
     with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
         file.execute("begin immediate")
         store.keep(entry(2), TEXT)
-        assert store.complaints() == ["the history of kernels cannot be kept: database is locked"]
+        told = f"the history of kernels cannot be kept: database is locked ({store._where()})"
+        assert store.complaints() == [told]
         assert len(store.entries("/src/saxpy.cu")) == 1  # who reads does not wait for who writes
         file.execute("rollback")
     store.keep(entry(2), TEXT)

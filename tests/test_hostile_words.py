@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import sys
@@ -32,6 +33,30 @@ async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
     (finished,) = events
     assert isinstance(finished, c.Finished)
     assert (finished.outcome, finished.stdout) == ("runtime error", "a?b")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a script in the place of Python")
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind":"finished","run":"r","outcome":"ok","stdout":"a"b"}',
+        '{"kind":"finished","run":"r","outc',
+        '{"kind":"finished","run":"r"}',
+        '{"kind":"stage","run":["r"]}\n{"kind":"finished","run": "r",}',
+    ],
+)
+async def test_an_answer_that_is_none_ends_the_run(tmp_path: Path, line: str) -> None:
+    (tmp_path / "event").write_text(f"hello from sitecustomize\n{line}\n")
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nread job\ncat '{tmp_path}/event'\ncat >/dev/null\n")
+    script.chmod(0o755)
+    runner = LocalRunner(Options(python=str(script), cache=str(tmp_path / "cache")))
+    async with asyncio.timeout(20):
+        (finished,) = [event async for event in runner.run(c.Job("r", "compile", "cuda", "/k.cu", ""))]
+    await runner.close()
+    assert isinstance(finished, c.Finished)
+    assert finished.failure
+    assert "not understood" in finished.failure.message
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -166,7 +167,7 @@ class _Worker:
             # half a surrogate pair, as in a user's own message, is text to Python and not to JSON
             event = self._validate(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
         except ValueError as error:
-            log.error("an event of the worker was not understood: %s", error)
+            log.error("an event of the worker was not understood: %s", str(error).replace("\n", " "))
             # whoever waits for it must not wait for ever
             broken = WorkerError("the worker gave an answer that was not understood; see the server's log")
             if (run := _run_of(line)) in self.jobs:
@@ -193,11 +194,14 @@ class _Worker:
 
 
 def _run_of(line: bytes) -> str | None:
+    """Also of a line that is no JSON, as far as it says its run."""
     try:
         found = json.loads(line)
-    except ValueError:
-        return None
-    return cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
+    except (ValueError, RecursionError):
+        told = re.search(rb'"run": ?"([^"\\]+)"', line)
+        return told[1].decode(errors="replace") if told else None
+    run = cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
+    return run if isinstance(run, str) else None
 
 
 def _validator() -> Callable[[bytes], c.Event]:
