@@ -150,8 +150,8 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     report = profiled.report if profiled else None
     if profiled and report is None:  # it was made before the server started
         folder, path = ls.environment.profile_folder(), path_of(target.uri)
-        found = await asyncio.to_thread(kept.newest, folder, path, target.key)
-        report = next((one.report for one in found if abs(one.at - profiled.at) < SAME_S), None)
+        found = await asyncio.to_thread(kept.of_time, folder, path, target.key, profiled.at)
+        report = found.report if found else None
     if report and report.exists():
         ls.watcher.message(
             f"orbit: Nsight Compute opens the profile with: {profile_hover.nsight_command(report)}"
@@ -162,10 +162,6 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     else:
         text = f"orbit: there is no profile of {target.key}; profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
-
-
-SAME_S = 10
-"""A profile is kept, and filed in the history, within less than this of each other."""
 
 
 async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:

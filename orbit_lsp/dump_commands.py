@@ -9,7 +9,7 @@ from typing import Any
 from lsprotocol import types as lsp
 
 from orbit_lsp import dumps
-from orbit_lsp.commands import SAME_S, Command, named, targeted
+from orbit_lsp.commands import Command, named, targeted
 from orbit_lsp.language_server import OrbitServer
 from orbit_lsp.renting import CannotAsk
 from orbit_lsp.report import kept
@@ -86,8 +86,8 @@ async def _open(ls: OrbitServer, target: KernelId, profiled: Profiled, dump: Dum
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:
     """Of a profile that was made before the server started."""
-    found = kept.newest(folder, path_of(target.uri), target.key)
-    return next((one.dumps for one in found if abs(one.at - profiled.at) < SAME_S), None)
+    found = kept.of_time(folder, path_of(target.uri), target.key, profiled.at)
+    return found.dumps if found else None
 
 
 COMMANDS: dict[str, Command] = {"orbit.openIr": open_ir}

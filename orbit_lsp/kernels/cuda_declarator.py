@@ -38,7 +38,6 @@ _NO_NAMES: Final = frozenset(["void", "auto", "inline", "static", "const", "exte
 _MOST_SEARCHED = 20_000
 """How many tokens are looked at in vain for the ends of template arguments."""
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
-_TEMPLATE_ENDS: Final = frozenset(";{}")
 
 
 class Found(NamedTuple):

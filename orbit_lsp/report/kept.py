@@ -25,6 +25,7 @@ from orbit_remote.contracts import VERSION, Finished
 
 MOST_BYTES = 1 << 30
 """A report that unpacks to more than this is not kept: a full one of a large kernel has some tens of MiB."""
+_SAME_S = 10
 _SUFFIX = ".ncu-rep"
 _DUMPS = ".ir"
 
@@ -164,6 +165,11 @@ def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
         if kept and kept.path == path and kernel in (None, kept.kernel):
             found.append(kept)
     return found
+
+
+def of_time(folder: Path, path: str, kernel: str, at: float) -> Kept | None:
+    """The profile that the history has of `at`: it is kept, and filed there, within seconds of each other."""
+    return next((one for one in newest(folder, path, kernel) if abs(one.at - at) < _SAME_S), None)
 
 
 def _read(name: Path) -> Kept | None:

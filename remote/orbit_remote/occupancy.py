@@ -212,28 +212,6 @@ def best(
     return found
 
 
-def fewer_registers(
-    architecture: str,
-    registers: int,
-    threads: int,
-    static_shared: int = 0,
-    dynamic_shared: int = 0,
-    *,
-    barriers: int = 0,
-) -> tuple[int, Occupancy] | None:
-    """The most registers per thread below `registers` that allow a higher occupancy, and that one.
-
-    None where no number of registers helps, or the architecture is not known.
-    """
-    shared = (static_shared, dynamic_shared)
-    now = occupancy(architecture, registers, threads, *shared, barriers=barriers)
-    for fewer in range(registers - 1, 0, -1):
-        result = occupancy(architecture, fewer, threads, *shared, barriers=barriers)
-        if now is not None and result is not None and result.warps > now.warps:
-            return fewer, result
-    return None
-
-
 def _too_many_threads(threads: int, max_threads: int | None) -> str | None:
     if threads > MAX_THREADS_PER_BLOCK:
         return f"{threads} threads per block; the most is {MAX_THREADS_PER_BLOCK}"

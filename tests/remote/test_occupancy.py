@@ -122,7 +122,6 @@ def test_an_unknown_architecture_has_no_occupancy(spelling) -> None:
     assert occ.limits(spelling) is None
     assert occ.occupancy(spelling, 32, 256) is None
     assert occ.best(spelling, 32) is None
-    assert occ.fewer_registers(spelling, 32, 256) is None
 
 
 def test_best_is_the_smallest_block_that_reaches_the_most() -> None:
@@ -140,14 +139,6 @@ def test_best_keeps_the_launch_bound_and_says_when_nothing_fits() -> None:
     nothing = occ.best("sm_90", 32, static_shared=300_000)
     assert nothing is not None
     assert nothing[1].reason is not None
-
-
-def test_fewer_registers_names_the_next_step_up() -> None:
-    # at 256 threads sm_90 holds 8 warps per sub-partition with 64 registers, 7 (so 3 blocks) with 65
-    step = occ.fewer_registers("sm_90", 65, 256)
-    assert step is not None
-    assert (step[0], step[1].blocks) == (64, 4)
-    assert occ.fewer_registers("sm_90", 32, 256) is None
 
 
 # -- rules that hold for any kernel -----------------------------------------------------------------
