@@ -103,6 +103,13 @@ def test_nothing_of_a_profile_is_markup() -> None:
     assert "<script" not in html
 
 
+def test_a_share_below_what_is_written_is_no_markup() -> None:
+    lines = [page.Weighed(1, "a", 0.0004), page.Weighed(2, "b", 0.9996)]
+    html = page.html(page.Page("k", "", [page.Annotated("Lines", lines)]))
+    assert "<span>&lt;0.1%</span>" in html
+    assert Reader(html).open == []
+
+
 def test_a_memory_chart_has_no_amount_that_was_not_counted() -> None:
     (one,) = profiles("memory_bound")
     svg = memory_chart.svg(one)

@@ -182,7 +182,7 @@ def _annotated(block: Annotated) -> str:
             else ""
         )
         rows.append(
-            f'<tr><td class="number quiet">{line.number}</td><td class="share">{bar}<span>{share}</span></td>'
+            f'<tr><td class="number quiet">{line.number}</td><td class="share">{bar}<span>{escape(share)}</span></td>'
             f'<td class="note">{escape(line.note)}</td><td><code>{escape(line.text)}</code></td></tr>'
         )
     said = f'<p class="lead">{escape(block.said)}</p>' if block.said else ""
