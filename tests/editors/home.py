@@ -69,6 +69,11 @@ class Home:
         path.write_text(text, encoding="utf-8")
         return path
 
+    def opened(self) -> str:
+        """What was handed to a browser, where that writes it to `~/opened`."""
+        path = self.folder / "opened"
+        return path.read_text() if path.exists() else ""
+
     def configure(self, name: str, text: str) -> Path:
         """A file of an editor's configuration, such as `helix/config.toml`."""
         path = self.folder / "config" / name

@@ -138,6 +138,10 @@ class Neovim:
         self.until(f"not screen():find({json.dumps(text, ensure_ascii=False)}, 1, true)")
         return self.screen()
 
+    def until_said(self, text: str) -> None:
+        """Among the messages, shown still or not."""
+        self.until(f"vim.fn.execute('messages'):find({json.dumps(text, ensure_ascii=False)}, 1, true)")
+
     def screen(self) -> str:
         """The screen without the rows below the text; seconds that pass are written as N."""
         rows = [row for row in self.lua("return screen()").split("\n") if row not in ("", "~")]

@@ -178,10 +178,7 @@ def test_an_author_at_work(
     terminal.until_shown(TIME)
     picture("helix", terminal)
     editor.command("lsp-workspace-command orbit.openReport")
-    opened = editor.home.folder / "opened"
-    terminal.until(
-        lambda _: opened.exists() and "/memory_bound-saxpy-" in opened.read_text(), "the report opened"
-    )
+    terminal.until(lambda _: "/memory_bound-saxpy-" in editor.home.opened(), "the report opened")
     saw("report", "browser")
 
 

@@ -16,7 +16,7 @@ def test_a_server_that_is_too_old_is_said_and_used(neovim: Start) -> None:
     old = "import orbit_lsp; orbit_lsp.__version__ = '0.0.9'; from orbit_lsp.cli import main; main()"
     editor = neovim(server=f"exec {shlex.quote(sys.executable)} -P -c {shlex.quote(old)} serve")
     editor.open("saxpy.cu", SAXPY)
-    editor.until("vim.fn.execute('messages'):find('orbit-lsp 0.0.9 is older than', 1, true)")
+    editor.until_said("orbit-lsp 0.0.9 is older than")
     editor.until_shown("▶ Run on H100 80GB HBM3")
 
 
@@ -76,29 +76,30 @@ def test_ten_thousand_lines(neovim: Start) -> None:
     editor.until_shown("last 288 µs ±0.2%, edited since")
 
 
-def test_a_file_that_is_deleted_while_it_runs(neovim: Start) -> None:
+def slow_run(neovim: Start) -> Neovim:
     editor = neovim()
     editor.open("slow.cu", SAXPY + "// SLOW\n")
     editor.until_shown("▶ Run on H100 80GB HBM3")
     editor.command("Orbit run")
     editor.until_shown("⏳ running")
+    return editor
+
+
+def test_a_file_that_is_deleted_while_it_runs(neovim: Start) -> None:
+    editor = slow_run(neovim)
     (editor.workspace / "slow.cu").unlink()
     editor.command("silent edit! %")
     editor.command("Orbit cancel")
-    editor.until("vim.fn.execute('messages'):find('Run saxpy: cancelled', 1, true)")
+    editor.until_said("Run saxpy: cancelled")
 
 
 def test_a_file_that_is_renamed_while_it_runs(neovim: Start) -> None:
-    editor = neovim()
-    editor.open("slow.cu", SAXPY + "// SLOW\n")
-    editor.until_shown("▶ Run on H100 80GB HBM3")
-    editor.command("Orbit run")
-    editor.until_shown("⏳ running")
+    editor = slow_run(neovim)
     editor.command("silent file quick.cu | silent write")
     (editor.workspace / "slow.cu").unlink()
     editor.until_shown("▶ Run on H100 80GB HBM3")
     editor.command("Orbit cancel")
-    editor.until("vim.fn.execute('messages'):find('Run saxpy: cancelled', 1, true)")
+    editor.until_said("Run saxpy: cancelled")
     editor.command("silent %s/SLOW/quick/ | silent write")
     editor.lua("vim.api.nvim_win_set_cursor(0, { 1, 0 }); vim.cmd('Orbit run')")
     editor.until_shown(TIME)

@@ -122,13 +122,13 @@ def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
     editor.open("two.cu", SAXPY + ALONE.replace("ALONE", "other"))
     editor.until_shown("▶ Run on H100 80GB HBM3")
     editor.lua("vim.api.nvim_win_set_cursor(0, {7, 0}); vim.cmd('Orbit live')")
-    editor.until("vim.fn.execute('messages'):find('live is on for scale', 1, true)")
+    editor.until_said("live is on for scale")
     editor.lua("vim.api.nvim_win_set_cursor(0, {2, 0}); vim.cmd('Orbit run')")
     editor.until_shown(TIME)
     editor.lua("vim.api.nvim_win_set_cursor(0, {4, 0}); vim.cmd('Orbit run')")
-    editor.until("vim.fn.execute('messages'):find('no kernel at the cursor', 1, true)")
+    editor.until_said("no kernel at the cursor")
     editor.command("Orbit cancel")
-    editor.until("vim.fn.execute('messages'):find('nothing runs', 1, true)")
+    editor.until_said("nothing runs")
 
 
 def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
