@@ -248,6 +248,125 @@ def test_a_block_within_the_launch_bounds(before: str, bounds: str, body: str, b
     assert launch.removeprefix("// orbit: launch k<<<").removeprefix("dim3(") == f"(n + {block}>>>(y, n)"
 
 
+@pytest.mark.parametrize(
+    ("kernel", "launch"),
+    [
+        (  # a block takes a row
+            "__global__ void k(const float* x, float* y, int hidden_size) { y[blockIdx.x * hidden_size] = x[0]; }",
+            "rows = 1024; hidden_size = 1024; x = randn(rows, hidden_size); y = empty(rows, hidden_size); k<<<rows, 256>>>(x, y, hidden_size)",
+        ),
+        (  # row pointers ascend
+            "__global__ void k(int rows, const int* row_ptr, const int* cols, float* y) { int r = blockIdx.x * blockDim.x; y[r] = cols[row_ptr[r]]; }",
+            "rows = 1 << 20; row_ptr = arange(rows + 1); cols = randint(0, rows, rows); y = empty(rows); k<<<(rows + 255) / 256, 256>>>(rows, row_ptr, cols, y)",
+        ),
+        (  # t counts steps beside a size
+            "__global__ void k(float* x, size_t n, int t) { x[blockIdx.x * blockDim.x] = t; }",
+            "n = 1 << 20; x = empty(n); t = 1; k<<<(n + 255) / 256, 256>>>(x, n, t)",
+        ),
+        (  # a tile is copied a few rows at once
+            "__global__ void k(const float* x, float* y, int width, int height) { __shared__ float t[32][33]; for (int j = 0; j < 32; j += 8) t[threadIdx.y + j][threadIdx.x] = x[0]; y[0] = t[0][0]; }",
+            "width = 1024; height = 1024; x = randn(height, width); y = empty(height, width); k<<<dim3((width + 31) / 32, (height + 31) / 32), dim3(32, 8)>>>(x, y, width, height)",
+        ),
+        (  # blocks of the grid as wide as the body takes them
+            "#define BM 64\n#define BN 128\n__global__ void k(const float* a, const float* b, float* c, int m, int n, int k) { c[blockIdx.y * BM * n + blockIdx.x * BN] = a[0] * b[0]; }",
+            "m = 1024; n = 1024; k = 1024; a = randn(m, k); b = randn(k, n); c = empty(m, n); k<<<dim3((n + 127) / 128, (m + 63) / 64), 256>>>(a, b, c, m, n, k)",
+        ),
+        (
+            "template <int BLOCK_M, int BLOCK_N, int BLOCK_K> __global__ void k(const float* a, const float* b, float* c, int M, int N, int K) { c[blockIdx.x * BLOCK_M * N + blockIdx.y * BLOCK_N] = a[0] * b[0]; }",
+            "M = 1024; N = 1024; K = 1024; a = randn(M, K); b = randn(K, N); c = empty(M, N); k<64, 64, 16><<<dim3((M + 63) / 64, (N + 63) / 64), 256>>>(a, b, c, M, N, K)",
+        ),
+        (  # all blocks at once
+            "__global__ void k(float* x, int n) { auto g = cooperative_groups::this_grid(); x[g.thread_rank()] += 1; g.sync(); }",
+            "n = 1 << 20; x = randn(n); k<<<64, 256>>>(x, n) cooperative",
+        ),
+        (
+            "__global__ void k(const float* q, float* o, int B, int H, int N, int D) { o[blockIdx.x * D] = q[0]; }",
+            "B = 4; H = 4; N = 32; D = 32; q = randn(B, H, N, D); o = empty(B, H, N, D); k<<<B * H * N, 256>>>(q, o, B, H, N, D)",
+        ),
+        (  # how far a filter moves
+            "__global__ void k(const float* x, float* y, int H, int W, int stride, int padding) { y[threadIdx.y * W + H] = x[stride]; }",
+            "H = 1024; W = 1024; x = randn(H, W); y = empty(H, W); stride = 1; padding = 1; k<<<dim3((W + 15) / 16, (H + 15) / 16), dim3(16, 16)>>>(x, y, H, W, stride, padding)",
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_of_many_kinds(kernel: str, launch: str) -> None:
+    assert unfolded(written(kernel + "\n", FROM_SIGNATURE, "cuda")) == launch
+
+
+def unfolded(text: str) -> str:
+    """The statements of a draft in one line."""
+    lines = [line.partition(" orbit: ")[2] for line in text.splitlines()]
+    together = "; ".join(lines).replace(",;   ", ", ")
+    return together.replace("launch ", "")
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "launch"),
+    [
+        (  # a program takes a row, which only a step says
+            "X, Y, stride, N, BLOCK: tl.constexpr",
+            "row = tl.program_id(0); c = tl.arange(0, BLOCK)\nX += row * stride\ntl.store(Y + row * stride + c, tl.load(X + c, mask=c < N))",
+            "rows = 1024; N = 1024; X = randn(rows, N); Y = empty(rows, N); stride = N; k[(rows,)](X, Y, stride, N, BLOCK=triton.next_power_of_2(N), num_warps=4)",
+        ),
+        (  # a constant with a default divides the grid too
+            "x, n, BLOCK: tl.constexpr = 512",
+            "tl.store(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), 0)",
+            "n = 1 << 20; x = empty(n); k[(triton.cdiv(n, 512),)](x, n, num_warps=4)",
+        ),
+        (  # what is loaded is a place
+            "x, bins, n, BLOCK: tl.constexpr",
+            "v = tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))\ntl.atomic_add(bins + v, 1)",
+            "n = 1 << 20; x = randint(0, n, (n,)); bins = zeros(n); k[(triton.cdiv(n, 1024),)](x, bins, n, BLOCK=1024, num_warps=4)",
+        ),
+        (  # attention
+            "Q, O, stride_qz, stride_qh, stride_qm, stride_qk, Z, H, N_CTX, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr",
+            "m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M); d = tl.arange(0, HEAD_DIM)\nat = tl.program_id(1) * stride_qh + m[:, None] * stride_qm + d[None, :] * stride_qk\ntl.store(O + at, tl.load(Q + at))",
+            ("Z = 4; H = 4; N_CTX = 256; HEAD_DIM = 64; Q = randn(Z, H, N_CTX, HEAD_DIM); O = empty(Z, H, N_CTX, HEAD_DIM); stride_qz = H * N_CTX * HEAD_DIM; stride_qh = N_CTX * HEAD_DIM; stride_qm = HEAD_DIM; stride_qk = 1; "
+            "k[(triton.cdiv(N_CTX, 64), Z * H)](Q, O, stride_qz, stride_qh, stride_qm, stride_qk, Z, H, N_CTX, HEAD_DIM=HEAD_DIM, BLOCK_M=64, num_warps=4)"),
+        ),
+        (  # descriptors made by the host
+            "a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr",
+            "m, n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N\nc.store([m, n], tl.dot(a.load([m, 0]), b.load([n, 0]).T))",
+            ("M = 1024; N = 1024; K = 1024; a = TensorDescriptor.from_tensor(randn(M, K, dtype=float16), [64, 32]); b = TensorDescriptor.from_tensor(randn(N, K, dtype=float16), [64, 32]); "
+            "c = TensorDescriptor.from_tensor(randn(M, N, dtype=float16), [64, 64]); k[(triton.cdiv(M, 64), triton.cdiv(N, 64))](a, b, c, M, N, K, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_warps=4)"),
+        ),
+        (  # the tensor cores' type
+            "a, c, n, BLOCK: tl.constexpr",
+            "i = tl.arange(0, BLOCK)\nx = tl.load(a + i)\ntl.store(c + i, tl.dot(x, x.to(tl.bfloat16)))",
+            "n = 1 << 20; a = randn(n, dtype=bfloat16); c = empty(n, dtype=bfloat16); k[(triton.cdiv(n, 1024),)](a, c, n, BLOCK=1024, num_warps=4)",
+        ),
+    ],
+)  # fmt: skip
+def test_triton_kernels_of_many_kinds(header: str, body: str, launch: str) -> None:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    text = f"import triton\nimport triton.language as tl\n@triton.jit\ndef k({header}):\n{lines}"
+    assert unfolded(written(text, FROM_SIGNATURE, "triton")) == launch
+
+
+def test_what_configurations_elsewhere_in_the_file_tune_is_left_out() -> None:
+    text = MATMUL.replace('configs=[triton.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32})]', "CONFIGS").replace(
+        "@triton.autotune", 'CONFIGS = [triton.Config({"BLOCK_M": m, "BLOCK_N": 64, "BLOCK_K": 32}) for m in (32, 64)]\n@triton.autotune'
+    )  # fmt: skip
+    assert written(text, FROM_SIGNATURE, "triton") == written(MATMUL, FROM_SIGNATURE, "triton")
+
+
+def test_the_last_dimension_is_one_of_two() -> None:
+    text = """
+    import torch, triton
+    import triton.language as tl
+
+    @triton.jit
+    def k(x, out, n, BLOCK: tl.constexpr):
+        tl.store(out + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))
+
+    def f(x):
+        out = torch.empty_like(x)
+        n = x.shape[-1]
+        k[(x.numel() // n,)](x, out, n, BLOCK=triton.next_power_of_2(n))
+    """
+    assert "x = torch.randn(1024, 1024)" in written(text, FROM_LAUNCH, "triton")
+
+
 # -- from host code ---------------------------------------------------------------------------------
 
 HOST = """
@@ -553,7 +672,7 @@ def test_what_is_drafted_compiles(tmp_path: Path) -> None:
                 spec_build.instances(spec.check_lines([*lines[:start], *added, *lines[start:]], moved))
             )
     assert "fill<float>" in names
-    assert list(names) == ["transpose<16, 32>", "fill<float>", "all<float, 256, true>", "deduced<float>"]
+    assert list(names) == ["transpose<16, 8>", "fill<float>", "all<float, 256, true>", "deduced<float>"]
     path = tmp_path / "k.cu"
     path.write_text(text + "".join(f"auto* use{at} = &{name};\n" for at, name in enumerate(names)))  # fmt: skip
     build = subprocess.run(

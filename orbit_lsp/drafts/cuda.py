@@ -14,11 +14,18 @@ from orbit_remote.spec_values import Scalar
 
 _BLOCK = re.compile(r"block|thread|bdim|nthreads", re.IGNORECASE)
 _TILE = re.compile(r"tile|^b[mnk]$|^t[mnk]$|dim|radius|size", re.IGNORECASE)
-_FEW = re.compile(r"vec|unroll|per_?thread|items|stages|pack|ilp", re.IGNORECASE)
+_MATRIX_TILE = re.compile(r"^(?:k?block|tile|[bt])_?(?:size_?)?([mnk])$", re.IGNORECASE)
+_FEW = re.compile(r"vec|unroll|per_?thread|items|stages|pack|ilp|^each$|^rows$", re.IGNORECASE)
 _FUNCTOR = re.compile(
     r"func|op(?:erator|_t)?$|calc|array|loader|storer|policy|traits|layout|iter|accessor", re.IGNORECASE
 )
+_ROW_STARTS = re.compile(
+    r"^(?:d_|h_)?(?:row_?(?:ptrs?|offsets?|starts?|pointers?)|indptr|crow\w*|cu_?seq\w*)$", re.IGNORECASE
+)
 _ATOMIC = r"\batomic\w+\s*\(\s*(?:&\s*)?\(?\s*{name}\b"
+_COOPERATIVE = re.compile(r"\bthis_grid\s*\(|\bgrid_group\b")
+_ALL_AT_ONCE = "64"
+"""Blocks that every GPU of a data centre runs at the same time, whatever they use."""
 _PLAIN_WRITE = r"\b{name}\s*\[[^;=]*\]\s*=(?!=)"
 _TILE_OF = re.compile(r"__shared__\s+[\w:\s]+?\w+\s*\[\s*(\w+)[^\]]*\]\s*\[\s*(\w+)[^\]]*\]")
 
@@ -42,7 +49,8 @@ def draft(subject: Subject) -> list[str] | None:
     used = f"<{', '.join(chosen)}>" if chosen else ""
     configuration = ", ".join(configured(subject, found))
     arguments = ", ".join(one.name for one in parameters)
-    return [*assigned, f"launch {subject.name}{used}<<<{configuration}>>>({arguments})"]
+    together = " cooperative" if _COOPERATIVE.search(subject.body) else ""
+    return [*assigned, f"launch {subject.name}{used}<<<{configuration}>>>({arguments}){together}"]
 
 
 def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
@@ -65,8 +73,21 @@ def _unknown(one: Parameter, chosen: list[str]) -> bool:
 
 def sizes_of(parameters: list[Parameter], subject: Subject) -> Sizes:
     integers = [one.name for one in parameters if one.kind == "scalar" and _integral(one)]
-    found = names.sizes(integers, [one.name for one in parameters])
+    found = names.sizes(integers, [one.name for one in parameters], _row(subject.body))
     return names.squared(found) if re.search(r"\b(?:threadIdx|blockIdx)\.y\b", subject.body) else found
+
+
+def _row(body: str) -> str:
+    """The `n` of `x + blockIdx.x * n`, where a block takes a row; empty where it takes as many elements as threads."""
+    if re.search(
+        r"blockIdx\.x\s*\*\s*(?:\(\w+\)\s*)?blockDim|blockDim\.x\s*\*\s*(?:\(\w+\)\s*)?blockIdx", body
+    ):
+        return ""
+    named = "|".join(re.findall(r"\b(\w+)\s*=\s*blockIdx\.x\s*;", body))
+    found = re.search(
+        rf"\b(?:blockIdx\.x{'|' + named if named else ''})\s*\*\s*(?:\(\w+\)\s*)?([A-Za-z_]\w*)", body
+    )
+    return found[1] if found else ""
 
 
 def _integral(one: Parameter) -> bool:
@@ -114,9 +135,19 @@ def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
         return "true"
     if spec_dtypes.named(one.type.removeprefix("const ").strip(), "cuda") is None:
         return None
+    if tile := _MATRIX_TILE.search(one.name):
+        return "16" if tile[1] in "Kk" else "64"
     if _BLOCK.search(one.name):
         return "256"
-    return "4" if _FEW.search(one.name) else "16" if _TILE.search(one.name) or not one.name else "32"
+    return (
+        "8"
+        if one.name.lower() == "rows"
+        else "4"
+        if _FEW.search(one.name)
+        else "16"
+        if _TILE.search(one.name) or not one.name
+        else "32"
+    )
 
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -133,7 +164,8 @@ def value_of(one: Parameter, found: Sizes, types: dict[str, str], subject: Subje
     if dtype.kind == "bool":
         return "true"
     if dtype.kind == "integer":
-        return names.integer(one.name, found)
+        slides = any(re.match("pad|dilation", each.name) for each in subject.header.parameters)
+        return "1" if slides and one.name.startswith("stride") else names.integer(one.name, found)
     return names.real(one.name, double=dtype.name == "float64")
 
 
@@ -161,6 +193,8 @@ def tensor(one: Parameter, shape: tuple[str, ...], types: dict[str, str], subjec
         return f"randn({size})"
     if dtype.kind == "bool":
         return f"zeros({size})"
+    if _ROW_STARTS.search(one.name):
+        return f"arange({shape[0]} + 1)"
     high: int | str = 2 if re.search("mask|flag", one.name, re.IGNORECASE) else 100
     inside = f"({size})" if len(extents) > 1 else size
     if re.search(
@@ -182,7 +216,7 @@ def read(name: str, body: str) -> bool:
     escaped = re.escape(name)
     rest = re.sub(_PLAIN_WRITE.format(name=escaped), lambda found: re.sub(rf"^{escaped}", "", found[0]), body)
     rest = re.sub(rf"\*\s*{escaped}\s*=(?!=)", "", rest)
-    return bool(re.search(rf"\b{escaped}\b", rest))
+    return bool(re.search(rf"(?<![\w.]){escaped}\b", rest))  # not the x of threadIdx.x
 
 
 # -- the launch --------------------------------------------------------------------------------------
@@ -196,7 +230,7 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
     side = _tile(subject)
     shared = dynamic_shared.element(body, subject.text)
     if "threadIdx.y" in body:
-        rows = _rows(side, subject)
+        rows = min(_rows(side, subject), _step_down(side, subject))
         block, threads = f"dim3({side}, {rows})", f"{side} * {rows}"
         grid = (
             f"dim3({_over(across, side)}, {_over(down, side)}" if down else f"dim3({_over(across, side)}, 1"
@@ -205,7 +239,7 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
     else:
         threads = block = str(_threads(subject))
         if "blockIdx.y" in body and down:
-            grid = f"dim3({_over(across, threads)}, {down}"
+            grid = f"dim3({_tiled('x', across, down, threads, subject)}, {_tiled('y', down, across, '1', subject)}"
             grid += f", {shape[0]})" if "blockIdx.z" in body and len(shape) > 2 else ")"
         elif down and not re.search(r"blockIdx\.x\s*\*\s*blockDim|blockDim\.x\s*\*\s*blockIdx", body) and "blockIdx" in body:  # fmt: skip
             grid = " * ".join(shape[:-1])  # a block for every row
@@ -218,6 +252,8 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
             grid = "1"
         else:
             grid = _over(found.total, threads)
+    if _COOPERATIVE.search(body):
+        grid = _ALL_AT_ONCE
     parts = [grid, block]
     if shared:
         known = spec_dtypes.cpp(shared)
@@ -229,6 +265,28 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
 def _threads(subject: Subject) -> int:
     allowed = _allowed(subject)
     return allowed if allowed and allowed <= MOST_THREADS else 256
+
+
+def _tiled(axis: str, extent: str, other: str, width: str, subject: Subject) -> str:
+    """Blocks along one axis of the grid, where the body multiplies its number with how wide they are: `BM`."""
+    found = re.search(rf"\bblockIdx\.{axis}\s*\*\s*([A-Z]\w*|k[A-Z]\w*)\b", subject.body)
+    value = constant(found[1], subject) if found else None
+    if found is None or value is None:
+        return extent if width == "1" else _over(extent, width)
+    tile = _MATRIX_TILE.search(found[1])
+    swapped = tile is not None and extent.lower() in ("m", "n") and tile[1].lower() == other.lower()
+    return _over(other if swapped else extent, value)
+
+
+def _step_down(side: int, subject: Subject) -> int:
+    """How many rows of a tile a block copies at once: the 8 of `for (j = 0; j < 32; j += 8) … threadIdx.y + j`."""
+    for found in re.finditer(
+        r"\bfor\s*\([^;]*\b(\w+)\s*=\s*0\s*;[^;]*;\s*\1\s*\+=\s*(\w+)\s*\)", subject.body
+    ):
+        step = constant(found[2], subject)
+        if step and step < side and re.search(rf"threadIdx\.y\s*\+\s*{found[1]}\b", subject.body):
+            return step
+    return side
 
 
 def _rows(side: int, subject: Subject) -> int:

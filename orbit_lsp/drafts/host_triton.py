@@ -136,6 +136,11 @@ class _Host:
                     )
                 ):
                     most = max(most, at + 1) if of == name else most
+                case ast.Subscript(
+                    value=ast.Attribute(value=ast.Name(id=of), attr="shape"),
+                    slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(at))),
+                ):  # of a single dimension nobody asks for the last
+                    most = max(most, at, 2) if of == name else most
                 case _:
                     pass
         return most

@@ -20,9 +20,11 @@ _COLS = re.compile(
     r"^(?:n|num|nr|no)?_?(?:cols?|columns?|width|nx)$|^(?:w|ww|cols_\w+|width_\w+)$", re.IGNORECASE
 )
 _DEPTH = re.compile(r"^(?:nz|depth|d)$", re.IGNORECASE)
+_WEAK = re.compile(r"^[tlispq]$")
+_SEQUENCE = re.compile(r"seq|ctx|context|tokens", re.IGNORECASE)
 _BATCH = re.compile(r"^(?:n|num)?_?(?:b|z|batch|batches|batch_size|bs|groups?|heads?|h|nheads|channels?|c|ch)$", re.IGNORECASE)  # fmt: skip
 _COUNT = re.compile(
-    r"^(?:n|m|k|p|q|s|t|l|i|sz|dim|seq\w*|n_?ctx|tokens?|hidden\w*|vocab\w*|d_?\w{0,6}|dims?\w*|size|len|length|count|num|total|numel|nelems?|"
+    r"^(?:n|m|k|p|q|s|t|l|i|sz|dim|seq\w*|n_?ctx|N_?CTX|n?_?features?|embed\w*|tokens?|hidden\w*|vocab\w*|d_?\w{0,6}|dims?\w*|size|len|length|count|num|total|numel|nelems?|"
     r"elements?|points?|limit|end|bins?|\w*(?:_|^)(?:size|len|length|count|dim|elements?|numel|elems?|points?|items?|bins?|tokens?)|"
     r"n[A-Z_]\w*|num\w+|max_?\w+|[NMKLPQ]\d?|size_?\w+|len_?\w+|total\w*)$",
 )
@@ -39,22 +41,30 @@ class Sizes:
     matrices: tuple[str, str, str] | None = None
     free: bool = False
     """Whether no parameter is a size: the count is our own name."""
+    attention: bool = False
+    """Whether the last two extents are a sequence and the width of a head, those before them heads."""
 
     @property
     def total(self) -> str:
         return " * ".join(self.shape)
 
 
-def sizes(integers: Sequence[str], taken: Sequence[str]) -> Sizes:
-    """`taken` are the names of all parameters: a size of our own gets another."""
+def sizes(integers: Sequence[str], taken: Sequence[str], row: str = "") -> Sizes:
+    """`taken` are the names of all parameters: a size of our own gets another. `row` is how long the body takes rows
+    to be.
+    """
     extents = [name for name in integers if extent(name)]
+    if len(extents) > 1:  # a step's number is called t beside a count
+        extents = [name for name in extents if not _WEAK.match(name)] or extents
     by_lower = {name.lower(): name for name in extents}
     if all(letter in by_lower for letter in "mnk"):
         m, n, k = (by_lower[letter] for letter in "mnk")
         named = {name: _SIDE if name in (m, n, k) else "8" for name in extents}
         return Sizes(named, (m, n), (m, n, k))
-    rows = next((name for name in extents if _ROWS.match(name)), None)
+    rows = next((name for name in extents if _ROWS.match(name) and name.lower() not in ("h", "hh")), None)
     columns = next((name for name in extents if _COLS.match(name)), None)
+    if columns and not rows:  # an h beside others than a w counts heads
+        rows = next((name for name in extents if _ROWS.match(name)), None)
     if rows and not columns:
         columns = next((name for name in extents if name != rows and name.lower() in ("n", "k")), None)
     if columns and not rows:
@@ -71,11 +81,12 @@ def sizes(integers: Sequence[str], taken: Sequence[str]) -> Sizes:
         name = next(one for one in ("n", "count", "elements", "n_") if one not in taken)
         return Sizes({name: LINEAR}, (name,), free=True)
     if len(extents) == 1:
-        if columns and "rows" not in taken:  # a row for every block
-            return Sizes({"rows": _SIDE, columns: _SIDE}, ("rows", columns))
+        if (columns or row == extents[0]) and "rows" not in taken:  # a row for every block
+            return Sizes({"rows": _SIDE, extents[0]: _SIDE}, ("rows", extents[0]))
         return Sizes({extents[0]: LINEAR}, (extents[0],))
     several = {
-        name: "4" if _BATCH.match(name) else ("256" if len(extents) == 2 else "32") for name in extents
+        name: "4" if _BATCH.match(name) else ("256" if len(extents) == 2 or _SEQUENCE.search(name) else "32")
+        for name in extents
     }
     return Sizes(several, tuple(extents))
 
@@ -102,7 +113,13 @@ def integer(name: str, found: Sizes) -> str:
     return "0" if _START.search(name) else "1"
 
 
+_AXES = {"z": 0, "b": 0, "h": 1, "m": 2, "n": 2, "s": 2, "t": 2, "l": 2, "k": 3, "d": 3}
+"""Of (batch, heads, sequence, width), by how the names of strides end."""
+
+
 def _step(name: str, found: Sizes) -> str:
+    if len(found.shape) == 4 and "_" in name and (axis := _AXES.get(name[-1:].lower())) is not None:
+        return " * ".join(found.shape[axis + 1 :]) or "1"
     if re.search(r"(?:^|_)inc[a-z]?$", name) or len(found.shape) == 1:
         return "1"
     if found.matrices:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import replace
 
 from orbit_lsp.drafts import Subject, names
 from orbit_lsp.drafts.names import Sizes
@@ -15,6 +16,10 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _PROGRAM = re.compile(r"\bprogram_id\s*\(\s*(?:axis\s*=\s*)?(\d)")
 _DESCRIPTOR = r"\b{name}\s*\.\s*(?:load|store|gather|scatter|block_shape)\b"
 _TUNED = re.compile(r"['\"](\w+)['\"]\s*:")
+_INDEX = re.compile(r"(?:^|_)(?:idx|index|indices|labels?|targets?|tokens?|ids)(?:_|$)", re.IGNORECASE)
+_NARROW = re.compile(r"\.to\s*\(\s*tl\s*\.\s*(float16|bfloat16)\s*\)")
+_CONFIG = re.compile(r"\bConfig\s*\(\s*(?:kwargs\s*=\s*)?\{([^{}]*)\}")
+_WIDTH = re.compile(r"^(?:HEAD_?DIM|BLOCK_DMODEL|D_?HEAD|HEAD_SIZE|WIDTH|D)$", re.IGNORECASE)
 _REAL = re.compile(r"^(?:eps\w*|scale\w*|\w+_scale|alpha|beta|p|prob|dropout\w*|lr|\w+_lr|weight_decay|momentum|temperature)$", re.IGNORECASE)  # fmt: skip
 
 
@@ -25,15 +30,13 @@ def draft(subject: Subject, decorators: str) -> list[str] | None:
         return None
     described = descriptors(subject)
     pointers = addresses(subject) - described
-    tuned = set(_TUNED.findall(decorators)) if header.tuned else set[str]()
+    tuned = tuned_by(subject, decorators) if header.tuned else set[str]()
     constants = [one for one in header.parameters if one.kind == "constexpr" and one.name not in tuned]
     found = sizes_of(subject, tuned)
     assigned = [f"{name} = {value}" for name, value in found.named.items()]
     for one in header.parameters:
         if one.name in described:
-            assigned.append(
-                f"{one.name} = TensorDescriptor.from_tensor(randn(1024, 1024, dtype=float16), [64, 64])"
-            )
+            assigned.append(f"{one.name} = {descriptor(one.name, subject, found)}")
         elif one.name in pointers:
             assigned.append(f"{one.name} = {tensor(one.name, subject, found, pointers)}")
         elif one.kind != "constexpr" and one.name not in found.named and not one.optional:
@@ -52,8 +55,16 @@ def draft(subject: Subject, decorators: str) -> list[str] | None:
             arguments.append(f"{one.name}={blocks[one.name]}")
     if not header.tuned:
         arguments.append("num_warps=4")
-    grid = gridded(subject, found, {**dict.fromkeys(tuned, ""), **blocks})
+    grid = gridded(subject, found, {**dict.fromkeys(tuned, ""), **_defaults(subject), **blocks})
     return [*assigned, f"launch {subject.name}[{grid}]({', '.join(arguments)})"]
+
+
+def tuned_by(subject: Subject, decorators: str) -> set[str]:
+    """Constants that the decorators give: named in them, or in the configurations that stand elsewhere in the file."""
+    found = set(_TUNED.findall(decorators))
+    if "autotune" in decorators and not _CONFIG.search(decorators):
+        found |= {name for one in _CONFIG.findall(subject.text) for name in _TUNED.findall(one)}
+    return found
 
 
 def sizes_of(subject: Subject, tuned: Collection[str] = ()) -> Sizes:
@@ -69,9 +80,59 @@ def sizes_of(subject: Subject, tuned: Collection[str] = ()) -> Sizes:
         one for one in parameters if one.kind == "constexpr" and one.name not in tuned and not one.optional
     ]
     sized = [one.name for one in constants if not is_block(one.name, subject) and names.extent(one.name)]
-    found = names.sizes([*integers, *sized], [one.name for one in parameters])
+    found = names.sizes([*integers, *sized], [one.name for one in parameters], _row(subject, integers))
+    width = next((one.name for one in constants if _WIDTH.search(one.name)), "")
     several = any(int(one) > 0 for one in _PROGRAM.findall(subject.body))
+    if width and width not in found.named and not found.free:
+        if len(found.shape) == 3:  # batch, heads, sequence
+            named = {**found.named, width: "64"}
+            return replace(found, named=named, shape=(*found.shape, width), attention=True)
+        if len(found.shape) == 1 and several and "heads" not in integers:
+            (length,) = found.shape
+            named = {"heads": "8", length: "1024", width: "64"}
+            return Sizes(named, ("heads", length, width), attention=True)
     return names.squared(found) if several else found
+
+
+def _row(subject: Subject, integers: list[str]) -> str:
+    """The size of a row, where a program takes one: its number is multiplied by that size or by a step."""
+    named = "|".join(re.findall(r"\b(\w+)\s*=\s*tl\s*\.\s*program_id\s*\([^()]*\)", subject.body))
+    product = re.compile(rf"\b(?:{named})\s*\*\s*(\w+)|\b(\w+)\s*\*\s*(?:{named})\b") if named else None
+    factors = {one[1] or one[2] for one in product.finditer(subject.body)} if product else set[str]()
+    if any(is_block(one, subject) for one in factors):
+        return ""
+    extents = [one for one in integers if names.extent(one)]
+    steps = any("stride" in one.lower() for one in factors)
+    return extents[0] if len(extents) == 1 and (extents[0] in factors or steps) else ""
+
+
+def _defaults(subject: Subject) -> dict[str, str]:
+    """Constexprs that a launch leaves out, with the numbers they have then."""
+    pairs = re.findall(r"\b(\w+)\s*:\s*[\w.]*constexpr\s*=\s*(\d+)", subject.header.text)
+    return {name: value for name, value in pairs if is_block(name, subject)}
+
+
+def descriptor(name: str, subject: Subject, found: Sizes) -> str:
+    """A descriptor on this side: of a product of matrices, the blocks that the constants name."""
+    if not found.matrices:
+        return "TensorDescriptor.from_tensor(randn(1024, 1024, dtype=float16), [64, 64])"
+    m, n, k = found.matrices
+    inputs = [one.name for one in subject.header.parameters if one.name in descriptors(subject) and not _stores(one.name, subject)]  # fmt: skip
+    place = inputs.index(name) if name in inputs else 2
+    read = re.search(rf"\b{re.escape(name)}\s*\.\s*load\s*\(\s*\[([^,\]]*)", subject.body)
+    k_first = read is not None and re.search(r"k\b|k_|start", read[1], re.IGNORECASE) is not None
+    other = m if place == 0 else n
+    shape = (m, n) if place > 1 else (k, other) if k_first else (other, k)
+    constants = [one.name for one in subject.header.parameters if one.kind == "constexpr"]
+    blocks = [
+        _block_for(one.lower()[-1], [each for each in constants if is_block(each, subject)]) for one in shape
+    ]
+    block = ", ".join(constant(one, subject, found) if one else "64" for one in blocks)
+    return f"TensorDescriptor.from_tensor(randn({', '.join(shape)}, dtype=float16), [{block}])"
+
+
+def _stores(name: str, subject: Subject) -> bool:
+    return re.search(rf"\b{re.escape(name)}\s*\.\s*store\b", subject.body) is not None
 
 
 def descriptors(subject: Subject) -> set[str]:
@@ -177,13 +238,32 @@ def tensor(name: str, subject: Subject, found: Sizes, pointers: set[str]) -> str
         place = inputs.index(name) if name in inputs else -1
         shape = (m, k) if place == 0 else (k, n) if place == 1 else (m, n)
     size = ", ".join(shape)
+    typed = (
+        f", dtype={narrow[1]}"
+        if "tl.dot(" in subject.body and (narrow := _NARROW.search(subject.body))
+        else ""
+    )
     if re.search(rf"\batomic_\w+\s*\(\s*{re.escape(name)}\b", subject.body):
         return f"zeros({size})"
     if stored(name, subject):
-        return f"empty({size})" if not loaded(name, subject) else f"randn({size})"
-    if re.search(r"(?:^|_)(?:idx|index|indices|labels?|targets?|tokens?|ids)(?:_|$)", name, re.IGNORECASE):
+        return f"empty({size}{typed})" if not loaded(name, subject) else f"randn({size}{typed})"
+    if _INDEX.search(name) or _indexes(name, subject):
         return f"randint(0, {shape[-1]}, ({size}{',' * (len(shape) == 1)}))"
-    return f"randn({size})"
+    return f"randn({size}{typed})"
+
+
+def _indexes(name: str, subject: Subject) -> bool:
+    """Whether what is loaded from it becomes a part of another address."""
+    body = subject.body
+    found = {
+        target
+        for target, value in _ASSIGNED.findall(body)
+        if re.match(rf"tl\s*\.\s*load\s*\(\s*{re.escape(name)}\b", value)
+    }
+    return any(
+        found & set(_WORD.findall(_first_argument(body[access.end() : access.end() + 400])))
+        for access in _ACCESS.finditer(body)
+    )
 
 
 def stored(name: str, subject: Subject) -> bool:
@@ -276,6 +356,10 @@ def gridded(subject: Subject, found: Sizes, blocks: dict[str, str]) -> str:
         first, second = _block_for("m", division), _block_for("n", division)
         parts = [over(m, first) if first else m, over(n, second) if second else n]
         extents = parts[:axes] if axes > 1 else [" * ".join(parts)]
+    elif found.attention and axes > 1 and division:  # blocks of queries, and heads
+        extents = [over(shape[-2], division[0]), " * ".join(shape[:-2]), "1"][:axes]
+    elif descriptors(subject) and not division:
+        extents = ["1024 // 64"] * axes
     elif len(shape) > 1:
         whole = [one for one in division if blocks[one].startswith("triton.next_power_of_2")]
         if whole or not division:
