@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -147,6 +148,8 @@ def test_the_page_draws_each_gpu_by_itself() -> None:
     assert read.tags.count("svg") == 2
     assert "Time of saxpy on NVIDIA B200" in read.said
     assert "saxpy: 5 versions, 5 runs · +21% since 3 edits" in read.said
+    days = [time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at)) for one in entries]
+    assert set(days) <= set(read.said)  # who reads it later has no use for `just now`
 
 
 # -- coming back ------------------------------------------------------------------------------------

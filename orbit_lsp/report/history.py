@@ -18,12 +18,16 @@ from orbit_lsp.views.versions import Row
 def page(entries: Sequence[Entry], kernel: str, path: str, told: str) -> Page:
     """`entries` are of one kernel, oldest first. `told` is a regression in words, empty where there is none."""
     every = view.rows(entries)
-    table = view.table(entries, kernel, time.time())
-    blocks: list[Block] = [*_plots(every, kernel), Rows("Versions", table.header, table.rows)]
-    days = [time.strftime("%Y-%m-%d %H:%M", time.localtime(entries[at].at)) for at in (0, -1)]
+    table = view.table(entries, kernel)
+    when = table.header.index("when")
+    dated = [  # a page is read later
+        (*cells[:when], _date(row.version.runs[-1]), *cells[when + 1 :])
+        for row, cells in zip(every, table.rows, strict=True)
+    ]
+    blocks: list[Block] = [*_plots(every, kernel), Rows("Versions", table.header, dated)]
     rows = [
         ("file", path),
-        ("from, to", f"{days[0]}, {days[1]}"),
+        ("from, to", f"{_date(entries[0])}, {_date(entries[-1])}"),
         ("a version", "runs of the same tokens and headers, one after the other"),
         ("a line", "the median of a version's runs, its bar from the quickest to the slowest run"),
         (
@@ -33,6 +37,10 @@ def page(entries: Sequence[Entry], kernel: str, path: str, told: str) -> Page:
     ]
     blocks.append(Facts("How to read it", rows))
     return Page(f"{kernel} over its versions", " · ".join(filter(None, (table.title, told))), blocks)
+
+
+def _date(entry: Entry) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
 
 
 def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
