@@ -246,3 +246,33 @@ def test_a_file_that_another_server_forgets_meanwhile_is_no_trouble(tmp_path: Pa
     monkeypatch.setattr(Path, "stat", stat)
     assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
     assert keep(tmp_path, name="later.cu", reports=1)
+
+
+def test_half_a_file_is_not_left_behind(tmp_path: Path, monkeypatch) -> None:
+    keep(tmp_path)
+    old, fresh = tmp_path / ".old.json.123", tmp_path / ".fresh.json.124"
+    for one in (old, fresh):
+        one.write_text("{")
+    os.utime(old, (0, 0))
+    keep(tmp_path)
+    assert (old.exists(), fresh.exists()) == (False, True)
+    fresh.unlink()
+
+    def full(path: Path, content: bytes) -> int:
+        path.open("wb").write(content[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(kept.NotKept, match="No space left on device"):
+        keep(tmp_path, name="later.cu")
+    assert not [*tmp_path.glob(".*")]
+
+
+def test_a_profile_is_found_by_whichever_link_its_file_was_opened(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    event = finished("memory_bound")
+    for folder in ("link", "real"):
+        path = str(tmp_path / folder / "k.cu")
+        kept.keep(tmp_path / "kept", path, folder, "", event, detail="click", reports=9, mib=9)
+    assert {one.kernel for one in kept.newest(tmp_path / "kept", path)} == {"link", "real"}

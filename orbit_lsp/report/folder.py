@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 MOST_REPORTS = 50
+_PART_S = 3600.0
+"""From this age on a file that is not whole is nobody's."""
 
 
 def save(folder: Path, name: str, html: str) -> Path:
@@ -16,12 +18,31 @@ def save(folder: Path, name: str, html: str) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80] or "report"
     path = folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.html"
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(html, encoding="utf-8", errors="backslashreplace")
-    part.replace(path)
+    write(path, html.encode(errors="backslashreplace"))
+    drop_parts(folder)
     for old in newest(folder, "*.html")[MOST_REPORTS:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def write(path: Path, content: bytes) -> Path:
+    """The whole file or none. Raises OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def drop_parts(folder: Path) -> None:
+    """What processes left that were killed while they wrote. Raises OSError."""
+    for part in folder.glob(".*.*"):
+        with suppress(FileNotFoundError):
+            if time.time() - part.stat().st_mtime > _PART_S:
+                part.unlink()
 
 
 def newest(folder: Path, pattern: str) -> list[Path]:

@@ -98,10 +98,10 @@ def keep(
     base = folder / f"{stem}-{when}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(
+        files.write(
             base.with_name(base.name + ".json"), json.dumps(told, ensure_ascii=False).encode(errors="replace")
         )
-        report = _write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
+        report = files.write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
         compiled = _write_all(base.with_name(base.name + _DUMPS), texts) if texts else None
         _forget(folder, reports, mib << 20)
     except OSError as error:
@@ -118,13 +118,6 @@ def emptied(finished: Finished) -> Finished:
     return dataclasses.replace(finished, report="", dumps=told)
 
 
-def _write(path: Path, content: bytes) -> Path:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(path)
-    return path
-
-
 def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
     folder.mkdir(mode=0o700)
     for name, content in files.items():
@@ -134,6 +127,7 @@ def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
 
 def _forget(folder: Path, reports: int, room: int) -> None:
     """The newest is kept whatever its size."""
+    files.drop_parts(folder)
     taken = 0
     for number, told in enumerate(files.newest(folder, "*.json")):
         of_it = (told, told.with_suffix(_SUFFIX))
@@ -154,15 +148,18 @@ def _size(path: Path) -> int:
 
 
 def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
-    """The profiles of a file, and of one of its kernels, the newest first. What cannot be read is left out."""
+    """The profiles of a file, by whichever links it was opened, and of one of its kernels, the newest first. What cannot
+    be read is left out.
+    """
     found: list[Kept] = []
+    real = os.path.realpath(path)
     try:
         names = files.newest(folder, "*.json")
     except OSError:
         return []
     for name in names:
         kept = _read(name)
-        if kept and kept.path == path and kernel in (None, kept.kernel):
+        if kept and os.path.realpath(kept.path) == real and kernel in (None, kept.kernel):
             found.append(kept)
     return found
 
