@@ -145,18 +145,14 @@ def waves_text(waves: float) -> str:
 
 def states(profile: Profile) -> list[State]:
     """The warp states, the greatest first: by the counters, else by the samples of the report, else of its lines."""
-    head, tail = _STALLED
     latency = value(profile, LATENCY)
     counted = {
-        name.removeprefix(head).removesuffix(tail): metric
+        state: metric
         for name, metric in profile.metrics.items()
-        if name.startswith(head) and name.endswith(tail) and metric.value > 0
+        if (state := warp_state(name)) and metric.value > 0
     }
     if counted and latency:
-        found = [
-            State(_spelled(reason), one.value / latency, one.name, one.value)
-            for reason, one in counted.items()
-        ]
+        found = [State(state, one.value / latency, one.name, one.value) for state, one in counted.items()]
         return sorted(found, key=lambda one: -one.share)
     sampled = {
         name.removeprefix(_SAMPLED): metric.value
@@ -180,6 +176,14 @@ def states(profile: Profile) -> list[State]:
         if amount
     ]
     return sorted(found, key=lambda one: -one.share)
+
+
+def warp_state(metric: str) -> str:
+    """`long scoreboard` of the counter that says how many warps are in it; empty for any other counter."""
+    head, tail = _STALLED
+    if metric.startswith(head) and metric.endswith(tail):
+        return _spelled(metric.removeprefix(head).removesuffix(tail))
+    return ""
 
 
 def main_stall(stalls: dict[str, int]) -> tuple[str, int] | None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from orbit_lsp.bottleneck import COMPUTE, DRAM, MEMORY, TIME, WAVE, value, warp_state
 from orbit_lsp.session import Moved
 from orbit_remote.contracts import Profile
 
-_TIME = "gpu__time_duration.sum"
 _NAMES = {
-    _TIME: "time under ncu",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "compute throughput",
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "memory throughput",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "DRAM throughput",
+    TIME: "time under ncu",
+    COMPUTE: "compute throughput",
+    MEMORY: "memory throughput",
+    DRAM: "DRAM throughput",
     "dram__bytes_read.sum": "DRAM read",
     "dram__bytes_write.sum": "DRAM written",
     "l1tex__t_sector_hit_rate.pct": "L1 hit rate",
@@ -21,12 +21,10 @@ _NAMES = {
     "launch__registers_per_thread": "registers per thread",
     "launch__shared_mem_per_block_static": "static shared memory",
     "launch__shared_mem_per_block_dynamic": "dynamic shared memory",
-    "launch__waves_per_multiprocessor": "waves per SM",
+    WAVE: "waves per SM",
     "launch__grid_size": "blocks",
     "launch__block_size": "threads per block",
 }
-_STALL = "smsp__average_warps_issue_stalled_"
-_STALL_END = "_per_issue_active.ratio"
 _POINTS = 2.0
 """A share in per cent counts from as many points on: replays of the same launch differ by one or so."""
 _SHARE = 0.05
@@ -38,33 +36,25 @@ _MOST_STALLS = 5
 def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
     """What differs by more than two profiles of the same code do, in the order of a hover, stalls by their size."""
     found: list[Moved] = []
-    for metric in (*_NAMES, *sorted(one for one in after.metrics if _stall(one))):
+    for metric in (*_NAMES, *sorted(one for one in after.metrics if warp_state(one))):
         old, new = before.metrics.get(metric), after.metrics.get(metric)
         if old is None or new is None or old.unit != new.unit:
             continue
         change = abs(new.value - old.value)
         share = new.unit == "%" or metric.endswith((".pct", "_pct"))
-        least = _WARPS if _stall(metric) else _POINTS if share else _SHARE * abs(old.value)
+        least = _WARPS if warp_state(metric) else _POINTS if share else _SHARE * abs(old.value)
         if change > least:
-            name = _NAMES.get(metric) or f"stall: {_stall(metric)}"
+            name = _NAMES.get(metric) or f"stall: {warp_state(metric)}"
             found.append(Moved(name, metric, old.value, new.value, new.unit or ("%" if share else "")))
-    first = [one for one in found if not _stall(one.metric)]
+    first = [one for one in found if not warp_state(one.metric)]
     stalls = sorted(
-        (one for one in found if _stall(one.metric)), key=lambda one: -abs(one.after - one.before)
+        (one for one in found if warp_state(one.metric)),
+        key=lambda one: -abs(one.after - one.before),
     )
     return (*first, *stalls[:_MOST_STALLS])
-
-
-def _stall(metric: str) -> str:
-    """`long scoreboard`; empty for what is no stall reason."""
-    if metric.startswith(_STALL) and metric.endswith(_STALL_END):
-        return metric.removeprefix(_STALL).removesuffix(_STALL_END).replace("_", " ")
-    return ""
 
 
 def main(profiles: tuple[Profile, ...]) -> Profile | None:
     """The launch that took longest, by whose counters two versions are compared."""
     counted = [one for one in profiles if one.tier == "counters"]
-    return max(
-        counted, key=lambda one: one.metrics[_TIME].value if _TIME in one.metrics else 0.0, default=None
-    )
+    return max(counted, key=lambda one: value(one, TIME) or 0.0, default=None)

@@ -93,7 +93,7 @@ MAY: dict[str, set[str]] = {
     "git": set(),
     "lineage": {"orbit_lsp.history", "orbit_remote", "orbit_remote.measure"},
     "others": {"orbit_lsp", "orbit_lsp.contract", "orbit_lsp.jobs", "orbit_lsp.session"},
-    "moved": {"orbit_lsp.session"} | SHARED,
+    "moved": {"orbit_lsp.bottleneck", "orbit_lsp.session"} | SHARED,
     "sides": {
         "orbit_lsp", "orbit_lsp.bundle", "orbit_lsp.closure", "orbit_lsp.contract", "orbit_lsp.documents", "orbit_lsp.git", "orbit_lsp.history", "orbit_lsp.jobs",
         "orbit_lsp.others", "orbit_lsp.recipes", "orbit_lsp.session", "orbit_lsp.versions", "orbit_remote",

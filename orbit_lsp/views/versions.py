@@ -7,21 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from orbit_lsp import moved, units
+from orbit_lsp import bottleneck, moved, units
 from orbit_lsp.history import Entry
 from orbit_lsp.lineage import Version, grouped, setup
-from orbit_lsp.views import facts, hints, points
+from orbit_lsp.views import facts, hints, points, profile_hints
 from orbit_lsp.views.points import Table
 from orbit_remote.contracts import Metric
 
 HEADER = (
     "version", "when", "time", "change", "warm", "occupancy", "launch", "GPU", "runs", "outcome", "profile",
 )  # fmt: skip
-_ACHIEVED = "sm__warps_active.avg.pct_of_peak_sustained_active"
-_SPEED = {
-    "compute": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "memory": "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-}
+_SPEED = {"compute": bottleneck.COMPUTE, "memory": bottleneck.MEMORY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +108,7 @@ def _profiled(version: Version) -> str:
         if profile:
             said = {
                 name: profile.metrics.get(metric)
-                for name, metric in (*_SPEED.items(), ("occupancy", _ACHIEVED))
+                for name, metric in (*_SPEED.items(), ("occupancy", profile_hints.ACHIEVED))
             }
             return ", ".join(f"{name} {_percent(metric)}" for name, metric in said.items() if metric)
     return ""

@@ -81,12 +81,15 @@ async def build_ahead(job: c.Job, context: Context) -> None:
         await _build(job, architecture, context, scratch)
 
 
+def visible_gpu(job: c.Job) -> dict[str, str]:
+    """What makes the job's GPU the first of its program, where it is not anyway; numbers are NVML's."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
+
+
 async def _run(
     job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
 ) -> c.Finished:
-    environment = context.environment()
-    if job.device:
-        environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)}
+    environment = context.environment() | visible_gpu(job)
     remarks = list(built.remarks)
     folder = scratch / "launches"
     try:

@@ -162,8 +162,8 @@ class _Attempt:
     ) -> tuple[program.Ended, c.Telemetry | None]:
         job, context = self._job, self._context
         environment = context.environment()
-        if job.device and job.language == "cuda" and job.through == "program":
-            environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)}
+        if job.language == "cuda" and job.through == "program":
+            environment |= cuda_job.visible_gpu(job)
         groups = context.groups(job)
         with ExitStack() as stack:
             sampler = stack.enter_context(telemetry.Sampler(self._device.uuid or self._device.index))

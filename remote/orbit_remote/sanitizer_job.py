@@ -121,7 +121,7 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
         failure = made.failure or c.Failure("infrastructure", "the compiler made no program")
         return replace(_ended(job, failure), toolchain=made.toolchain, build_s=made.built.seconds)
     return _Target(
-        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), _visible(job), None, (),
+        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), cuda_job.visible_gpu(job), None, (),
         made.toolchain, made.built.resources, made.built.seconds, made.remarks,
     )  # fmt: skip
 
@@ -147,10 +147,6 @@ def _launched_by(job: c.Job) -> tuple[str, ...]:
     checked = spec.check(job.text, spec.target_of(job.definition, job.language))
     names = [launch.kernel.name.rpartition("::")[2] for launch in checked.spec.launches]
     return tuple(dict.fromkeys([*names, job.definition.name]))
-
-
-def _visible(job: c.Job) -> dict[str, str]:
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
 
 
 def _own_of(job: c.Job, built: c.Built) -> sanitizer_findings.Own:
