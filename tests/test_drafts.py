@@ -15,6 +15,7 @@ from lsprotocol import types as lsp
 from orbit_lsp import launch_specs
 from orbit_lsp.config import Settings
 from orbit_lsp.documents import Change
+from orbit_lsp.drafts import used
 from orbit_lsp.kernels import cuda, triton
 from orbit_lsp.session import Session
 from orbit_lsp.views import diagnostics, spec_drafts
@@ -317,6 +318,11 @@ def unfolded(text: str) -> str:
             "x, bins, n, BLOCK: tl.constexpr",
             "v = tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))\ntl.atomic_add(bins + v, 1)",
             "n = 1 << 20; x = randint(0, n, (n,)); bins = zeros(n); k[(triton.cdiv(n, 1024),)](x, bins, n, BLOCK=1024, num_warps=4)",
+        ),
+        (  # what is optional is left out
+            "x, n, indptr, BLOCK: tl.constexpr, scale=None",
+            "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\ntl.store(x + i, tl.load(indptr + i) * tl.load(scale + i))",
+            "n = 1 << 20; x = empty(n); indptr = arange(n + 1); k[(triton.cdiv(n, 1024),)](x, n, indptr, BLOCK=1024, num_warps=4)",
         ),
         (  # attention
             "Q, O, stride_qz, stride_qh, stride_qm, stride_qk, Z, H, N_CTX, HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr",
@@ -631,6 +637,7 @@ def drafted(text: str, language: str) -> tuple[int, int]:
         found += bool(drafts)
         for _, statements in drafts:
             assert spec_drafts.faultless(lines, kernel, statements)
+            assert used(statements) == statements
     return len(kernels), found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from orbit_lsp.drafts import Subject, cuda, scopes, used
+from orbit_lsp.drafts import Subject, cuda, scopes
 from orbit_lsp.kernels import cuda_launches
 from orbit_remote import spec_dtypes
 from orbit_remote.spec_cpp import parsed
@@ -85,7 +85,7 @@ class _Host:
         instance = f"{subject.name}<{', '.join(chosen)}>" if chosen else subject.name
         last = f", {shared}" if shared != "0" else ""
         launch = f"launch {instance}<<<{grid}, {block}{last}>>>({', '.join(filter(None, passed))})"
-        return used([*(f"{name} = {value}" for name, value in self.assigned.items()), launch])
+        return [*(f"{name} = {value}" for name, value in self.assigned.items()), launch]
 
     # -- arguments ---------------------------------------------------------------------------------
 

@@ -247,6 +247,8 @@ def tensor(name: str, subject: Subject, found: Sizes, pointers: set[str]) -> str
         return f"zeros({size})"
     if stored(name, subject):
         return f"empty({size}{typed})" if not loaded(name, subject) else f"randn({size}{typed})"
+    if re.search(r"indptr|cu_?seq|crow", name, re.IGNORECASE):
+        return f"arange({shape[0]} + 1)"
     if _INDEX.search(name) or _indexes(name, subject):
         return f"randint(0, {shape[-1]}, ({size}{',' * (len(shape) == 1)}))"
     return f"randn({size}{typed})"

@@ -86,7 +86,7 @@ def _line_end(line: str, text: str) -> str:
 
 def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, list[str]]]:
     """Titles and statements of the drafts that have no fault, on the GPU with these limits."""
-    from orbit_lsp.drafts import Subject, cuda, host_cuda, host_triton, triton
+    from orbit_lsp.drafts import Subject, cuda, host_cuda, host_triton, triton, used
     from orbit_remote.spec_parameters import signature
     from orbit_remote.spec_surroundings import Surroundings
 
@@ -109,7 +109,8 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
             ("Write a launch spec from the launch in this file", host_triton.draft(subject, "\n".join(lines)))
         )
         found.append(("Write a launch spec from the signature", triton.draft(subject, decorators)))
-    return [(title, one) for title, one in found if one and faultless(lines, kernel, one, limits)]
+    kept = [(title, used(one)) for title, one in found if one]
+    return [(title, one) for title, one in kept if faultless(lines, kernel, one, limits)]
 
 
 def _body(text: str, language: str) -> str:
