@@ -134,13 +134,14 @@ class Turns(Joint[Contest]):
         return await self._profiles(one, one.then), await self._profiles(one, one.now)
 
     async def _in_turn(self, one: Contest, then: Side, now: Side) -> None:
-        for one.pair in range(measure.PAIRS[-1] + 1):
+        for pair in range(measure.PAIRS[-1] + 1):
+            one.pair = pair
             for at, side in enumerate((then, now)):
                 finished = await self._carry_out(one, side, at)
                 timings = self._timings(one, side, at, finished)
-                if one.pair:
+                if pair:
                     one.times[at].append(timings)
-            if one.pair and (verdict := measure.settled(*map(_totals, one.times))):
+            if pair and (verdict := measure.settled(*map(_totals, one.times))):
                 one.comparison = verdict
                 return
 

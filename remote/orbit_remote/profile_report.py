@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote import line_table, profile_sass, ptx_inlining, triton_errors
+from orbit_remote import cubin, line_table, profile_sass, ptx_inlining, triton_errors
 from orbit_remote.contracts import Advice, Line, Metric, Profile
 from orbit_remote.line_table import Frame, Lines
 
@@ -38,8 +38,6 @@ _COUNTED = {
 _LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
 _MOST_SASS = 16 << 20
 """Characters from which on no more is read of further launches."""
-_ELF = b"\x7fELF\x02\x01"
-_EM_CUDA = (190).to_bytes(2, "little")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +96,14 @@ Tables = dict[str, list[Lines]]
 
 def _line_tables(request: Request, symbols: set[str]) -> Tables:
     """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
-    content = Path(request.report).read_bytes()
     texts = (
         [one.read_text("utf-8", "replace") for one in Path(request.ptx).glob("*.ptx")] if request.ptx else []
     )
     found: Tables = {}
-    at = content.find(_ELF)
-    while at >= 0:
-        code = content[at:]
+    for code in cubin.images(Path(request.report).read_bytes()):
         with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
-            if code[18:20] == _EM_CUDA:
-                for name, lines in line_table.read(code, symbols).items():
-                    found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
-        at = content.find(_ELF, at + 1)
+            for name, lines in line_table.read(code, symbols).items():
+                found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
     return found
 
 

@@ -72,7 +72,7 @@ class Reached:
     def _read(self) -> dict[str, dict[str, float]]:
         if self._known is None:
             self._known = {}
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, TypeError):
                 found: Any = json.loads(self._file.read_text("utf-8"))
                 self._known = _checked(found)
         return self._known

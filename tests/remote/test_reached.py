@@ -117,7 +117,9 @@ async def test_it_waits_for_a_process_that_is_there_anyway(tmp_path: Path) -> No
     assert reached.told(H100) == H100
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"GPU-1 580.159.04": 3}', "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"GPU-1 580.159.04": 3}', '{"GPU-1 580.159.04": {"dram": null}}', "\0"]
+)
 def test_a_file_that_says_something_else_is_none(tmp_path: Path, content: str) -> None:
     file = tmp_path / "reached.json"
     file.write_text(content)
