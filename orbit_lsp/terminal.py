@@ -120,7 +120,7 @@ async def _main(options: argparse.Namespace) -> int:
     # who types the command has said what may run
     environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
     if complaints := environment.configure(None):
-        raise UsageError(complaints[0])
+        raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Runs(session, environment.runner_of, watcher, environment.profile_folder)
     versions = Versions(session, environment.history_file, _complain, watcher.changed)
     runs.filed = versions.filed

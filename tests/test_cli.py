@@ -108,6 +108,18 @@ def test_what_is_wrong_is_said_once(folder: Path) -> None:
     assert said.startswith("orbit-lsp: the history of kernels was damaged (file is not a database)")
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> None:
+    (folder / "µ核.cu").write_text("")
+    code, out, _ = orbit(folder, "history µ核.cu --json", before=f"PYTHONIOENCODING={encoding}")
+    assert (code, json.loads(out)["file"]) == (0, f"{folder}/µ核.cu")
+
+
+def test_a_limit_that_is_none(folder: Path) -> None:
+    said = "orbit-lsp: orbit setting `run_timeout_s`: Input should be greater than 0\n"
+    assert orbit(folder, "run k.cu --timeout 0") == (64, "", said)
+
+
 def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.CaptureFixture[str]) -> None:
     handlers = logging.getLogger().handlers[:]
     cli.log_sentences()
