@@ -169,8 +169,9 @@ def main(arguments: list[str] | None = None) -> int:
         given = ["serve"]
     _standard_streams()
     options = _parser().parse_args(given)
-    if getattr(options, "json", False) and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # whatever the terminal's is: RFC 8259, section 8.1
+    stdout = sys.stdout
+    if getattr(options, "json", False) and isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(encoding="utf-8")  # whatever the terminal's is: RFC 8259, section 8.1
     try:
         code = _obey(options)
         if not sys.stdout.closed:  # as a server leaves it
