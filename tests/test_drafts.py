@@ -276,6 +276,14 @@ def test_a_block_within_the_launch_bounds(before: str, bounds: str, body: str, b
             "template <int BLOCK_M, int BLOCK_N, int BLOCK_K> __global__ void k(const float* a, const float* b, float* c, int M, int N, int K) { c[blockIdx.x * BLOCK_M * N + blockIdx.y * BLOCK_N] = a[0] * b[0]; }",
             "M = 1024; N = 1024; K = 1024; a = randn(M, K); b = randn(K, N); c = empty(M, N); k<64, 64, 16><<<dim3((M + 63) / 64, (N + 63) / 64), 256>>>(a, b, c, M, N, K)",
         ),
+        (  # a square tile, its threads in one row
+            "template <int SIZE> __global__ void k(const float* x, float* y, int M, int N, int K) { __shared__ float t[SIZE * SIZE]; t[threadIdx.x / SIZE] = x[blockIdx.x * SIZE]; y[blockIdx.y * SIZE] = t[0]; }",
+            "M = 1024; N = 1024; K = 1024; x = randn(M, K); y = empty(M, N); k<16><<<dim3((N + 15) / 16, (M + 15) / 16), 256>>>(x, y, M, N, K)",
+        ),
+        (  # channels are wide
+            "__global__ void k(const float* x, float* y, int B, int T, int C) { y[blockIdx.x * C] = x[blockIdx.x * C]; }",
+            "B = 4; T = 32; C = 256; x = randn(B, T, C); y = empty(B, T, C); k<<<B * T, 256>>>(x, y, B, T, C)",
+        ),
         (  # all blocks at once
             "__global__ void k(float* x, int n) { auto g = cooperative_groups::this_grid(); x[g.thread_rank()] += 1; g.sync(); }",
             "n = 1 << 20; x = randn(n); k<<<64, 256>>>(x, n) cooperative",
@@ -318,6 +326,16 @@ def unfolded(text: str) -> str:
             "x, bins, n, BLOCK: tl.constexpr",
             "v = tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK))\ntl.atomic_add(bins + v, 1)",
             "n = 1 << 20; x = randint(0, n, (n,)); bins = zeros(n); k[(triton.cdiv(n, 1024),)](x, bins, n, BLOCK=1024, num_warps=4)",
+        ),
+        (  # as many programs as multiprocessors
+            "x, n, NUM_SMS: tl.constexpr, BLOCK: tl.constexpr",
+            "for i in range(tl.program_id(0), tl.cdiv(n, BLOCK), NUM_SMS):\n    tl.store(x + i * BLOCK + tl.arange(0, BLOCK), 0)",
+            "n = 1 << 20; x = empty(n); k[(132,)](x, n, NUM_SMS=132, BLOCK=1024, num_warps=4)",
+        ),
+        (  # a row in several steps
+            "x, rows, cols, stride, BLOCK: tl.constexpr",
+            "row = tl.program_id(0)\nfor c in range(0, cols, BLOCK):\n    tl.store(x + row * stride + c + tl.arange(0, BLOCK), 0)",
+            "rows = 1024; cols = 1024; x = empty(rows, cols); stride = cols; k[(rows,)](x, rows, cols, stride, BLOCK=triton.next_power_of_2(cols), num_warps=4)",
         ),
         (  # what is optional is left out
             "x, n, indptr, BLOCK: tl.constexpr, scale=None",
@@ -475,6 +493,49 @@ def test_members_of_dim3(blocks: str, configuration: str, assigned: str | None, 
     text = MEMBERS.replace("BLOCKS", blocks).replace("CONFIGURATION", configuration)
     made = f"// orbit: n = 1024; m = 1024; x = empty(m, n); y = randn(m, n){assigned}\n// orbit: launch k<<<{launched}>>>(x, y, n, m)\n"  # fmt: skip
     assert written(text, FROM_LAUNCH, "cuda") == (made if launched else "")
+
+
+def test_quotients_that_are_rounded_up_by_whatever_name() -> None:
+    for name in ("CEIL_DIV", "ceil_div", "host::ceilDiv", "iDivUp", "div_up", "at::ceil_div"):
+        check(
+            f"""
+            #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+            __global__ void k(float* x, int n) {{ x[blockIdx.x * blockDim.x] = 1; }}
+            void host(float* x, int n) {{ dim3 block(128); k<<<{name}(n, (int)block.x), block>>>(x, n); }}
+            """,
+            """
+            // orbit: n = 1 << 20; x = empty(n); block = dim3(128)
+            // orbit: launch k<<<cdiv(n, (int)128), block>>>(x, n)
+            """,
+            FROM_LAUNCH,
+        )
+
+
+def test_descriptors_of_host_code() -> None:
+    check(
+        """
+        import torch, triton
+        import triton.language as tl
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        @triton.jit
+        def k(a_desc, b_desc, c_desc):
+            c_desc.store([0, 0], a_desc.load([0, 0]) + b_desc.load([0, 0]))
+
+        def add(a, b):
+            c = torch.empty_like(a)
+            made = TensorDescriptor(c, c.shape, c.stride(), [64, 32])
+            k[(1,)](TensorDescriptor.from_tensor(a, [64, 32]), TensorDescriptor.from_tensor(b, block_shape=[64, 32]), made)
+        """,
+        """
+        # orbit: a = torch.randn(1024, 1024); b = torch.randn(1024, 1024); c = torch.empty_like(a)
+        # orbit: made = TensorDescriptor.from_tensor(c, (64, 32))
+        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(a, (64, 32)), TensorDescriptor.from_tensor(b,
+        # orbit:   block_shape=(64, 32)), made)
+        """,
+        FROM_LAUNCH,
+        "triton",
+    )
 
 
 def test_no_draft_has_what_its_own_check_would_refuse() -> None:

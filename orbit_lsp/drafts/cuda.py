@@ -110,6 +110,12 @@ def template_arguments(subject: Subject) -> list[str] | None:
     return found
 
 
+def _squared(name: str, body: str) -> bool:
+    """Whether it is the side of a square tile."""
+    escaped = re.escape(name)
+    return re.search(rf"\[\s*{escaped}\s*(?:\*|\]\s*\[)\s*{escaped}\b", body) is not None
+
+
 def _passed(one: TemplateParameter, subject: Subject) -> list[Parameter]:
     """The parameters whose type speaks of it."""
     return [
@@ -135,6 +141,8 @@ def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
         return "true"
     if spec_dtypes.named(one.type.removeprefix("const ").strip(), "cuda") is None:
         return None
+    if one.name and _squared(one.name, subject.body):
+        return "16"
     if tile := _MATRIX_TILE.search(one.name):
         return "16" if tile[1] in "Kk" else "64"
     if _BLOCK.search(one.name):
@@ -263,6 +271,9 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
 
 
 def _threads(subject: Subject) -> int:
+    for one in subject.header.templates:  # the tile's threads in one row
+        if one.name and _squared(one.name, subject.body) and re.search(rf"threadIdx\.x\s*[/%]\s*{one.name}\b", subject.body):  # fmt: skip
+            return (constant(one.name, subject) or 16) ** 2
     allowed = _allowed(subject)
     return allowed if allowed and allowed <= MOST_THREADS else 256
 

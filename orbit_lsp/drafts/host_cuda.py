@@ -21,6 +21,8 @@ _GIVEN = r"(?<![\w.>]){name}\s*=(?!=)\s*([^;]*);"
 _DEFINED = r"^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+([^\n]+)"
 _BRACED = r"\b(?:int|unsigned|size_t|long|float|double|auto|u?int\d+_t)\s+{name}\s*\{{([^;{{}}]*)\}}\s*;"
 _MEMBER = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\s*\.\s*([xyz])\b(?!\s*\()")
+_ROUNDED_UP = re.compile(r"\b(?:\w+::)?(?:ceil_?div|div_?ceil|i?div_?up|div_?round_?up)\s*\(", re.IGNORECASE)
+"""What authors call their macro or function for a quotient that is rounded up."""
 _DIM3 = re.compile(r"(?:dim3\s*\(|(?:dim3\s*)?\{)(.*)[)}]", re.DOTALL)
 _KNOWN_CONSTANTS = frozenset(("true", "false", "nullptr", "INFINITY", "NAN", "M_PI", "INT_MAX", "FLT_MAX"))
 _DEEPEST = 12
@@ -160,6 +162,7 @@ class _Host:
 
         `block.x` becomes what the host code made it: specs have no members.
         """
+        text = _ROUNDED_UP.sub("cdiv(", text)
         alone = _MEMBER.fullmatch(text.strip()) is not None
         text = _MEMBER.sub(lambda found: self.extent(found[1], found[2], depth) or found[0], text)
         text = text.strip()[1:-1] if alone and text.strip().startswith("(") else text

@@ -96,7 +96,11 @@ class _Host:
         if found := self.either(node):
             return found
         name = node.id if isinstance(node, ast.Name) else parameter
-        if parameter in self.pointers:
+        if parameter in triton.descriptors(self.subject):
+            self.assigned.setdefault(
+                name, triton.descriptor(parameter, self.subject, triton.sizes_of(self.subject))
+            )
+        elif parameter in self.pointers:
             self.assigned.setdefault(name, self.made_up(name))
         elif (value := self.constant(parameter)) is not None:
             self.assigned.setdefault(name, value)
@@ -141,6 +145,10 @@ class _Host:
                     slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(at))),
                 ):  # of a single dimension nobody asks for the last
                     most = max(most, at, 2) if of == name else most
+                case ast.Call(func=ast.Attribute(attr="from_tensor"), args=[ast.Name(id=of), *rest]):
+                    blocks = [*rest, *(one.value for one in node.keywords)]
+                    ranks = [len(one.elts) for one in blocks if isinstance(one, ast.List | ast.Tuple)]
+                    most = max(most, *ranks, 0) if of == name else most
                 case _:
                     pass
         return most
@@ -202,6 +210,9 @@ class _Host:
                 return node
             case ast.Attribute() if node.attr in _ATTRIBUTES:
                 return ast.Attribute(inner(node.value), node.attr, ast.Load())
+            case ast.Call(func=ast.Name(id="TensorDescriptor"), args=[of, _, _, block], keywords=[]):
+                made = ast.Attribute(ast.Name("TensorDescriptor", ast.Load()), "from_tensor", ast.Load())
+                return ast.Call(made, [inner(of), inner(block)], [])
             case ast.Call():
                 return self.call(node, depth, meta)
             case _:
@@ -211,6 +222,8 @@ class _Host:
         match node.func:
             case ast.Name(id=name):
                 of: ast.expr = node.func
+            case ast.Attribute(value=ast.Name(id="TensorDescriptor"), attr="from_tensor" as name):
+                of = node.func
             case ast.Attribute(value=ast.Name(id=prefix), attr=name) if prefix in _PREFIXES:
                 of = node.func
             case ast.Attribute(value=value, attr=name):
@@ -261,7 +274,7 @@ class _Host:
                 case ast.Attribute(value=ast.Name(id=of)) if of == name:
                     return True
                 case ast.Call(func=called, args=[ast.Name(id=of), *_]) if of == name:
-                    if ast.unparse(called).endswith("_like"):
+                    if ast.unparse(called).endswith(("_like", ".from_tensor")):
                         return True
                 case _:
                     pass

@@ -26,7 +26,7 @@ _BATCH = re.compile(r"^(?:n|num)?_?(?:b|z|batch|batches|batch_size|bs|groups?|he
 _COUNT = re.compile(
     r"^(?:n|m|k|p|q|s|t|l|i|sz|dim|seq\w*|n_?ctx|N_?CTX|n?_?features?|embed\w*|tokens?|hidden\w*|vocab\w*|d_?\w{0,6}|dims?\w*|size|len|length|count|num|total|numel|nelems?|"
     r"elements?|points?|limit|end|bins?|\w*(?:_|^)(?:size|len|length|count|dim|elements?|numel|elems?|points?|items?|bins?|tokens?)|"
-    r"n[A-Z_]\w*|num\w+|max_?\w+|[NMKLPQ]\d?|size_?\w+|len_?\w+|total\w*)$",
+    r"n[A-Z_]\w*|num\w+|max_?\w+|[NMKLPQT]\d?|size_?\w+|len_?\w+|total\w*)$",
 )
 
 
@@ -88,6 +88,8 @@ def sizes(integers: Sequence[str], taken: Sequence[str], row: str = "") -> Sizes
         name: "4" if _BATCH.match(name) else ("256" if len(extents) == 2 or _SEQUENCE.search(name) else "32")
         for name in extents
     }
+    if several[extents[-1]] == "4":  # channels that lie side by side
+        several[extents[-1]] = "256"
     return Sizes(several, tuple(extents))
 
 

@@ -17,6 +17,7 @@ _PROGRAM = re.compile(r"\bprogram_id\s*\(\s*(?:axis\s*=\s*)?(\d)")
 _DESCRIPTOR = r"\b{name}\s*\.\s*(?:load|store|gather|scatter|block_shape)\b"
 _TUNED = re.compile(r"['\"](\w+)['\"]\s*:")
 _INDEX = re.compile(r"(?:^|_)(?:idx|index|indices|labels?|targets?|tokens?|ids)(?:_|$)", re.IGNORECASE)
+_SMS = re.compile(r"^(?:NUM_?SMS?|NUM_PROGRAMS)$", re.IGNORECASE)
 _NARROW = re.compile(r"\.to\s*\(\s*tl\s*\.\s*(float16|bfloat16)\s*\)")
 _CONFIG = re.compile(r"\bConfig\s*\(\s*(?:kwargs\s*=\s*)?\{([^{}]*)\}")
 _WIDTH = re.compile(r"^(?:HEAD_?DIM|BLOCK_DMODEL|D_?HEAD|HEAD_SIZE|WIDTH|D)$", re.IGNORECASE)
@@ -80,7 +81,8 @@ def sizes_of(subject: Subject, tuned: Collection[str] = ()) -> Sizes:
         one for one in parameters if one.kind == "constexpr" and one.name not in tuned and not one.optional
     ]
     sized = [one.name for one in constants if not is_block(one.name, subject) and names.extent(one.name)]
-    found = names.sizes([*integers, *sized], [one.name for one in parameters], _row(subject, integers))
+    row = _row(subject, [*integers, *sized])
+    found = names.sizes([*integers, *sized], [one.name for one in parameters], row)
     width = next((one.name for one in constants if _WIDTH.search(one.name)), "")
     several = any(int(one) > 0 for one in _PROGRAM.findall(subject.body))
     if width and width not in found.named and not found.free:
@@ -96,14 +98,27 @@ def sizes_of(subject: Subject, tuned: Collection[str] = ()) -> Sizes:
 
 def _row(subject: Subject, integers: list[str]) -> str:
     """The size of a row, where a program takes one: its number is multiplied by that size or by a step."""
-    named = "|".join(re.findall(r"\b(\w+)\s*=\s*tl\s*\.\s*program_id\s*\([^()]*\)", subject.body))
-    product = re.compile(rf"\b(?:{named})\s*\*\s*(\w+)|\b(\w+)\s*\*\s*(?:{named})\b") if named else None
-    factors = {one[1] or one[2] for one in product.finditer(subject.body)} if product else set[str]()
-    if any(is_block(one, subject) for one in factors):
+    factors = _factors_of_program(subject)
+    if any(is_block(one, subject) and one not in integers for one in factors):
         return ""
     extents = [one for one in integers if names.extent(one)]
     steps = any("stride" in one.lower() for one in factors)
     return extents[0] if len(extents) == 1 and (extents[0] in factors or steps) else ""
+
+
+def _takes_rows(subject: Subject) -> bool:
+    """Whether a program's number is multiplied by steps alone, not by how much it takes."""
+    factors = _factors_of_program(subject)
+    return any("stride" in one.lower() for one in factors) and not any(
+        is_block(one, subject) for one in factors
+    )
+
+
+def _factors_of_program(subject: Subject) -> set[str]:
+    """Names that a program's number is multiplied by."""
+    named = "|".join(re.findall(r"\b(\w+)\s*=\s*tl\s*\.\s*program_id\s*\([^()]*\)", subject.body))
+    product = re.compile(rf"\b(?:{named})\s*\*\s*(\w+)|\b(\w+)\s*\*\s*(?:{named})\b") if named else None
+    return {one[1] or one[2] for one in product.finditer(subject.body)} if product else set[str]()
 
 
 def _defaults(subject: Subject) -> dict[str, str]:
@@ -159,7 +174,7 @@ def by_place(name: str, subject: Subject) -> bool:
 def block_like(name: str) -> bool:
     return bool(
         re.search(
-            r"block|tile|group|num_warps|stages|chunk|^b[mnk]$|split|unroll|even|vec", name, re.IGNORECASE
+            r"block|tile|group|num_warps|stages|chunk|^b[a-z]$|split|unroll|even|vec", name, re.IGNORECASE
         )
     )
 
@@ -305,6 +320,8 @@ def _reaches(name: str, subject: Subject, kinds: tuple[str, ...]) -> bool:
 def constant(name: str, subject: Subject, found: Sizes) -> str:
     """A value for a constexpr."""
     lowered = name.lower()
+    if _SMS.search(name):
+        return "132"
     if re.match(
         r"(?:is|has|use|even|do|with|causal|apply|store|add|no|not|enable|input|output)_|causal|^even",
         lowered,
@@ -353,7 +370,9 @@ def gridded(subject: Subject, found: Sizes, blocks: dict[str, str]) -> str:
         value = f"{meta}['{block}']" if block in tuned else blocks[block]
         return f"triton.cdiv({extent}, {value})"
 
-    if found.matrices:
+    if persistent := next((blocks[one] for one in blocks if _SMS.search(one) and blocks[one]), ""):
+        extents = [persistent, "1", "1"][:axes]
+    elif found.matrices:
         m, n, _ = found.matrices
         first, second = _block_for("m", division), _block_for("n", division)
         parts = [over(m, first) if first else m, over(n, second) if second else n]
@@ -364,7 +383,7 @@ def gridded(subject: Subject, found: Sizes, blocks: dict[str, str]) -> str:
         extents = ["1024 // 64"] * axes
     elif len(shape) > 1:
         whole = [one for one in division if blocks[one].startswith("triton.next_power_of_2")]
-        if whole or not division:
+        if whole or not division or (axes == 1 and _takes_rows(subject)):
             extents = [" * ".join(shape[:-1])] if axes == 1 else [shape[-2], *shape[:-2], "1"][:axes]
         else:
             last = over(shape[-1], division[-1])
