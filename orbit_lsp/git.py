@@ -130,7 +130,7 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
     for line in told.decode().splitlines():
         parts = line.split()
         if len(parts) != 3 or parts[1] != "blob":
-            raise GitError(f"git has not the content {parts[0]} here (a partial clone?)")
+            raise GitError(f"git does not have the content {parts[0]} here (a partial clone?)")
         if int(parts[2]) > _FILE_BYTES:
             raise GitError(f"a file of that revision has {int(parts[2]):,} bytes, more than {_FILE_BYTES:,}")
         total += int(parts[2])

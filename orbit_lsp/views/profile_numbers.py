@@ -53,7 +53,15 @@ LIMITS = {
     "blocks": "launch__occupancy_limit_blocks",
     "barriers": "launch__occupancy_limit_barriers",
 }
-_OFF_WITHOUT_USE = (bottleneck.TENSOR, LAUNCH[4][1], LAUNCH[5][1], MEMORY[9][1], MEMORY[10][1])
+_OFF_WITHOUT_USE = frozenset(
+    (
+        bottleneck.TENSOR,
+        "launch__shared_mem_per_block_static",
+        "launch__shared_mem_per_block_dynamic",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+        "derived__local_spilling_requests",
+    )
+)
 """Shown only where it is not 0: most kernels have none of it."""
 
 
