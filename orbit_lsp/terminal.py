@@ -1,4 +1,4 @@
-"""run, compile, show and doctor: the editor's engine with a terminal as its watcher."""
+"""run, profile, check, compile, show and doctor: the editor's engine with a terminal as its watcher."""
 
 from __future__ import annotations
 
@@ -269,7 +269,9 @@ def _only(session: Session, uri: str, target: KernelId | None) -> KernelId:
     if len(found) != 1:
         have = ", ".join(one.key for one in found)
         raise UsageError(
-            f"which kernel? add --kernel; this file has: {have}" if found else "no kernel in this file"
+            f"which kernel? Add --kernel; this file has: {have}"
+            if found
+            else "no kernel in this file can be launched"
         )
     return found[0]
 

@@ -237,8 +237,8 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "arguments", "said"),
     [
-        (SOURCE + "__global__ void k() {}\n", ["profile"], "which kernel? add --kernel; this file has: saxpy, k"),
-        ("int main() {}\n", ["profile"], "no kernel in this file"),
+        (SOURCE + "__global__ void k() {}\n", ["profile"], "which kernel? Add --kernel; this file has: saxpy, k"),
+        ("int main() {}\n", ["profile"], "no kernel in this file can be launched"),
         (SOURCE, ["profile", "--kernel", "x"], "there is no kernel x in this file; it has: saxpy"),
         (SOURCE, ["report"], "no profile of k.cu is kept; `orbit-lsp profile k.cu --kernel K` makes one"),
         (SOURCE, ["report", "--kernel", "a b"], "no profile of a b of k.cu is kept; `orbit-lsp profile k.cu --kernel 'a b'` makes"),
