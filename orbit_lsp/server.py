@@ -70,10 +70,8 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     gc.collect()
     gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
     answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
-    if not answered:
-        ls.environment.configure(
-            None
-        )  # what the client said at first; an answer that is late counts from then
+    if not answered:  # what the client said at first holds until it answers
+        ls.environment.configure(None)
     ls.environment.configured.set()
     watch_headers(ls)
     ls.environment.begin_looking()
