@@ -68,9 +68,8 @@ def _by_kernel(
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
         if profile.place is None and job.kernel == filing.base_name(profile.name) and len(targets) == 1:
-            kernel = next(
-                iter(targets)
-            )  # of overloads the one that was asked for is the one that was profiled
+            # of overloads the one that was asked for is the one that was profiled
+            kernel = next(iter(targets))
         of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
         for target in of | called:
             found[target].append(profile)

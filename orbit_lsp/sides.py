@@ -252,9 +252,8 @@ def _file(session: Session, target: KernelId, name: str) -> Side:
     if (language := kernels.language_of(path)) is None:
         raise NoSide(f"{name} is not a .cu, .cuh or .py file")
     try:
-        if Path(path).exists() and not (
-            Path(path).is_file() or Path(path).is_dir()
-        ):  # a pipe would be waited for
+        # a pipe would be waited for
+        if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
             raise NoSide(f"{name} is not a regular file")
         text = Path(path).read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:

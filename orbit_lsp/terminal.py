@@ -203,9 +203,8 @@ async def _file(
         names = ", ".join(one.key for one in targets if one)
         raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
     if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
-        return _shown(
-            options, session, uri
-        )  # compiling Triton imports the module: only `compile` and `run` do
+        # compiling Triton imports the module: only `compile` and `run` do
+        return _shown(options, session, uri)
     gpus = [one.strip() for one in on.split(",")] if (on := getattr(options, "on", None)) else None
     if mistake := environment.gpus_mistake(gpus):
         raise UsageError(mistake.removeprefix("orbit: "))
@@ -225,9 +224,8 @@ async def _file(
         if options.json:
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
         elif options.command != "show":
-            only = target or (
-                one if one in _by_spec(session, uri) else None
-            )  # a program is of all its kernels
+            # a program is of all its kernels
+            only = target or (one if one in _by_spec(session, uri) else None)
             _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
         if dump:
             _dump(finished, made, dump)
