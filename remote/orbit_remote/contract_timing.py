@@ -277,9 +277,8 @@ class _Rounds:
                 stops = [measure.stop(one, at_cap=at_cap) for one in samples]
                 if all(stops):
                     break
-                size = min(
-                    count, MOST_LAUNCHES - count
-                )  # as many again, so that asking does not find a streak
+                # as many again, so that asking does not find a streak
+                size = min(count, MOST_LAUNCHES - count)
         finally:
             if self._elsewhere:
                 self._bench.record(False)

@@ -135,10 +135,8 @@ class Worker:
     @_modal.exit()
     def end(self) -> None:
         self._container.close()
-        for threads in (
-            self._calls,
-            self._volume_calls,
-        ):  # Modal waits 30 s for threads before a container ends
+        # Modal waits 30 s for threads before a container ends
+        for threads in (self._calls, self._volume_calls):
             threads.shutdown(wait=False, cancel_futures=True)
 
 
