@@ -17,6 +17,7 @@ from orbit_lsp import __version__
 
 INFRASTRUCTURE = 5
 USAGE = 64
+CANCELLED = 130
 
 
 class _Parser(argparse.ArgumentParser):
@@ -176,6 +177,9 @@ def main(arguments: list[str] | None = None) -> int:
         code = _obey(options)
         if not sys.stdout.closed:  # as a server leaves it
             sys.stdout.flush()
+    except KeyboardInterrupt:  # before a command runs, which says so itself
+        print("orbit-lsp: cancelled", file=sys.stderr)
+        return CANCELLED
     except BrokenPipeError:  # the reader had enough, as `head` does
         _drop_output()
         return 0

@@ -120,6 +120,17 @@ def test_a_limit_that_is_none(folder: Path) -> None:
     assert orbit(folder, "run k.cu --timeout 0") == (64, "", said)
 
 
+def test_cancelled_before_it_began(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(options: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_obey", interrupted)
+    assert cli.main(["run", "k.cu"]) == 130
+    assert capsys.readouterr().err == "orbit-lsp: cancelled\n"
+
+
 def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.CaptureFixture[str]) -> None:
     handlers = logging.getLogger().handlers[:]
     cli.log_sentences()
