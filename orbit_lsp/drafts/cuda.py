@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from orbit_lsp.drafts import Subject, dynamic_shared, names
 from orbit_lsp.drafts.names import Sizes
@@ -12,6 +13,8 @@ from orbit_remote.spec_checks import MOST_THREADS
 from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of, plain_type
 from orbit_remote.spec_values import Scalar
 
+_KEPT = 64
+"""Answers about bodies that are kept: each launch of a kernel asks the same, and generated bodies have 200 kB."""
 _BLOCK = re.compile(r"block|thread|bdim|nthreads", re.IGNORECASE)
 _TILE = re.compile(r"tile|^b[mnk]$|^t[mnk]$|dim|radius|size", re.IGNORECASE)
 _MATRIX_TILE = re.compile(r"^(?:k?block|tile|[bt])_?(?:size_?)?([mnk])$", re.IGNORECASE)
@@ -77,6 +80,7 @@ def sizes_of(parameters: list[Parameter], subject: Subject) -> Sizes:
     return names.squared(found) if re.search(r"\b(?:threadIdx|blockIdx)\.y\b", subject.body) else found
 
 
+@lru_cache(_KEPT)
 def _row(body: str) -> str:
     """The `n` of `x + blockIdx.x * n`, where a block takes a row; empty where it takes as many elements as threads."""
     if re.search(
@@ -193,7 +197,7 @@ def tensor(one: Parameter, shape: tuple[str, ...], types: dict[str, str], subjec
     dtype, lanes = element or (None, 1)
     extents = [*shape[:-1], f"{lanes} * {shape[-1]}" if lanes > 1 else shape[-1]]
     size = ", ".join(extents)
-    if not one.const and re.search(_ATOMIC.format(name=re.escape(one.name)), subject.body):
+    if not one.const and _added_to(one.name, subject.body):
         return f"zeros({size})"
     if not one.const and written(one.name, subject.body) and not read(one.name, subject.body):
         return f"empty({size})"
@@ -212,6 +216,12 @@ def tensor(one: Parameter, shape: tuple[str, ...], types: dict[str, str], subjec
     return f"randint(0, {high}, {inside})"
 
 
+@lru_cache(_KEPT)
+def _added_to(name: str, body: str) -> bool:
+    return re.search(_ATOMIC.format(name=re.escape(name)), body) is not None
+
+
+@lru_cache(_KEPT)
 def written(name: str, body: str) -> bool:
     escaped = re.escape(name)
     return bool(
@@ -219,6 +229,7 @@ def written(name: str, body: str) -> bool:
     )
 
 
+@lru_cache(_KEPT)
 def read(name: str, body: str) -> bool:
     """Whether a pointer is used in any way but to write single elements through it."""
     escaped = re.escape(name)
