@@ -8,7 +8,9 @@ grows beyond its bound.
 from __future__ import annotations
 
 import functools
+import json
 import logging
+import os
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -128,13 +130,16 @@ class Store:
         self._do(work, None)
 
     def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[Entry]:
-        """The newest `most` runs of a file's kernels, or of one of them, oldest first."""
+        """The newest `most` runs of a file's kernels, or of one of them, oldest first; under every path that leads to
+        the file.
+        """
 
         def work(file: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            names = _names(file, path)
             return file.execute(
                 "select id, at, path, kernel, action, digest, inputs, text, said from runs "
-                "where path = ? and kernel = coalesce(?, kernel) order by id desc limit ?",
-                (path, kernel, most),
+                "where path in (select value from json_each(?)) and kernel = coalesce(?, kernel) order by id desc limit ?",
+                (names, kernel, most),
             ).fetchall()
 
         nothing: list[tuple[Any, ...]] = []
@@ -145,8 +150,10 @@ class Store:
         """The kernels of a file that have a history, the one that was run last first."""
 
         def work(file: sqlite3.Connection) -> list[str]:
+            names = _names(file, path)
             rows = file.execute(
-                "select kernel from runs where path = ? group by kernel order by max(id) desc", (path,)
+                "select kernel from runs where path in (select value from json_each(?)) group by kernel order by max(id) desc",
+                (names,),
             )
             return [row[0] for row in rows]
 
@@ -176,7 +183,14 @@ class Store:
 
     def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """Looking makes no file."""
-        return self._do(work, otherwise) if _identity(self._path()) else otherwise
+        path = self._path()
+        try:
+            if path is None or not path.exists():
+                return otherwise
+        except OSError as error:
+            self._complain(f"the history of kernels cannot be read: {error}")
+            return otherwise
+        return self._do(work, otherwise)
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """What fails becomes a complaint: kernels are run where nothing can be kept. A file that is damaged, or of
@@ -287,6 +301,13 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
     except OSError:
         return None
     return (found.st_dev, found.st_ino) if found else None
+
+
+def _names(file: sqlite3.Connection, path: str) -> str:
+    """The path, and those of runs that lead to the same file by links of folders, as a JSON array."""
+    real, name = os.path.realpath(path), f"%/{Path(path).name}"
+    rows = file.execute("select distinct path from runs where path like ? and path <> ?", (name, path))
+    return json.dumps([path, *(other for (other,) in rows if os.path.realpath(other) == real)])
 
 
 def _version(file: sqlite3.Connection) -> int:

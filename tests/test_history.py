@@ -56,6 +56,26 @@ def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None
     assert store.complaints() == []
 
 
+def test_a_file_has_one_history_whatever_path_led_to_it(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "linked").symlink_to(tmp_path / "kernels")
+    real, linked = (tmp_path / folder / "saxpy.cu" for folder in ("kernels", "linked"))
+    real.write_text(TEXT)
+    store.keep(entry(1, path=str(linked)), TEXT)
+    store.keep(entry(2, path=str(real)), TEXT)
+    store.keep(entry(3, path="/src/saxpy.cu"), TEXT)
+    for path in (str(real), str(linked)):
+        assert [one.digest for one in store.entries(path)] == ["d1", "d2"]
+        assert store.kernels(path) == ["saxpy"]
+
+
+def test_a_place_that_cannot_be_looked_at_is_a_complaint(tmp_path: Path) -> None:
+    store = Store(lambda: tmp_path / ("long" * 100) / "history.sqlite")
+    assert store.entries("/src/saxpy.cu") == []
+    (said,) = store.complaints()
+    assert said.startswith("the history of kernels cannot be read: ")
+
+
 def test_looking_makes_no_file(store: Store) -> None:
     assert (store.entries("/src/saxpy.cu"), store.kernels("/src/saxpy.cu"), store.text("00")) == (
         [],

@@ -97,7 +97,7 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
         faults += spec_checks.launches(spec, header, values, world, limits, partial=bool(malformed or found))
         if at == 0:
             first = values
-            faults += spec_static.unused(spec)
+            faults += [*spec_static.unused(spec), *spec_static.unknown_gpu(spec)]
             whole = tuple(_deduced(one, header, values, world) for one in spec.launches)
     unique = {(fault.span, fault.message): fault for fault in faults}
     ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))

@@ -33,7 +33,6 @@ _NUMBER = re.compile(r"(0[xX][\da-fA-F']+|0[bB][01']+|[\d'.]+(?:[eE][+-]?\d+)?)(
 _SUFFIXES = {"u", "l", "ul", "lu", "ll", "ull", "llu", "z", "uz", "zu"}
 _TYPE_WORDS = frozenset(("unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool"))
 _CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast"))
-_ENDS_OPERAND = frozenset((")", "]", "}", ",", "?", ":", ""))
 
 
 class CppParser(Parser):

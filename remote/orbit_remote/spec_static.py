@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orbit_remote import architectures
 from orbit_remote.spec_parameters import Signature, python_parameter, split
 from orbit_remote.spec_surroundings import Surroundings
 from orbit_remote.spec_syntax import nearest
@@ -109,6 +110,17 @@ def unused(spec: Spec) -> list[Fault]:
         Fault(one.name.span, f"'{one.name.name}' is used nowhere.", "warning")
         for one in spec.assignments
         if one.name.name not in mentioned
+    ]
+
+
+def unknown_gpu(spec: Spec) -> list[Fault]:
+    """A warning where `gpu` names one that no architecture is known of."""
+    return [
+        Fault(one.span, f"No GPU named {value} is known; it is one such as H100, A100-80GB or L4.", "warning")
+        for one in spec.words.values()
+        if one.word == "gpu"
+        for value in one.values
+        if architectures.architecture_for(value) is None
     ]
 
 

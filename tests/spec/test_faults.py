@@ -247,6 +247,17 @@ def test_an_expectation_of_what_the_kernel_cannot_write() -> None:
     )
 
 
+def test_a_gpu_of_no_known_name() -> None:
+    check(
+        saxpy("launch saxpy<<<1, 1>>>(n, a, x, y); gpu H1O0"),
+        """
+        // orbit: launch saxpy<<<1, 1>>>(n, a, x, y); gpu H1O0
+                                                      ~~~~~~~~ No GPU named H1O0 is known; it is one such as H100, A100-80GB or L4.
+        """,
+    )
+    check(saxpy("launch saxpy<<<1, 1>>>(n, a, x, y); gpu a100-80gb:2"), "")
+
+
 def test_a_launch_of_another_kernel_only() -> None:
     check(
         saxpy("launch saxpi<<<1, 1>>>(n, a, x, y)"),
