@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from orbit_lsp import contract, listing, published, renting, summary
+from orbit_lsp import contract, kernels, listing, published, renting, summary
 from orbit_lsp.history import Entry
 from orbit_lsp.lineage import grouped, regression
 from orbit_lsp.others import Other
@@ -90,7 +90,11 @@ def _file_or_revision(name: str) -> Other:
     if name == "last":
         return Other("last")
     path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
-    return Other("file", name) if path.suffix and path.exists() else Other("revision", name)
+    if path.suffix and path.exists():
+        return Other("file", name)
+    if kernels.language_of(name):
+        raise Mistake(f"there is no file {name} to compare with")
+    return Other("revision", name)
 
 
 def _only(session: Session, uri: str) -> KernelId:

@@ -113,7 +113,7 @@ MAY: dict[str, set[str]] = {
     },
     "published": {"orbit_lsp", "orbit_lsp.history", "orbit_lsp.lineage", "orbit_lsp.moved", "orbit_lsp.session", "orbit_lsp.views"} | SHARED,
     "history_terminal": {
-        "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.lineage", "orbit_lsp.listing", "orbit_lsp.others", "orbit_lsp.published", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup",
+        "orbit_lsp", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.kernels", "orbit_lsp.lineage", "orbit_lsp.listing", "orbit_lsp.others", "orbit_lsp.published", "orbit_lsp.renting", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup",
         "orbit_lsp.summary", "orbit_lsp.turns", "orbit_lsp.versions", "orbit_lsp.views", "pydantic",
     } | SHARED,
     "versions": {"orbit_lsp", "orbit_lsp.documents", "orbit_lsp.contract", "orbit_lsp.history", "orbit_lsp.jobs", "orbit_lsp.lineage", "orbit_lsp.profile_filing", "orbit_lsp.runs", "orbit_lsp.session", "orbit_remote", "orbit_remote.measure"} | SHARED,

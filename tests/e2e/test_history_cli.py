@@ -126,6 +126,12 @@ def test_one_side_that_does_not_compile_is_a_sentence_and_valid_json(author: Aut
     assert 'does not compile: 1 error: identifier "BUG" is undefined' in said
 
 
+def test_a_file_to_compare_with_that_is_not_there(author: Author) -> None:
+    (author.folder / "saxpy.cu").write_text(SAXPY)
+    code, _, said = author.orbit("compare", "saxpy.cu", "--with", "saxpi.cu")
+    assert (code, said) == (64, "orbit-lsp: there is no file saxpi.cu to compare with\n")
+
+
 def test_the_history_of_a_file(author: Author) -> None:
     author.run(FASTER)
     author.run(SAXPY)
