@@ -57,6 +57,11 @@ def percent(fraction: float | None) -> str:
     return "<0.1%" if 0 < value < 0.05 else f"{value:.1f}%"
 
 
+def cycles(value: float) -> str:
+    """Of a warp between two instructions: `3.2`; some that are less than the last digit are not written as 0."""
+    return "<0.1" if 0 < value < 0.05 else f"{value:.1f}"
+
+
 def occupancy(fraction: float) -> str:
     """`75%`, `12.5%`: warps over warps, so a decimal where it is not a whole percent is no noise."""
     return f"{100 * fraction:.1f}".removesuffix(".0") + "%"

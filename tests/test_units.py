@@ -33,6 +33,11 @@ def test_times(nanoseconds, text) -> None:
     assert units.time(nanoseconds) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(3.24, "3.2"), (0.06, "0.1"), (0.01, "<0.1"), (0, "0.0")])
+def test_cycles(value: float, text: str) -> None:
+    assert units.cycles(value) == text
+
+
 @given(st.floats(1, 999e9))
 def test_a_time_reads_back_within_its_three_digits(nanoseconds) -> None:
     number, unit = units.time(nanoseconds).split()

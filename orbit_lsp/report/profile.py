@@ -113,7 +113,7 @@ def _states(profile: Profile) -> Rows | None:
         (
             state.name,
             units.percent(state.share),
-            f"{state.cycles:.1f}" if state.cycles is not None else "-",
+            units.cycles(state.cycles) if state.cycles is not None else "-",
             MEANING.get(state.name, ""),
             state.metric,
         )

@@ -126,7 +126,7 @@ def state_rows(profile: Profile) -> list[Row]:
         (
             state.name,
             units.percent(state.share)
-            + (f", {state.cycles:.1f} cycles" if state.cycles is not None else "")
+            + (f", {units.cycles(state.cycles)} cycles" if state.cycles is not None else "")
             + (f": {MEANING[state.name]}" if state.name in MEANING else ""),
             Code(state.metric),
         )
