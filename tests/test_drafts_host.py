@@ -1,0 +1,233 @@
+"""Drafts from the launch that host code has, and the code action that offers both kinds."""
+
+from __future__ import annotations
+
+import pytest
+from lsprotocol import types as lsp
+
+from orbit_lsp.documents import Change
+from orbit_lsp.views import diagnostics, spec_drafts
+from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, HOST, WRAPPERS, check, opened, written
+
+
+def test_a_launch_of_host_code_in_its_own_words() -> None:
+    check(
+        HOST,
+        """
+        // orbit: n = 1 << 24; alpha = 2.5f; x = randn(n); d_y = randn(n); kBlock = 128
+        // orbit: blocks = (n + kBlock - 1) / kBlock
+        // orbit: launch saxpy<<<blocks, kBlock>>>(n, alpha, x, d_y)
+        """,
+        FROM_LAUNCH,
+    )
+
+
+def test_templates_dim3_macros_and_what_is_read_from_the_command_line() -> None:
+    check(
+        HOST,
+        """
+        // orbit: TILE = 16; M = 512; N = 256; K = 1024; A = randn(M * K); B = randn(K * N); C = empty(M * N)
+        // orbit: grid = dim3((N + TILE - 1) / TILE, (M + TILE - 1) / TILE); block = dim3(TILE, TILE)
+        // orbit: launch mm<TILE><<<grid, block, 2 * TILE * TILE * sizeof(float)>>>(A, B, C, M, N, K)
+        """,
+        FROM_LAUNCH,
+        number=1,
+    )
+    check(
+        HOST,
+        """
+        // orbit: n = 1 << 20; v = randn(1000); out = empty(n)
+        // orbit: launch scale<<<dim3(4), 256>>>(v, out, n)
+        """,
+        FROM_LAUNCH,
+        number=2,
+    )
+
+
+MEMBERS = """
+#define TILE 16
+__global__ void k(float* out, const float* in, int n, int m) { out[threadIdx.y * n] = in[m]; }
+void another() { dim3 block(8, 8), grid(2); int n = 77; }
+void host(float* x, float* y, int n, int m) {
+  BLOCKS
+  k<<<CONFIGURATION>>>(x, y, n, m);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("blocks", "configuration", "assigned", "launched"),
+    [
+        (
+            "dim3 block(16, 16);", "dim3(n / block.x, m / block.y), block",
+            "; block = dim3(16, 16)", "dim3(n / 16, m / 16), block",
+        ),
+        (
+            "dim3 block = dim3(TILE, 2 + 2); const dim3 grid((n + block.x * block.y - 1) / (block.x * block.y));",
+            "grid, block, block.x * block.y * sizeof(float)",
+            "; TILE = 16\n// orbit: grid = dim3((n + TILE * (2 + 2) - 1) / (TILE * (2 + 2))); block = dim3(TILE, 2 + 2)",
+            "grid, block, TILE * (2 + 2) * sizeof(float)",
+        ),
+        ("dim3 block; block.x = 64; block.y = 2;", "dim3(n / block.x), block", "; block = dim3(64, 2, 1)", "dim3(n / 64), block"),
+        ("dim3 block = 128, grid = (n + block.x - 1) / block.x;", "grid.x, block.x", "", "(n + 128 - 1) / 128, 128"),
+        ("dim3 block = {32, 4};", "n / block.x, block.x * block.y * block.z", "", "n / 32, 32 * 4 * 1"),
+        ("auto block = dim3{32, 4};", "dim3{n / block.x}, block", "; block = dim3{32, 4}", "dim3{n / 32}, block"),
+        ("cudaDeviceProp device;", "device.multiProcessorCount, 256", None, None),
+        ("dim3 block(device.x);", "n / block.x, block", None, None),
+        ("", "grid, block", None, None),  # another function's
+    ],
+)  # fmt: skip
+def test_members_of_dim3(blocks: str, configuration: str, assigned: str | None, launched: str | None) -> None:
+    text = MEMBERS.replace("BLOCKS", blocks).replace("CONFIGURATION", configuration)
+    made = f"// orbit: n = 1024; m = 1024; x = empty(m, n); y = randn(m, n){assigned}\n// orbit: launch k<<<{launched}>>>(x, y, n, m)\n"  # fmt: skip
+    assert written(text, FROM_LAUNCH, "cuda") == (made if launched else "")
+
+
+def test_quotients_that_are_rounded_up_by_whatever_name() -> None:
+    for name in ("CEIL_DIV", "ceil_div", "host::ceilDiv", "iDivUp", "div_up", "at::ceil_div"):
+        check(
+            f"""
+            #define CEIL_DIV(a, b) (((a) + (b) - 1) / (b))
+            __global__ void k(float* x, int n) {{ x[blockIdx.x * blockDim.x] = 1; }}
+            void host(float* x, int n) {{ dim3 block(128); k<<<{name}(n, (int)block.x), block>>>(x, n); }}
+            """,
+            """
+            // orbit: n = 1 << 20; x = empty(n); block = dim3(128)
+            // orbit: launch k<<<cdiv(n, (int)128), block>>>(x, n)
+            """,
+            FROM_LAUNCH,
+        )
+
+
+def test_descriptors_of_host_code() -> None:
+    check(
+        """
+        import torch, triton
+        import triton.language as tl
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        @triton.jit
+        def k(a_desc, b_desc, c_desc):
+            c_desc.store([0, 0], a_desc.load([0, 0]) + b_desc.load([0, 0]))
+
+        def add(a, b):
+            c = torch.empty_like(a)
+            made = TensorDescriptor(c, c.shape, c.stride(), [64, 32])
+            k[(1,)](TensorDescriptor.from_tensor(a, [64, 32]), TensorDescriptor.from_tensor(b, block_shape=[64, 32]), made)
+        """,
+        """
+        # orbit: a = torch.randn(1024, 1024); b = torch.randn(1024, 1024); c = torch.empty_like(a)
+        # orbit: made = TensorDescriptor.from_tensor(c, (64, 32))
+        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(a, (64, 32)), TensorDescriptor.from_tensor(b,
+        # orbit:   block_shape=(64, 32)), made)
+        """,
+        FROM_LAUNCH,
+        "triton",
+    )
+
+
+def test_no_draft_has_what_its_own_check_would_refuse() -> None:
+    """More threads than the kernel's launch bounds, more shared memory than the GPU has."""
+    for kernel, configuration in (
+        ("__global__ void __launch_bounds__(128) k(int n) {}", "1, 256"),
+        ("__global__ void k(int n) {}", "1, 256, 300 << 10"),
+        ("__global__ void k(int n) {}", "1, dim3(64, 32)"),
+    ):
+        text = f"{kernel}\nvoid host(int n) {{ k<<<{configuration}>>>(n); }}\n"
+        assert written(text, FROM_LAUNCH, "cuda") == ""
+        assert written(text.replace(configuration, "1, 128"), FROM_LAUNCH, "cuda")
+
+
+def test_wrappers_of_triton_kernels() -> None:
+    check(
+        WRAPPERS,
+        """
+        # orbit: x = torch.randn(1 << 20); y = torch.randn(1 << 20); output = torch.empty_like(x)
+        # orbit: n_elements = output.numel()
+        # orbit: launch add_kernel[lambda meta: (triton.cdiv(n_elements, meta['BLOCK_SIZE']),)](x, y, output,
+        # orbit:   n_elements, BLOCK_SIZE=1024)
+        """,
+        FROM_LAUNCH,
+        "triton",
+    )
+    check(
+        WRAPPERS,
+        """
+        # orbit: x = torch.randn(1024, 1024); n_rows = x.shape[0]; n_cols = x.shape[1]
+        # orbit: y = torch.empty((n_rows, n_cols), dtype=torch.float16); BLOCK = triton.next_power_of_2(n_cols)
+        # orbit: num_warps = 8
+        # orbit: launch norm[(n_rows, 1, 1)](y, x, x.stride(0), n_cols, BLOCK, num_warps=num_warps)
+        """,
+        FROM_LAUNCH,
+        "triton",
+        1,
+    )
+    check(
+        WRAPPERS,
+        """
+        # orbit: n = 98432; x = torch.rand(n)
+        # orbit: launch fill[(triton.cdiv(n, 256),)](x, n, B=256)
+        """,
+        FROM_LAUNCH,
+        "triton",
+        2,
+    )
+
+
+# -- the code action --------------------------------------------------------------------------------
+
+
+def test_applied_the_file_has_no_fault_and_the_draft_is_not_offered_again() -> None:
+    session, uri = opened(HOST.lstrip(), "cuda")
+    kernel = session.files[uri].scan.kernels[0]
+    (draft, _) = spec_drafts.drafts(session, uri, kernel, versioned=True)
+    assert draft.edit.changes is None
+    (change,) = draft.edit.document_changes or ()
+    assert isinstance(change, lsp.TextDocumentEdit)
+    assert change.text_document == lsp.OptionalVersionedTextDocumentIdentifier(uri, version=3)
+    (edit,) = change.edits
+    assert isinstance(edit, lsp.TextEdit)
+    line = edit.range.start.line
+    session.change(uri, 4, [Change((line, 0), (line, 0), edit.new_text)])
+    assert [one.message for one in diagnostics.diagnostics(session, uri)] == []
+    kernel = session.files[uri].scan.kernels[0]
+    assert spec_drafts.drafts(session, uri, kernel) == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("language", ["cuda", "triton"])
+def test_the_files_own_line_ends(end: str, language: str) -> None:
+    text = (HOST if language == "cuda" else WRAPPERS).lstrip().replace("\n", end)
+    title = FROM_LAUNCH if language == "cuda" else FROM_SIGNATURE
+    assert written(text, title, language) == written(text.replace(end, "\n"), title, language).replace(
+        "\n", end
+    )
+    session, uri = opened(text, language)
+    kernel = session.files[uri].scan.kernels[0]
+    changes = spec_drafts.drafts(session, uri, kernel)[0].edit.changes
+    assert changes
+    (edit,) = changes[uri]
+    wrong = edit.new_text.replace("launch ", "launch no_")
+    line = edit.range.start.line
+    session.change(uri, 4, [Change((line, 0), (line, 0), wrong)])
+    assert session.files[uri].document.text.count("\n") in (0, session.files[uri].document.text.count(end))
+    (found,) = [one for one in diagnostics.diagnostics(session, uri) if "This launches" in one.message]
+    at = next(at for at, one in enumerate(wrong.split(end)) if "launch no_" in one)
+    column = wrong.split(end)[at].index("no_")
+    assert found.range.start == lsp.Position(line + at, column)
+    assert found.range.end == lsp.Position(line + at, column + len(f"no_{kernel.name}"))
+
+
+def test_they_are_offered_on_the_kernels_lines_only() -> None:
+    session, uri = opened(HOST.lstrip(), "cuda")
+    titles = [one.title for one in spec_drafts.actions(session, uri, 2, 2)]
+    assert titles == [f"{FROM_LAUNCH} (saxpy)", f"{FROM_SIGNATURE} (saxpy)"]
+    assert spec_drafts.actions(session, uri, 7, 7) == []
+    assert spec_drafts.actions(session, "file:///nowhere.cu", 0, 9) == []
+
+
+def test_helpers_and_other_languages_get_none() -> None:
+    session, uri = opened("import triton\n@triton.jit\ndef helper(x):\n    return x\n", "triton")
+    assert spec_drafts.actions(session, uri, 0, 9) == []
+    session, uri = opened("from numba import cuda\n@cuda.jit\ndef k(x):\n    pass\n", "triton")
+    assert spec_drafts.actions(session, uri, 0, 9) == []
