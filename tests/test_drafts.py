@@ -338,3 +338,9 @@ def test_the_last_dimension_is_one_of_two() -> None:
         k[(x.numel() // n,)](x, out, n, BLOCK=triton.next_power_of_2(n))
     """
     assert "x = torch.randn(1024, 1024)" in written(text, FROM_LAUNCH, "triton")
+
+
+def test_a_file_of_thousands_of_half_declarations() -> None:
+    """Once a minute's work."""
+    text = "extern __shared__ a\n" * 8000 + "__global__ void k(float* x) { x[threadIdx.x] = 1; }\n"
+    assert "launch k<<<" in written(text, FROM_SIGNATURE, "cuda")

@@ -9,7 +9,7 @@ from orbit_remote.spec_surroundings import bracketed
 
 _ALIGNED = r"(?:(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)\s*)?"
 _DECLARED = re.compile(
-    rf"\bextern\s+{_ALIGNED}__shared__\s+{_ALIGNED}((?:[\w:]+\s+)*?[\w:]+)\s+{_ALIGNED}(\w+)\s*\[\s*\]"
+    rf"\bextern\s+{_ALIGNED}__shared__\s+{_ALIGNED}((?:[\w:]+\s+){{0,6}}?[\w:]+)\s+{_ALIGNED}(\w+)\s*\[\s*\]"
 )
 _CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:<[^<>;(){}]*>)?\s*\(")
 _DEEPEST = 6

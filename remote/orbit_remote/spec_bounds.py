@@ -14,7 +14,11 @@ from orbit_remote.spec_values import Scalar, Value, World
 
 _BOUNDS = re.compile(r"\b(?:__launch_bounds__|C10_LAUNCH_BOUNDS_[12])\s*(?=\()")
 _FIRST = re.compile(r"(?:[^,()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))+")
-_CONSTANT = r"\bconst(?:expr)?\b[^;{{}}()<>]*?\b{name}\s*(?:=(?!=)|\{{)\s*((?:[^;,{{}}()]|\((?:[^()]|\([^()]*\))*\))+)(?=[;,}}])"
+_CONSTANT = (
+    r"\bconst(?:expr)?\b[^;{{}}()<>]{{0,200}}?\b{name}\s*(?:=(?!=)|\{{)\s*"
+    r"((?:[^;,{{}}()]|\((?:[^()]|\([^()]*\))*\)){{1,200}}+)(?=[;,}}])"
+)
+"""Bounded, because a text may have thousands of `const` and no semicolon; what was read is not read again."""
 _MACRO = r"^[ \t]*#[ \t]*define[ \t]+{name}[ \t]+([^\n]+)$"
 _ELSEWHERE = r"(?:\bifndef\s+|\bdefined\s*\(?\s*|\bundef\s+){name}\b"
 _DEEPEST = 8

@@ -204,6 +204,7 @@ def bounded(before: str, bounds: str, launch: str, template: str = "") -> str:
         ("#if X\n#define T 128\n#else\n#define T 256\n#endif", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
         ("namespace a { const int T = 64; }\nnamespace b { const int T = 32; }", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
         ("#define T T", "__launch_bounds__(T)", "<<<1, 512>>>", ""),
+        ("const int T = 1 + " * 8000 + "1;", "__launch_bounds__(T)", "<<<1, 512>>>", ""),  # once hung
         ("int T = 64;", "__launch_bounds__(Traits::kThreads)", "<<<1, 512>>>", ""),
         ("", "__launch_bounds__(-1)", "<<<1, 512>>>", ""),
         ("__global__ void __launch_bounds__(32) other() {}", "", "<<<1, 512>>>", ""),
