@@ -56,6 +56,11 @@ def reap_orphans() -> None:
 def _lead() -> None:
     die_with_parent()
     reap_orphans()
+    # A shell starts its background jobs with SIGINT and SIGQUIT ignored, and exec passes that on: a profiler
+    # that ignores SIGINT never writes its report.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 _adopts = False

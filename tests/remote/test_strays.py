@@ -119,6 +119,20 @@ async def worker(program: Path) -> AsyncIterator[Worker]:
     await process.wait()
 
 
+async def test_a_child_can_be_interrupted_whatever_this_process_ignores() -> None:
+    """As where a shell has started the suite, or an editor, in the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = await processes.start(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert child.stdout
+    masks = dict(line.split() for line in (await child.stdout.read()).decode().splitlines())
+    await processes.finish(child)
+    interrupts = 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
+    assert {name: int(mask, 16) & interrupts for name, mask in masks.items()} == {"SigBlk:": 0, "SigIgn:": 0}
+
+
 async def test_a_daemon_ends_with_its_run(worker: Worker) -> None:
     daemon = await worker.run(0)
     assert await worker.ask("wait") == ["over"]
