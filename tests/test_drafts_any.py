@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 from textwrap import dedent
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp import launch_specs
@@ -18,6 +18,7 @@ from orbit_remote import spec, spec_build
 from orbit_remote.spec_text import lines_of
 from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, WRAPPERS, written
 from tests.kernels import test_cuda
+from tests.random_cases import random_cases
 from tests.spec.spec_check import faults
 
 ROOT = Path(__file__).parent.parent
@@ -97,7 +98,7 @@ _NAMES = ["n", "N", "M", "K", "rows", "cols", "stride", "lda", "x", "out", "eps"
 _BODIES = ["", "x[i] = 1;", "threadIdx.y; blockIdx.z;", "extern __shared__ T s[];", "atomicAdd(&out[0], x[0]);", "k<<<n, 1>>>(n, x);", "{{{", '"', "/*"]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(300)
 @given(
     header=st.sampled_from(["", "template <typename T> ", "template <typename T, int TILE, bool B = true> ", "template <int... I> "]),
     parameters=st.lists(st.tuples(st.sampled_from(_TYPES), st.sampled_from(_NAMES)), max_size=6),
@@ -114,7 +115,7 @@ def test_any_signature(
     )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(200)
 @given(
     parameters=st.lists(st.sampled_from(["x_ptr", "x", "n", "M", "N", "K", "stride_am", "eps", "BLOCK: tl.constexpr", "B: tl.constexpr = 3", "D: tl.constexpr", "*args", "lambda", "_"]), max_size=6, unique=True),
     body=st.lists(st.sampled_from(["tl.store(x_ptr + tl.arange(0, BLOCK), x)", "p = x_ptr + n * M", "tl.load(p)", "tl.program_id(2)", "x.load([0])", "((("]), max_size=3),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp.kernels import cuda
 from orbit_lsp.kernels.cuda import CudaTracker, scan
 from orbit_lsp.kernels.cuda_reading import RegionReader
 from orbit_lsp.kernels.model import Edit
+from tests.random_cases import random_cases
 
 SOURCE = """\
 #include "a.cuh"
@@ -61,7 +62,7 @@ def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
     return draw(st.lists(st.tuples(st.floats(0, 1), removed, typed), min_size=1, max_size=8))
 
 
-@settings(max_examples=150, deadline=None)
+@random_cases(150)
 @given(st.lists(edits(), min_size=1, max_size=4))
 def test_following_edits_equals_scanning_again(rounds: list[list[tuple[float, int, str]]]) -> None:
     text = SOURCE
@@ -76,7 +77,7 @@ def test_following_edits_equals_scanning_again(rounds: list[list[tuple[float, in
         assert tracker.update(changes, text) == scan(text, headers=HEADERS.get)
 
 
-@settings(max_examples=100, deadline=None)
+@random_cases(100)
 @given(st.lists(st.sampled_from([*TYPED, SOURCE]), max_size=30).map("".join), st.text(max_size=20))
 def test_any_text_is_scanned(text: str, more: str) -> None:
     found = scan(text + more)

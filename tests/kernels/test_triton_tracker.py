@@ -5,12 +5,13 @@ from dataclasses import replace
 from textwrap import dedent
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orbit_lsp.kernels.model import Edit, Scan
 from orbit_lsp.kernels.python_regions import split
 from orbit_lsp.kernels.triton import TritonTracker, difference, scan
+from tests.random_cases import random_cases
 
 FILE = dedent('''\
     """A module."""
@@ -105,7 +106,7 @@ def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
     return draw(st.lists(one, min_size=1, max_size=8))
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@random_cases(250)
 @given(edits(), st.booleans())
 def test_random_edits(changes: list[tuple[float, int, str]], undo: bool) -> None:
     text = FILE
@@ -124,7 +125,7 @@ def test_random_edits(changes: list[tuple[float, int, str]], undo: bool) -> None
         same(tracker.update([], FILE), FILE)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@random_cases(250)
 @given(st.lists(st.sampled_from([*FRAGMENTS, *FILE.splitlines(keepends=True)]), max_size=40).map("".join))
 @example("(\n@)\n@triton.jit(\ndef f(x):\n    pass\n")  # the first @ decorates nothing
 def test_any_text_has_a_scan(text: str) -> None:

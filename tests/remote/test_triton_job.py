@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import textwrap
+import threading
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
 import orbit_remote
 from orbit_remote import contracts as c
-from orbit_remote import job_process, triton_job
+from orbit_remote import job_process, spares, triton_job
 from orbit_remote.injection import CudaError, Recorded
 from orbit_remote.measure import LaunchRecord
 from orbit_remote.user_module import Entry, UserFile
 
 pytest.importorskip("triton")
 
+T = TypeVar("T")
 MAIN = Path(orbit_remote.__file__).with_name("__main__.py")
 
 
@@ -42,31 +47,90 @@ class Done:
         return problem
 
 
-@pytest.fixture
-def job(tmp_path, monkeypatch):
-    """Carry out a file's text in a fresh process that only knows the way to __main__.py."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+class Children:
+    """Processes forked from the product's own template, which has imported Triton once for this file.
 
-    def carry_out(
-        text: str, *, name: str = "kernels.py", action: str = "run", stdin: str = "", save=None, **fields
-    ) -> Done:
+    The pool lives on an event loop in a thread of its own, so that the tests below need no loop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._pool = self._do(self._make_pool(folder / "cache"))
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("COV")}
+        self._environment = environment | {"TRITON_CACHE_DIR": str(folder / "triton")}
+
+    def run(self, request: c.Job) -> Done:
+        return self._do(self._run(request))
+
+    def close(self) -> None:
+        self._do(self._pool.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _make_pool(self, cache: Path) -> spares.Spares:
+        return spares.Spares(cache=cache)
+
+    async def _run(self, request: c.Job) -> Done:
+        child = await self._pool.take(request, self._environment)
+        printed = asyncio.gather(child.stdout.read(), child.stderr.read())
+        events = [event async for event in child.events()]
+        status = await child.wait()
+        stdout, stderr = (stream.decode(errors="replace") for stream in await printed)
+        await child.close()
+        assert events, (status, stderr)
+        finished = events[-1]
+        assert isinstance(finished, c.Finished), (events, status, stderr)
+        return Done(finished, status, stdout, stderr)
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory):
+    children = Children(tmp_path_factory.mktemp("children"))
+    yield children
+    children.close()
+
+
+def job_of(path: Path, text: str, *, action: str = "run", **fields: Any) -> c.Job:
+    return c.Job("1", action, "triton", str(path), textwrap.dedent(text), **fields)
+
+
+@pytest.fixture
+def job(tmp_path, children):
+    """Carry out a file's text in a process of its own."""
+
+    def carry_out(text: str, *, name: str = "kernels.py", save: str | None = None, **fields) -> Done:
         path = tmp_path / name
         if save is not None:
             path.write_text(save)
-        request = c.Job("1", action, "triton", str(path), textwrap.dedent(text), stdin=stdin, **fields)
+        return children.run(job_of(path, text, **fields))
+
+    carry_out.path = lambda name="kernels.py": str(tmp_path / name)
+    return carry_out
+
+
+@pytest.fixture
+def fresh_job(tmp_path, monkeypatch):
+    """Carry out a file's text in a fresh process that only knows the way to __main__.py, as where nothing is forked."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+    def carry_out(text: str, *, name: str = "kernels.py", **fields) -> Done:
         events = tmp_path / "events"
         places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
         done = subprocess.run(
             [sys.executable, "-P", str(MAIN), "child", *places],
-            input=job_process.order(request).decode(), capture_output=True, encoding="utf-8", errors="replace", timeout=120, check=False,
-            env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
+            input=job_process.order(job_of(tmp_path / name, text, **fields)).decode(),
+            capture_output=True, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
         finished = job_process.outcome(events)
-        assert finished, (events.read_text(), done)
+        assert finished, done
         return Done(finished, done.returncode, done.stdout, done.stderr)
 
-    carry_out.path = lambda name="kernels.py": str(tmp_path / name)
     return carry_out
 
 
@@ -137,12 +201,12 @@ def test_no_entry_says_what_would_be_one(job):
     assert done.finished.exit_code is None
 
 
-def test_a_file_named_like_the_standard_library_shadows_nothing(job):
-    done = job(
+def test_a_file_named_like_the_standard_library_shadows_nothing(fresh_job):
+    done = fresh_job(
         "import sys\ndef main(): print(sys.modules['random'].__name__)\nimport random", name="queue.py"
     )
     assert done.finished.outcome == "ok", done
-    import_it = job("import queue, sys\ndef main(): print(hasattr(queue, 'Queue'))", name="queue.py")
+    import_it = fresh_job("import queue, sys\ndef main(): print(hasattr(queue, 'Queue'))", name="queue.py")
     assert import_it.stdout == "True\n"
 
 
@@ -671,6 +735,7 @@ def test_what_only_the_jit_refuses_falls_back_too(check_compiled):
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", [p for p in EXAMPLES.glob("*.py") if "# orbit: launch" in p.read_text()], ids=lambda p: p.name
 )

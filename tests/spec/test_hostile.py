@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -18,6 +18,7 @@ from orbit_remote import spec
 from orbit_remote.spec_functions import FUNCTIONS
 from orbit_remote.spec_text import WORDS
 from orbit_remote.spec_values import Tensor, Work, World
+from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, TRITON, checked
 
 _PIECES = [
@@ -64,7 +65,7 @@ _values = st.recursive(
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(400)
 @given(pieces=st.lists(st.sampled_from(_PIECES) | st.text(max_size=3), max_size=40))
 def test_pieces_in_any_order(language: str, pieces: list[str]) -> None:
     text = source(" ".join(pieces).split("\n"), language)
@@ -72,7 +73,7 @@ def test_pieces_in_any_order(language: str, pieces: list[str]) -> None:
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
-@settings(max_examples=800, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(800)
 @given(value=_values)
 def test_well_formed_expressions_of_anything(language: str, value: str) -> None:
     text = source(["n = 3; x = randn(8, 8); y = arange(8)", f"v = {value}", f"expect y == {value}", f"bytes {value}"], language)  # fmt: skip
@@ -99,7 +100,6 @@ _TOO_MUCH = {
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
 @pytest.mark.parametrize("lines", _TOO_MUCH.values(), ids=_TOO_MUCH)
-@pytest.mark.timeout(30)
 def test_too_much(lines: list[str], language: str) -> None:
     text = source(lines, language)
     tracemalloc.start()
@@ -138,7 +138,7 @@ def test_too_much_takes_bounded_time(lines: list[str], language: str) -> None:
     assert calls_of(lambda: checked(text, language)) < _MOST_CALLS
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(25)
 @given(data=st.data())
 def test_any_spec_as_large_as_may_be_takes_bounded_time(data: st.DataObject) -> None:
     """Many statements that each sweep, nest and use what stands before them."""
@@ -190,7 +190,7 @@ _growing = st.recursive(
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(300)
 @given(value=_values | _growing)
 def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
     text = source(["n = 100; x = randn(8, 8); y = arange(8)", f"v = {value}"], language)

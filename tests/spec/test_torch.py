@@ -6,12 +6,13 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from orbit_remote import spec
 from orbit_remote.spec_functions import FUNCTIONS
 from orbit_remote.spec_values import Tensor, Value, World
+from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, checked, written
 
 _LEAVES = [
@@ -68,7 +69,7 @@ def both(lines: list[str], language: str) -> tuple[dict[str, Value], dict[str, V
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton"])
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@random_cases(500)
 @given(value=_values)
 def test_any_expression(language: str, value: str) -> None:
     with warnings.catch_warnings():
