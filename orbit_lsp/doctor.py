@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import aclosing
+from pathlib import Path
 
 from orbit_lsp import jobs
+from orbit_lsp.runners import Runner
 from orbit_lsp.session import Session
 from orbit_remote import contracts as c
 
@@ -13,18 +16,80 @@ _LAUNCHERS = ("cuda-core", "cuda-bindings")
 _NVML = "nvidia-ml-py"
 _TOKEN = f"{sys.executable} -m modal token new"
 
+_COMPILER_TRIAL = """\
+#include <cooperative_groups.h>
+#include <thrust/functional.h>
+__global__ void trial(int* out) {
+  cooperative_groups::this_thread_block().sync();
+  out[0] = thrust::maximum<int>()(out[0], 1);
+}
+"""
+"""Fails where the headers do not belong to the compiler: these two check its version, cuda_runtime.h does not."""
 
-def lines(session: Session, machine: c.Machine, *, compiles_on_modal: bool) -> list[str]:
+_WHEELS = "cccl,crt,cudart,cupti,nvcc,nvvm"
+"""The extras of NVIDIA's package `cuda-toolkit` that make a compiler; `[cuda]` in pyproject.toml names the same."""
+
+
+async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | None:
+    """Why the machine's nvcc does not compile a small file with NVIDIA's own headers; None where it does, or where
+    there is no nvcc. Takes a second the first time; the build is cached.
+    """
+    if machine.nvcc is None:
+        return None
+    job = c.Job(
+        "doctor", "compile", "cuda", str(Path.home() / "orbit-trial.cu"), _COMPILER_TRIAL, nvcc=machine.nvcc
+    )
+    finished: c.Finished | None = None
+    async with aclosing(runner.run(job)) as events:
+        async for event in events:
+            finished = event if isinstance(event, c.Finished) else finished
+    assert finished is not None  # the last event of every job
+    if finished.outcome == "ok":
+        return None
+    if finished.outcome != "compile error":
+        return finished.failure
+    errors = [problem.message for problem in finished.problems if problem.severity == "error"]
+    if not errors and finished.failure:  # in a header of NVIDIA's, which has no place in the file
+        errors = [finished.failure.message.partition(": ")[2] or finished.failure.message]
+    why = errors[0].partition("\n")[0] if errors else "nvcc gives no reason"
+    return c.Failure(
+        "infrastructure",
+        f"{machine.nvcc} {machine.nvcc_version} does not compile a file that includes cooperative_groups.h and "
+        f"thrust/functional.h: {why}",
+        _matching_headers(machine),
+    )
+
+
+def _matching_headers(machine: c.Machine) -> str:
+    """How to get headers of the compiler's own release."""
+    assert machine.nvcc is not None
+    assert machine.nvcc_version is not None
+    if "site-packages" not in Path(machine.nvcc).parts:
+        return "reinstall the CUDA toolkit, or set `nvcc` to one that works"
+    beside = (
+        python
+        for python in (machine.python, sys.executable)
+        if Path(machine.nvcc).is_relative_to(Path(python).parents[1])
+    )
+    pip = f"{next(beside, 'python')} -m pip"
+    release = ".".join(machine.nvcc_version.split(".")[:2])
+    return f"{pip} install 'cuda-toolkit[{_WHEELS}]=={release}.*'"
+
+
+def lines(
+    session: Session, machine: c.Machine, *, compiles_on_modal: bool, compiler: c.Failure | None = None
+) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. What is missing is
-    named once, whatever it holds back, and packages that nothing here could use are not missing.
+    named once, whatever it holds back, and packages that nothing here could use are not missing. `compiler` is
+    what `compiler_failure` returned.
     """
     compiles_on_modal = compiles_on_modal and session.modal_account
     return [
         *_inventory(machine),
         "",
         "works now",
-        *([f"  ✓ {one}" for one in _works(session, machine, compiles_on_modal)] or ["    nothing"]),
-        *_missing(session, machine, compiles_on_modal),
+        *([f"  ✓ {one}" for one in _works(session, machine, compiles_on_modal, compiler)] or ["    nothing"]),
+        *_missing(session, machine, compiles_on_modal, compiler),
     ]
 
 
@@ -44,12 +109,15 @@ def _inventory(machine: c.Machine) -> list[str]:
     return [*found, f"packages  {', '.join(packages)}"] if packages else found
 
 
-def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> list[str]:
+def _works(
+    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
     rented = jobs.place(session) == "modal"
     own = None if rented else jobs.own_gpu(session)
     triton = not _absent(machine, _TRITON)
     found: list[str] = []
-    if machine.nvcc or compiles_on_modal:
+    compiles = bool(machine.nvcc) and compiler is None
+    if compiles or compiles_on_modal:
         where = "" if machine.nvcc else ", compiled on Modal"
         found.append(f"CUDA files: compiler errors, registers, occupancy{where}")
     if triton:
@@ -59,7 +127,7 @@ def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> lis
         found.append(
             f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not tried here)"
         )
-    if own and machine.nvcc:
+    if own and compiles:
         found.append(f"CUDA files: run and timed on {own.name}")
         if not _absent(machine, ("torch", *_LAUNCHERS)):
             found.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
@@ -72,15 +140,17 @@ def _works(session: Session, machine: c.Machine, compiles_on_modal: bool) -> lis
             else "; the first one finds out whether the driver permits counters"
         )
         found.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
-    if own and machine.sanitizer and (machine.nvcc or triton):
+    if own and machine.sanitizer and (compiles or triton):
         found.append(f"memory checks: compute-sanitizer {machine.sanitizer} on {own.name}")
     return found
 
 
-def _missing(session: Session, machine: c.Machine, compiles_on_modal: bool) -> list[str]:
+def _missing(
+    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
     problems = iter(machine.problems)
     no_gpu = None if machine.devices else next(problems, None)
-    no_compiler = None if machine.nvcc else next(problems, None)
+    no_compiler = compiler if machine.nvcc else next(problems, None)
     local = jobs.place(session) == "local"
     found: list[str] = []
     if no_compiler and not compiles_on_modal:

@@ -420,9 +420,12 @@ async def _doctor(session: Session, environment: startup.Environment, *, as_json
         text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
+    failure = await doctor.compiler_failure(environment.runner(), machine)
     if as_json:
-        print(json.dumps(dataclasses.asdict(machine), ensure_ascii=False, indent=2))
+        whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
+        print(json.dumps(dataclasses.asdict(whole), ensure_ascii=False, indent=2))
         return 0
     compiles_on_modal = environment.compiles_on_modal()
-    print("\n".join(doctor.lines(session, machine, compiles_on_modal=compiles_on_modal)))
-    return 0 if machine.nvcc or compiles_on_modal else c.EXIT_CODES["infrastructure"]
+    print("\n".join(doctor.lines(session, machine, compiles_on_modal=compiles_on_modal, compiler=failure)))
+    compiles = (machine.nvcc and failure is None) or compiles_on_modal
+    return 0 if compiles else c.EXIT_CODES["infrastructure"]

@@ -1,9 +1,9 @@
 """Check that the `[cuda]` extra alone is a working compiler: find, compile, link, in a virtual environment of its own.
 
-    python scripts/check_cuda_wheels.py [version, such as 13.0]
+    python scripts/check_cuda_wheels.py [release of NVIDIA's package cuda-toolkit, such as 13.0.2]
 
-Downloads some 130 MB, prints the size of every wheel, and takes a minute or two. No other nvcc is
-looked at: the search path holds the host compiler only.
+Without a release pip takes the newest that the extra admits, as for a user. Downloads some 130 MB, prints the size of
+every wheel, and takes a minute or two. The search path holds the host compiler only, so no other nvcc is used.
 """
 
 from __future__ import annotations
@@ -27,13 +27,22 @@ from orbit_remote.cache import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SOURCE = "#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n__global__ void k(int* p) { p[0] = 1; }\nint main() { k<<<1, 1>>>(nullptr); }\n"
+SOURCE = """\
+#include <cooperative_groups.h>
+#include <cuda_fp16.h>
+#include <cub/cub.cuh>
+#include <thrust/device_vector.h>
+__global__ void k(int* p) { cooperative_groups::this_thread_block().sync(); p[0] = 1; }
+int main() { thrust::device_vector<int> v(1); k<<<1, 1>>>(thrust::raw_pointer_cast(v.data())); }
+"""
 
 
-def wheels(version: str) -> list[str]:
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["cuda"]
-    names = [re.split(r"[<>=;]", requirement)[0].strip() for requirement in extra]
-    return [f"{name}=={version}.*" if version else name for name in names]
+def requirement(release: str) -> str:
+    """The extra's one requirement, of this release or of any that it admits."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    [wanted] = extras["cuda"]
+    wanted = wanted.partition(";")[0]
+    return re.sub(r"\].*", f"]=={release}", wanted) if release else wanted
 
 
 async def compile_with(python: Path, folder: Path, action: str) -> build.Build:
@@ -52,25 +61,14 @@ def main() -> None:
         folder = Path(name)
         venv.create(folder / "venv", with_pip=True)
         python = folder / "venv" / "bin" / "python"
-        subprocess.run(
-            [
-                python,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "-d",
-                folder / "wheels",
-                *wheels([*sys.argv, ""][1]),
-            ],
-            check=True,
-        )
+        release = sys.argv[1] if len(sys.argv) > 1 else ""
+        pip = [python, "-m", "pip", "--disable-pip-version-check"]
+        subprocess.run([*pip, "download", "-q", "-d", folder / "wheels", requirement(release)], check=True)
         found = sorted((folder / "wheels").iterdir())
         for wheel in found:
             print(f"{wheel.stat().st_size / 1e6:8.1f} MB  {wheel.name}")
         print(f"{sum(w.stat().st_size for w in found) / 1e6:8.1f} MB  in all")
-        subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", *found], check=True)
+        subprocess.run([*pip, "install", "-q", "--no-deps", *found], check=True)
         only = folder / "bin"  # a search path without any other nvcc
         only.mkdir()
         for tool in ("gcc", "g++", "sh", "ld", "as", "rm", "cat"):

@@ -54,7 +54,7 @@ MAY: dict[str, set[str]] = {
         "orbit_lsp", "orbit_lsp.comparison_terminal", "orbit_lsp.history_terminal", "orbit_lsp.doctor", "orbit_lsp.launch_specs", "orbit_lsp.listing", "orbit_lsp.startup", "orbit_lsp.summary", "orbit_lsp.runs",
         "orbit_lsp.session", "orbit_lsp.versions", "orbit_lsp.views",
     } | KERNELS | SHARED,
-    "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.session"} | SHARED,
+    "doctor": {"orbit_lsp", "orbit_lsp.jobs", "orbit_lsp.runners", "orbit_lsp.session"} | SHARED,
     "comparison_terminal": {
         "orbit_lsp", "orbit_lsp.comparisons", "orbit_lsp.listing", "orbit_lsp.runs", "orbit_lsp.session", "orbit_lsp.startup",
         "orbit_lsp.summary", "orbit_lsp.views",

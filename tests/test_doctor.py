@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator
 from dataclasses import replace
+
+import pytest
 
 from orbit_lsp import doctor
 from orbit_lsp.config import Settings
@@ -40,10 +43,16 @@ LAPTOP = replace(FULL, devices=(), packages=NONE, problems=(NO_GPU,), profiler=N
 
 
 def check(
-    machine: c.Machine, expected: str, *, token: bool = False, on_modal: bool = False, **settings: object
+    machine: c.Machine,
+    expected: str,
+    *,
+    token: bool = False,
+    on_modal: bool = False,
+    compiler: c.Failure | None = None,
+    **settings: object,
 ) -> None:
     session = Session(settings=Settings.model_validate(settings), machine=machine, modal_account=token)
-    said = "\n".join(doctor.lines(session, machine, compiles_on_modal=on_modal)) + "\n"
+    said = "\n".join(doctor.lines(session, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
     assert said.replace(sys.executable, "PYTHON") == expected
 
 
@@ -99,6 +108,81 @@ does not work yet
   ✗ Triton files (.py; CUDA files with a main need none of it): /py has no torch and no triton
     mend it: /py -m pip install torch triton
 """, runner="local")  # fmt: skip
+
+
+def test_a_compiler_that_rejects_its_own_headers_is_not_called_working() -> None:
+    compiler = c.Failure("infrastructure", "/nvcc 13.5.37 does not compile", "pip install cuda-toolkit")
+    check(replace(LAPTOP, packages=PACKAGES), """\
+Python    /py 3.12.3
+compiler  /nvcc 13.0.88, host compiler g++ 13.3
+packages  torch 2.11.0, triton 3.6.0, nvidia-ml-py 13.6, cuda-core 1.2.0, cuda-bindings 13.3.1
+
+works now
+  ✓ Triton files: compiler errors, registers, occupancy (on the command Compile)
+
+does not work yet
+  ✗ CUDA files: /nvcc 13.5.37 does not compile
+    mend it: pip install cuda-toolkit
+  ✗ running kernels: this machine has no NVIDIA GPU
+    mend it: install its driver
+    or rent one from Modal: PYTHON -m modal token new
+""", compiler=compiler)  # fmt: skip
+
+
+class Compiles:
+    """A runner that answers every job with one result, which a real nvcc gave (13.5.37 with headers of 13.3)."""
+
+    name = "local"
+
+    def __init__(self, outcome: c.Outcome, failure: c.Failure | None = None) -> None:
+        self._outcome: c.Outcome = outcome
+        self._failure = failure
+
+    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        assert "cooperative_groups" in job.text
+        yield c.Stage(job.run, "building", 0.0)
+        yield c.Finished(job.run, self._outcome, self._failure)
+
+    async def machine(self) -> c.Machine | None:
+        return None
+
+    async def warm(self, language: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+MIXED = c.Failure(
+    "compile error",
+    'orbit-trial.cu does not compile (1 error): cuda_toolkit.h:41: #error "CUDA compiler and CUDA toolkit headers are '
+    'incompatible, please check your include paths"',
+)
+WHEEL = "/venv/lib/python3.12/site-packages/nvidia/cu13/bin/nvcc"
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "remedy"),
+    [
+        ("/nvcc", "reinstall the CUDA toolkit, or set `nvcc` to one that works"),
+        (WHEEL, "/venv/bin/python -m pip install 'cuda-toolkit[cccl,crt,cudart,cupti,nvcc,nvvm]==13.5.*'"),
+    ],
+)
+async def test_headers_of_another_release_are_named_with_what_fixes_them(nvcc: str, remedy: str) -> None:
+    machine = replace(LAPTOP, python="/venv/bin/python", nvcc=nvcc, nvcc_version="13.5.37")
+    failure = await doctor.compiler_failure(Compiles("compile error", MIXED), machine)
+    assert failure == c.Failure(
+        "infrastructure",
+        f"{nvcc} 13.5.37 does not compile a file that includes cooperative_groups.h and thrust/functional.h: "
+        'cuda_toolkit.h:41: #error "CUDA compiler and CUDA toolkit headers are incompatible, please check your '
+        'include paths"',
+        remedy,
+    )
+
+
+async def test_a_compiler_that_works_and_none_at_all_have_no_failure() -> None:
+    assert await doctor.compiler_failure(Compiles("ok"), FULL) is None
+    assert await doctor.compiler_failure(Compiles("compile error", MIXED), replace(FULL, nvcc=None)) is None
 
 
 def test_a_gpu_without_packages() -> None:
