@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.editors.home import ROOT, Home
 
-LIMIT_S = 30
+LIMIT_S = 300
 
 CONFIG = """\
 vim.o.swapfile, vim.o.undofile = false, false

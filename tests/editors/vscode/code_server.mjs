@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 600_000; // the end of what hangs; a busy machine needs a tenth
 /** Of every window: no chat beside the text, nothing that moves while it is looked at. */
 const QUIET = {
   'chat.disableAIFeatures': true,
@@ -182,7 +182,7 @@ export class Window {
   async ask(key, text) {
     for (let left = 5; ; left--) {
       await this.page.keyboard.press(key);
-      if (await this.has('.quick-input-widget input:focus', 3_000)) break;
+      if (await this.has('.quick-input-widget input:focus', 10_000)) break;
       if (!left) throw new Error(`${key} opens nothing to type into`);
     }
     await this.page.keyboard.type(text);

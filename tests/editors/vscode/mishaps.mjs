@@ -81,7 +81,7 @@ export async function tenThousandLines({ window, say }) {
 export async function folders({ window, say, places }) {
   // on a busy machine code-server can show a workspace of several folders without any of them: loaded again, they are there
   const root = `.explorer-folders-view .monaco-list-row[aria-label^="${basename(places[0])}"]`;
-  for (let left = 5; left && !(await window.has(root, 12_000)); left--) await window.page.reload();
+  for (let left = 5; left && !(await window.has(root, 60_000)); left--) await window.page.reload();
   for (const place of places) {
     await window.open(`saxpy.cu ${basename(place)}`, 'saxpy.cu');
     await window.page.click(window.lens('Run'));
