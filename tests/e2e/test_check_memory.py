@@ -69,8 +69,9 @@ async def test_while_it_checks_it_can_be_cancelled(start, recorded_python) -> No
     await named_gpu(editor)
     here = {"uri": editor.uri, "kernel": "reverse"}
     await editor.command("orbit.checkMemory", here)
-    while not any("running" in one.command.title for one in await editor.lenses() if one.command):
-        await editor.until_told()
+    await editor.asked_until(
+        editor.lenses, lambda all_: any("running" in lens.command.title for lens in all_ if lens.command)
+    )
     assert await editor.command("orbit.cancel", here) is True
     assert await editor.until(editor.ended) == ["cancelled"]
 

@@ -227,6 +227,4 @@ async def test_files_that_are_hardly_files(start) -> None:
 
 async def _hints(editor: Editor) -> list[tuple[int, str]]:
     """Ask again after every refresh until there are some."""
-    while not (found := await editor.hints()):
-        await editor.until_told()
-    return found
+    return await editor.asked_until(editor.hints, bool)

@@ -114,8 +114,7 @@ async def test_a_profile_is_back_after_a_restart_with_its_report(start, recorded
     await editor.close()
     editor = await start("vscode", python=recorded_python)
     editor.open("memory_bound.cu", SOURCE)
-    while await editor.hints() != [(3, SIGNATURE), (6, HOT)]:
-        await editor.until_told()
+    await editor.asked_until(editor.hints, lambda hints: hints == [(3, SIGNATURE), (6, HOT)])
     await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
     (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
     assert kept(said) == (cache, RECORDED)
@@ -149,18 +148,11 @@ async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_pyt
     editor: Editor = await start("vscode", python=recorded_python)
     await profile(editor, SOURCE.replace("// DRAM", "// SLOW DRAM"))
 
-    async def waiting() -> Any:
-        return next(
-            (
-                one.command
-                for one in await editor.lenses()
-                if one.command and "profiling" in one.command.title
-            ),
-            None,
-        )
+    async def profiling() -> Any:
+        commands = [lens.command for lens in await editor.lenses()]
+        return next((one for one in commands if one and "profiling" in one.title), None)
 
-    while (lens := await waiting()) is None:
-        await editor.until_told()
+    lens = await editor.asked_until(profiling, bool)
     assert lens.command == "orbit.cancel"
     assert await editor.command(lens.command, *(lens.arguments or [])) is True
     assert await ended(editor) == ["cancelled"]
