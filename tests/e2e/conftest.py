@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import attrs
 import pytest
 from lsprotocol import types as lsp
-from lsprotocol.converters import get_converter
 from pygls.io_ import run_async
+from pygls.protocol import default_converter
 from pytest_lsp import LanguageClient
 from pytest_lsp.client import register_lsp_features
 
@@ -38,17 +38,21 @@ AGAIN_S = 0.05
 """How soon a client asks again that no server can tell when to."""
 
 
+converter = functools.cache(default_converter)
+"""The one of all clients: it makes its code for a type when it first meets one."""
+
+
 @functools.cache
 def capabilities(editor: str) -> lsp.ClientCapabilities:
     recorded = json.loads((HERE / "capabilities" / f"{EDITORS[editor]}.json").read_text())
-    return get_converter().structure(recorded["capabilities"], lsp.ClientCapabilities)
+    return converter().structure(recorded["capabilities"], lsp.ClientCapabilities)
 
 
 class Client(LanguageClient):
     """A client whose server is forked (forks.py), or is a process started like an editor's."""
 
     def __init__(self, conversation: Conversation) -> None:
-        super().__init__()
+        super().__init__(converter_factory=converter)
         register_lsp_features(self)
         self._conversation = conversation
         send_data, request = self.protocol._send_data, self.protocol.send_request_async
@@ -129,7 +133,9 @@ class Editor:
         except TimeoutError:
             raise AssertionError(f"after {LIMIT_S} s this does not hold yet: {_source(what)}") from None
 
-    async def asked_until(self, ask: Callable[[], Awaitable[T]], holds: Callable[[T], Any]) -> T:
+    async def asked_until(
+        self, ask: Callable[[], Awaitable[T]], holds: Callable[[T], Any], again_s: float | None = None
+    ) -> T:
         """Ask again after every message of the server until the answer is as expected; the answer.
 
         A client that cannot be told to ask again does so by itself, as Helix and Neovim 0.11 do when something is typed.
@@ -142,12 +148,20 @@ class Editor:
                     answer = await ask()
                     if holds(answer):
                         return answer
-                    await self._more(heard)
+                    await (asyncio.sleep(again_s) if again_s else self._more(heard))
         except TimeoutError:
             raise AssertionError(
                 f"after {LIMIT_S} s the answer to {_source(ask)} is {answer!r}, of which this does not hold: "
                 f"{_source(holds)}"
             ) from None
+
+    async def seen(self, what: Callable[[], T]) -> T:
+        """Wait for something that no message of the server tells of, as what its worker does."""
+
+        async def look() -> T:
+            return what()
+
+        return await self.asked_until(look, bool, again_s=AGAIN_S)
 
     async def _more(self, heard: int) -> None:
         """Until the server has said more than that."""

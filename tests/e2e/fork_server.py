@@ -19,14 +19,15 @@ import atexit
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
 import sys
 import threading
 import traceback
-from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 BYTES = 1 << 20
@@ -54,20 +55,33 @@ def main() -> None:
 
 
 def prepare() -> None:
-    """Import what a command or a server imports sooner or later, and read each editor's capabilities once: the
-    converter makes its code for a type when it first meets one.
+    """Import what a command or a server imports sooner or later, and have the converter make its code for every type of
+    a message: it does so when it first meets one.
     """
+    import asyncio
+    import sqlite3
+
+    import attrs
+    import tree_sitter_python
+    from cattrs.errors import StructureHandlerNotFoundError
     from lsprotocol import types as lsp
 
-    from orbit_lsp import config, history_terminal, report_terminal, schema, server, terminal
-    from orbit_lsp.report import kept, opening
+    import orbit_lsp
+    from orbit_lsp import server
     from orbit_lsp.runners import local
 
-    del config, history_terminal, report_terminal, schema, terminal, kept, opening
+    for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    del asyncio, sqlite3, tree_sitter_python  # imported, and that is all
+    assert "modal" not in sys.modules, "it reads its environment when it is imported"
+    assert threading.active_count() == 1, "a fork has none of the other threads"
     local._validator()
     converter: Any = server.server.protocol._converter
-    for recorded in sorted((Path(__file__).parent / "capabilities").glob("*.json")):
-        converter.structure(json.loads(recorded.read_text())["capabilities"], lsp.ClientCapabilities)
+    for kind in filter(attrs.has, vars(lsp).values()):
+        converter.get_unstructure_hook(kind)
+        with contextlib.suppress(StructureHandlerNotFoundError):  # of two that no client sends
+            converter.get_structure_hook(kind)
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -35,10 +35,17 @@ class ForkServer:
         far.close()
         self._lock = threading.Lock()
 
-    def start(self, words: Sequence[str], folder: Path, streams: Sequence[int]) -> socket.socket:
+    def start(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        streams: Sequence[int],
+        environment: Mapping[str, str] | None = None,
+    ) -> socket.socket:
         """The socket on which the process says its id and its exit status; `streams` stay the caller's to close."""
         near, far = socket.socketpair()
-        request = {"words": list(words), "folder": str(folder), "environment": dict(os.environ)}
+        values = {**os.environ, **(environment or {})}
+        request = {"words": list(words), "folder": str(folder), "environment": values}
         with self._lock, far:
             sent = json.dumps(request).encode() + b"\n"
             count = socket.send_fds(self._control, [sent], [*streams, far.fileno()])
@@ -113,10 +120,15 @@ class Ended:
     stderr: str
 
 
-def command(folder: Path, *words: str, limit_s: float = LIMIT_S) -> Ended:
-    """`orbit-lsp WORDS` in `folder`, with this process's environment as it is now, and nothing on standard input."""
+def command(
+    folder: Path, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
+) -> Ended:
+    """`orbit-lsp WORDS` in `folder`, with this process's environment and what is added to it here, and nothing on
+    standard input.
+    """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, Path(os.devnull).open("rb") as none:
-        status = fork_server().start(words, folder, [none.fileno(), out.fileno(), err.fileno()])
+        streams = [none.fileno(), out.fileno(), err.fileno()]
+        status = fork_server().start(words, folder, streams, environment)
         status.settimeout(limit_s)
         with status, status.makefile("rb") as lines:
             lines.readline()
