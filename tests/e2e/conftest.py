@@ -298,17 +298,29 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 @pytest.fixture(scope="session")
-def recorded_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+def of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of this test run share, and no other run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "end-to-end"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded_python(tmp_path_factory: pytest.TempPathFactory, of_the_run: Path) -> str:
     """A 'Python' that answers as the worker did on an H100 (see recorded_worker.py)."""
+    reports = of_the_run / "reports"
+    reports.mkdir(exist_ok=True)
     script = tmp_path_factory.mktemp("recorded") / "recorded-python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "recorded_worker.py"}" "$@"\n')
+    command = f'"{sys.executable}" "{HERE / "recorded_worker.py"}" "$@" --read "{reports}"'
+    script.write_text(f"#!/bin/sh\nexec {command}\n")
     script.chmod(0o755)
     return str(script)
 
 
 @pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+def shared_cache(of_the_run: Path) -> Path:
+    return of_the_run / "cache"
 
 
 @pytest.fixture(autouse=True)
