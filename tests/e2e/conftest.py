@@ -83,7 +83,10 @@ class Client(LanguageClient):
                 writer, reader = self._server.stdin, self._server.stdout
         self.protocol.set_writer(writer)
         listening = run_async(
-            stop_event=self._stop_event, reader=reader, protocol=self.protocol, error_handler=self.report_server_error
+            stop_event=self._stop_event,
+            reader=reader,
+            protocol=self.protocol,
+            error_handler=self.report_server_error,
         )
         self._async_tasks += [asyncio.create_task(listening), asyncio.create_task(self._server_exit())]
 
@@ -132,6 +135,11 @@ class Editor:
                 return value
         except TimeoutError:
             raise AssertionError(f"after {LIMIT_S} s this does not hold yet: {_source(what)}") from None
+
+    async def until_told(self) -> None:
+        """Wait for the server's next message; what has come meanwhile is missed, which `asked_until` does not do."""
+        heard = self.heard
+        await self.until(lambda: self.heard > heard)
 
     async def asked_until(
         self, ask: Callable[[], Awaitable[T]], holds: Callable[[T], Any], again_s: float | None = None
@@ -353,7 +361,9 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         if encoding:
             offered = attrs.evolve(
                 offered,
-                general=lsp.GeneralClientCapabilities(position_encodings=[lsp.PositionEncodingKind(encoding)]),
+                general=lsp.GeneralClientCapabilities(
+                    position_encodings=[lsp.PositionEncodingKind(encoding)]
+                ),
             )
         number = len(conversations) + 1
         conversations.append(Conversation(f"{name}, server {number}", tmp_path / f"server-{number}.log"))

@@ -116,7 +116,7 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         os.environ.update(request["environment"])
         sys.argv = ["orbit-lsp", *request["words"]]
         code = obey()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a process ends here, whatever it raised
         traceback.print_exc()
     finally:
         # as the interpreter ends, but for the taking apart of every object

@@ -142,7 +142,8 @@ async def test_it_is_there_after_a_restart(start, recorded_python) -> None:
     editor = await start("vscode", python=recorded_python)
     editor.open("memory_bound.cu", SAXPY)
     await editor.asked_until(
-        lambda: editor.actions(3), lambda all_: "Open PTX or SASS… (saxpy)" in [action.title for action in all_]
+        lambda: editor.actions(3),
+        lambda all_: "Open PTX or SASS… (saxpy)" in [action.title for action in all_],
     )
     await editor.command("orbit.openIr", {"uri": editor.uri, "kernel": "saxpy", "kind": "sass"})
     file, text = await opened(editor)

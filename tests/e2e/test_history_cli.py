@@ -199,7 +199,7 @@ def test_the_example_of_the_page_says_what_the_script_makes(
     def run(words: tuple[str, ...], cwd: Path, env: dict[str, str], **how: object) -> object:
         if words[:4] == (sys.executable, "-P", "-m", "orbit_lsp"):
             return command(cwd, *words[4:], environment=env)
-        return subprocess.run(words, cwd=cwd, env=env, **how)
+        return subprocess.run(words, cwd=cwd, env=env, check=bool(how.pop("check")), **how)
 
     monkeypatch.setattr(script, "subprocess", SimpleNamespace(run=run))
     made = script.example(tmp_path, stand_in=True)
