@@ -85,7 +85,12 @@ def test_each_option_set_has_containers_of_its_own(small: ModuleType, modal_loop
     assert strict.definition.timeout_secs == 30
 
 
-def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(small: ModuleType) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(
+    small: ModuleType, modal_loopback: Loopback, fresh: bool
+) -> None:
+    """Whether it is forked, or its process is started for it."""
+    modal_loopback.do(lambda world: setattr(world, "fresh_processes", fresh))
     about = session().about.remote()
     environ = about["environ"]
     assert about["remote"]
@@ -95,12 +100,18 @@ def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(small: Modul
     assert environ["MODAL_IS_REMOTE"] == "1"
     assert "MODAL_TOKEN_SECRET" not in environ
     assert str(Path(__file__).parents[2]) not in about["path"]
+    assert about["path"][0] == environ["HOME"]
+    assert [Path(about["argv"][0]).name, *about["argv"][1:]] == ["_container_entrypoint.py"]
+    assert ("-m" in about["original"]) == fresh
+    assert about["interrupted"] == "default_int_handler"
 
 
 def test_a_test_can_give_containers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with started(monkeypatch, tmp_path, {"STAND_IN": "recorded"}):
+    with started(monkeypatch, tmp_path, {"STAND_IN": "recorded", "PYTHONWARNINGS": "ignore::UserWarning"}):
         deployed(monkeypatch)
-        assert session().about.remote()["environ"]["STAND_IN"] == "recorded"
+        about = session().about.remote()
+        assert about["environ"]["STAND_IN"] == "recorded"
+        assert "-m" in about["original"]  # Python reads such a variable as it starts: it was not forked
 
 
 def test_a_volume_outlives_its_container(small: ModuleType, modal_loopback: Loopback) -> None:
