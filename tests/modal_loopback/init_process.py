@@ -1,8 +1,8 @@
 """Process 1 of a container: forks what it is given to run and outlives it by nothing.
 
-`line` is its end of a socket. It writes its own id there, and at the end how the child exited, as a shell would say
-it: 128 + the signal. Signals for the child come as numbers, a line each; the end of the line (also that of whoever
-holds the other end) kills the child. Whatever the child leaves behind, in whichever session, is adopted and killed,
+Two pipes lead to whoever asked for it. To `news` it writes its own id, and at the end how the child exited, as a
+shell would say it: 128 + the signal. From `orders` it reads signals for the child as numbers, a line each; the end of
+that pipe (also that of whoever holds the other end) kills the child. Whatever the child leaves behind, in whichever session, is adopted and killed,
 as it is when a real container goes. Linux alone.
 """
 
@@ -18,25 +18,26 @@ from pathlib import Path
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def started(line: int) -> None:
+def started(orders: int, news: int) -> None:
     """Returns in the child alone; the process that calls it ends here with the child."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    os.write(line, b"%d\n" % os.getpid())
+    os.write(news, b"%d\n" % os.getpid())
     child = os.fork()
     if child == 0:
-        os.close(line)
+        os.close(orders)
+        os.close(news)
         return
     try:
-        os.write(line, b"%d\n" % _wait(child, line))
+        os.write(news, b"%d\n" % _wait(child, orders))
     except BrokenPipeError:
         pass  # nobody asks any more
     finally:
         os._exit(0)
 
 
-def _wait(child: int, line: int) -> int:
+def _wait(child: int, orders: int) -> int:
     alive = threading.Lock()  # held while the child's id may be given to another process
-    threading.Thread(target=_obey, args=(child, line, alive), daemon=True).start()
+    threading.Thread(target=_obey, args=(child, orders, alive), daemon=True).start()
     while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid != child:  # type: ignore[union-attr]
         os.waitpid(-1, 0)  # an adopted one
     alive.acquire()  # noqa: SIM115, RUF100
@@ -45,9 +46,9 @@ def _wait(child: int, line: int) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _obey(child: int, line: int, alive: threading.Lock) -> None:
-    with open(line, "rb", buffering=0, closefd=False) as orders, contextlib.suppress(ConnectionError):
-        while order := orders.readline():
+def _obey(child: int, orders: int, alive: threading.Lock) -> None:
+    with open(orders, "rb", buffering=0, closefd=False) as lines:
+        while order := lines.readline():
             _signal(child, int(order), alive)
     _signal(child, signal.SIGKILL, alive)
 

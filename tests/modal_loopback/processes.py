@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -58,35 +59,35 @@ class Process:
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
     _news: asyncio.StreamReader
-    _orders: asyncio.StreamWriter
+    _orders: int  # a pipe
 
     @classmethod
     async def start(cls, environment: Mapping[str, str], folder: Path, *, fresh: bool) -> Self:
         """`fresh`: not forked from what has imported Modal, but with a Python of its own."""
         asked = {"environment": environment, "folder": str(folder), "fresh": fresh}
         message = json.dumps(asked).encode()
-        line, its_line = socket.socketpair()
-        (stdout, its_stdout), (stderr, its_stderr) = os.pipe(), os.pipe()
         with _starting:
             zygote = _zygote()
-        with its_line:
-            socket.send_fds(zygote, [message], [its_line.fileno(), its_stdout, its_stderr])
-        os.close(its_stdout)
-        os.close(its_stderr)
-        news, orders = await asyncio.open_connection(sock=line)
-        pid = int(await news.readline())
-        return cls(pid, await _reader(stdout), await _reader(stderr), news, orders)
+        its_orders, orders = os.pipe()
+        news, stdout, stderr = os.pipe(), os.pipe(), os.pipe()
+        given = [its_orders, news[1], stdout[1], stderr[1]]
+        socket.send_fds(zygote, [message], given)
+        for descriptor in given:
+            os.close(descriptor)
+        reader = await _reader(news[0])
+        pid = int(await reader.readline())
+        return cls(pid, await _reader(stdout[0]), await _reader(stderr[0]), reader, orders)
 
     def send(self, number: int) -> None:
         """A signal for the entrypoint."""
-        self._orders.write(b"%d\n" % number)
+        with contextlib.suppress(BrokenPipeError):  # it has ended
+            os.write(self._orders, b"%d\n" % number)
 
     async def end(self) -> int:
         """Kill whatever still runs; how the entrypoint exited, as a shell says it."""
-        self._orders.write_eof()
+        os.close(self._orders)
         code = int(await self._news.readline())
         await self._news.read()
-        self._orders.close()
         return code
 
 

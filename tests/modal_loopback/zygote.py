@@ -2,8 +2,8 @@
 
     python zygote.py modal._container_entrypoint SOCKET
 
-A request is one message on that socket: JSON, and three descriptors - for `init_process`, for standard output, for
-standard error. The container runs what `python -m modal._container_entrypoint` runs, in a process with the
+A request is one message on that socket: JSON, and four descriptors - two for `init_process`, for standard output,
+for standard error. The container runs what `python -m modal._container_entrypoint` runs, in a process with the
 environment, the folder and the `sys.path` that a fresh one would have; where the request says `fresh`, it is a fresh
 one. The end of the socket ends this process and none of its containers: those end with descriptors of their own.
 
@@ -12,6 +12,7 @@ No loop and no thread may start here: neither survives a fork.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -38,7 +39,7 @@ LONGEST = 1 << 20  # bytes of a request
 def main(module: str, requests: socket.socket) -> None:
     """Returns in a container alone, ready to run `module`."""
     ours = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for process 1 of a container
+    signal.signal(signal.SIGCHLD, _reap)
     importlib.import_module(module)
     for name in LATER:
         importlib.import_module(name)
@@ -47,7 +48,7 @@ def main(module: str, requests: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(requests, LONGEST, 3)
+        message, descriptors, _, _ = socket.recv_fds(requests, LONGEST, 4)
         if not message:
             os._exit(0)
         if os.fork() == 0:
@@ -58,18 +59,24 @@ def main(module: str, requests: socket.socket) -> None:
             os.close(descriptor)
 
 
+def _reap(*_: object) -> None:
+    """Not left to the kernel, as SIG_IGN does it: then nobody would be told how much work they did."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def _begin(asked: dict[str, Any], module: str, descriptors: Sequence[int]) -> None:
-    line, *streams = descriptors
+    orders, news, *streams = descriptors
     os.setsid()
     for number, stream in enumerate(streams, 1):
         os.dup2(stream, number)
         os.close(stream)
-    os.set_inheritable(line, False)
     # as a process that no shell has started in its background
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
-    init_process.started(line)
+    init_process.started(orders, news)
     os.chdir(asked["folder"])
     if asked["fresh"]:
         os.execve(sys.executable, [sys.executable, "-m", module], asked["environment"])
