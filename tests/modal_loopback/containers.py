@@ -57,7 +57,7 @@ class Container:
         self.pid = 0  # of its process 1
         self.exit_code: int | None = None
         self.inputs: dict[str, Input] = {}
-        self.cancelled: list[str] = []  # ids of inputs, for its next heartbeat
+        self.cancelled: list[str] = []  # ids of inputs, for its heartbeats
         self.interrupted: list[str] = []  # those that it has been told of
         self.ready = self.stopping = self.gone = False
         self.served = 0
@@ -263,11 +263,17 @@ class ContainerCalls:
         return Empty()
 
     async def container_heartbeat(self, _: pb.ContainerHeartbeatRequest) -> pb.ContainerHeartbeatResponse:
+        """Tells of cancelled inputs until they are over: the client drops what it is told of an input that it has
+        not begun, and does nothing when it hears it twice."""
         container = self._container
-        if not await self._world.until(lambda: container.cancelled, HEARTBEAT_S):
+
+        def open_() -> list[str]:
+            return [key for key in container.cancelled if key in container.inputs]
+
+        if not await self._world.until(open_, HEARTBEAT_S):
             return pb.ContainerHeartbeatResponse()
-        cancelled, container.cancelled = container.cancelled, []
-        container.interrupted += cancelled
+        cancelled = open_()
+        container.interrupted += [key for key in cancelled if key not in container.interrupted]
         self._world.ring()
         return pb.ContainerHeartbeatResponse(cancel_input_event=pb.CancelInputEvent(input_ids=cancelled))
 
