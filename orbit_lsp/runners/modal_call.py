@@ -40,7 +40,9 @@ sign for as long; and Modal's own client would ask a connection that is dead for
 _POLL_S = 30.0
 _DRAIN_S = 1.0
 """How long the last events may trail the return value, and the return value the last event."""
-_SOFT_S = 2.0
+_SOFT_S = 5.0
+"""Modal's client in the container takes a second between two cancellations, so of two clicks in a row the second
+needs that long before anything ends."""
 _HARD_S = 5.0
 _TRIES = 3
 _UNASKED = 1 << 20

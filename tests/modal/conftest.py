@@ -18,12 +18,11 @@ from orbit_remote import contracts as c
 from orbit_remote.modal_spec import Spec
 from tests.e2e.conftest import Editor, start
 from tests.modal_loopback.fixture import started
-from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 TOLD = Path(__file__).with_name("worker_told_of_a_gpu.py")
 RECORDED = Path(__file__).parents[1] / "e2e" / "recorded_worker.py"
 SPEC = Spec("0.1.0")
-LIMIT_S = 30
 
 SAXPY = """\
 #include "scale.cuh"

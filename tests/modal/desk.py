@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -18,10 +19,9 @@ from orbit_lsp.runners.modal_errors import ModalError
 from orbit_lsp.runs import Run, Runs
 from orbit_lsp.session import Session, uri_of
 from orbit_remote import contracts as c
-from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 T = TypeVar("T")
-LIMIT_S = 40
 SAXPY = """\
 __global__ void saxpy(int n, float a, const float* x, float* y) { y[n] = a * x[n]; }
 int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
@@ -29,7 +29,7 @@ int main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }
 TOLD_OF_A_GPU = Path(__file__).with_name("worker_told_of_a_gpu.py")
 # what a container is made of; everything else in it is somebody's work
 _MACHINERY = (
-    "init_process.py",
+    "zygote.py",
     "modal._container_entrypoint",
     "recorded_worker.py",
     "worker_told_of_a_gpu.py",
@@ -117,37 +117,35 @@ class Desk:
 
     def rented(self) -> int:
         """Containers with a GPU that live."""
-        return self.modal.do(lambda world: sum(bool(one.function.gpu) for one in world.alive()))
+        return sum(bool(one.function.gpu) for one in self.modal.world.alive())
 
     def warm(self) -> int:
         """Those that the lens and `orbit.sessions` speak of."""
         return len(self.environment.sessions())
 
-    def work(self) -> list[str]:
-        """Command lines of what runs in containers and is not the machinery: compilers, programs."""
-        return [line for line in self.processes() if not any(one in line for one in _MACHINERY)]
+    def work(self) -> list[psutil.Process]:
+        """What runs in containers and is not the machinery: compilers, programs."""
+        return [one for one in self.processes() if not any(part in _line(one) for part in _MACHINERY)]
 
-    def processes(self) -> list[str]:
-        """All that have this test's folder in their environment, as everything in a container has."""
-        mark, found = str(self.folder.parent).encode(), list[str]()
+    def processes(self) -> list[psutil.Process]:
+        """All that were started with this test's folder in their environment, as what a container starts is."""
+        mark, found = str(self.folder.parent).encode(), list[psutil.Process]()
         for process in psutil.process_iter():
-            try:
-                if (
-                    mark in Path(f"/proc/{process.pid}/environ").read_bytes()
-                    and process.pid != psutil.Process().pid
-                ):
-                    found.append(" ".join(process.cmdline()) or process.name())
-            except (OSError, psutil.Error):
-                continue
+            with suppress(OSError, psutil.Error):
+                environment = Path(f"/proc/{process.pid}/environ").read_bytes()
+                if mark in environment and process.pid != os.getpid():
+                    found.append(process)
         return found
 
-    async def until_gone(self, what: Callable[[], list[str] | int]) -> None:
-        """Processes tell nobody when they end: they are looked for."""
-        for _ in range(LIMIT_S * 50):
-            if not (left := await asyncio.to_thread(what)):
-                return
-            await asyncio.sleep(0.02)
-        raise AssertionError(f"still there: {left}")
+    async def until_gone(self, what: Callable[[], list[psutil.Process]]) -> None:
+        left: list[psutil.Process] = []
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while left := await asyncio.to_thread(what):
+                    for process in left:
+                        await _end(process)
+        except TimeoutError:
+            raise AssertionError(f"still there: {left}") from None
 
     async def until_reached(self) -> None:
         """Modal answers again: its client comes back by itself, in its own time."""
@@ -180,6 +178,28 @@ class Desk:
     def _show(self, text: str) -> None:
         self.shown.append(text)
         self._changed.set()
+
+
+def _line(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+async def _end(process: psutil.Process) -> None:
+    """Returns when it is over, or has begun another program: that may be machinery."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    ended, loop, before = asyncio.Event(), asyncio.get_running_loop(), _line(process)
+    loop.add_reader(descriptor, ended.set)
+    try:
+        if process.is_running() and _line(process) == before:  # and not another one of that number
+            await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def program(body: str) -> str:

@@ -43,7 +43,7 @@ async def test_a_fault_is_survived(fault: Fault, desk: Desk, monkeypatch: pytest
     assert len(ended) == len(set(ended)), "a run ended twice"
     assert not desk.session.running
     await desk.until_gone(desk.work)
-    await desk.until_gone(lambda: desk.rented() - fault.warm)
+    await desk.there(desk.modal.until, lambda world: desk.rented() == fault.warm)
     assert desk.warm() == fault.warm, "what the lens says is not what is rented"
 
 

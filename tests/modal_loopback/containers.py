@@ -1,4 +1,4 @@
-"""One container: a real `python -m modal._container_entrypoint`, and the RPCs that it alone asks for.
+"""One container: the real `modal._container_entrypoint` in a process of its own, and the RPCs that it alone asks for.
 
 It sees what was uploaded for it (under a root folder of its own), the installed distributions of the Python
 that runs this, and the environment that Modal would give it.
@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import os
 import signal
-import site
 import sys
 import time
 import traceback
 from pathlib import Path
 
-import modal
 from google.protobuf.empty_pb2 import Empty
 from grpclib import GRPCError, Status
 from modal_proto import api_pb2 as pb
 
 from tests.modal_loopback import images
 from tests.modal_loopback.calls import INLINE_LIMIT, finish
+from tests.modal_loopback.processes import MODAL, READ_AT_START, SITE, Process
 from tests.modal_loopback.service import Listener, Service
 from tests.modal_loopback.world import FINAL, Function, Input, LogLine, World
 
-INIT = Path(__file__).with_name("init_process.py")
 POLL_S = 10  # how long a request for inputs is held open; the client asks again
 # how long a heartbeat is held open: it carries cancellations, the client asks every 15 s and gives up after 15.1
 HEARTBEAT_S = 14.9
@@ -48,15 +45,6 @@ RESTRICTED = frozenset(
         "VolumeReload",
     }
 )
-# a developer's editable install must not stand in for a file that was never uploaded
-WITHOUT_EDITABLES = """\
-import pathlib, site, sys
-for folder in site.getsitepackages():
-    for listed in pathlib.Path(folder).glob("*.pth"):
-        for line in listed.read_text().splitlines():
-            if line in sys.path:
-                sys.path.remove(line)
-"""
 
 
 class Container:
@@ -69,7 +57,7 @@ class Container:
         self.pid = 0  # of its process 1
         self.exit_code: int | None = None
         self.inputs: dict[str, Input] = {}
-        self.cancelled: list[str] = []  # ids of inputs, for its next heartbeat
+        self.cancelled: list[str] = []  # ids of inputs, for its heartbeats
         self.interrupted: list[str] = []  # those that it has been told of
         self.ready = self.stopping = self.gone = False
         self.served = 0
@@ -77,7 +65,7 @@ class Container:
         self._ended_by: str = ""  # "" | "kill" | "preemption" | "time-out"
         self._late: list[Input] = []
         self._world = world
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self.folder = world.folder / "containers" / self.id
         world.containers[self.id] = function.containers[self.id] = self
 
@@ -112,9 +100,8 @@ class Container:
         self.kill()
 
     def _send(self, number: int) -> None:
-        if self._process and self._process.stdin and not self.gone:
-            with contextlib.suppress(OSError):
-                self._process.stdin.write(b"%d\n" % number)
+        if self._process and not self.gone:
+            self._process.send(number)
 
     # how it runs
 
@@ -126,9 +113,8 @@ class Container:
         except Exception:  # noqa: BLE001 - the fixture fails the test with it
             self._world.errors.append(traceback.format_exc())
         finally:
-            if self._process and self._process.stdin:
-                self._process.stdin.close()  # the end of whatever still runs
-                self.exit_code = await self._process.wait()
+            if self._process:
+                self.exit_code = await self._process.end()
             self.gone, self.finished = True, self._world.now()
             self.function.containers.pop(self.id, None)
             self._settle()
@@ -142,10 +128,9 @@ class Container:
 
     async def _start(self, server: Listener) -> None:
         root = self.folder / "root"
-        for folder in (root, self.folder / "tmp", self.folder / "site"):
+        for folder in (root, self.folder / "tmp"):
             folder.mkdir(parents=True)
         (self.folder / "tmp").chmod(0o1777)
-        (self.folder / "site" / "sitecustomize.py").write_text(WITHOUT_EDITABLES)
         for name, file in images.files(self._world, self.definition).items():
             path = self.folder / name.lstrip("/")
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,30 +147,32 @@ class Container:
         )
         (self.folder / "arguments.pb").write_bytes(arguments.SerializeToString())
         await server.start(path=str(self.folder / "modal.sock"))
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(INIT), sys.executable, "-m", "modal._container_entrypoint"),
-            env=self.environment(),
-            cwd=root,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+        fresh = self._world.fresh_processes or any(
+            name.startswith(READ_AT_START) for name in self._given() if name != "PYTHONPATH"
         )
+        self._process = await Process.start(self.environment(), root, fresh=fresh)
         self.pid, self.started = self._process.pid, self._world.now()
         self._world.ring()
 
+    def _given(self) -> dict[str, str]:
+        """The variables of its image, its secrets and the test."""
+        world, made = self._world, self.definition
+        given = images.environment(world, made.image_id)
+        for secret in made.secret_ids:
+            given |= world.secrets.get(secret, {})
+        return given | {
+            name: value.replace("{container}", self.id) for name, value in world.container_env.items()
+        }
+
     def environment(self) -> dict[str, str]:
-        """Under the image's and the test's variables, those that Modal sets itself. Paths under a volume's
-        mount path become paths in its folder."""
+        """Over those given, the variables that Modal sets itself. Paths under a volume's mount path become paths in
+        its folder."""
         world, made = self._world, self.definition
         path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         found = {"PATH": os.pathsep.join(path), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         if not self.function.gpu:
             found["CUDA_VISIBLE_DEVICES"] = ""  # this machine may have one
-        found |= images.environment(world, made.image_id)
-        for secret in made.secret_ids:
-            found |= world.secrets.get(secret, {})
-        found |= {name: value.replace("{container}", self.id) for name, value in world.container_env.items()}
+        found |= self._given()
         for mount in made.volume_mounts:
             folder = str(world.folder / "volumes" / mount.volume_id)
             found[images.volume_variable(mount.mount_path)] = folder
@@ -193,9 +180,7 @@ class Container:
             for name, value in found.items():
                 if value == mounted or value.startswith(mounted + "/"):
                     found[name] = folder + value.removeprefix(mounted)
-        paths = [str(self.folder / "site"), str(self.folder / "root"), found.get("PYTHONPATH", "")]
-        if (home := str(Path(modal.__file__).parent.parent)) not in site.getsitepackages():
-            paths.append(home)
+        paths = [SITE, str(self.folder / "root"), found.get("PYTHONPATH", ""), *MODAL]
         return found | {
             "HOME": str(self.folder / "root"),
             "TMPDIR": str(self.folder / "tmp"),
@@ -212,8 +197,6 @@ class Container:
 
     async def _follow(self) -> None:
         assert self._process is not None
-        assert self._process.stdout is not None
-        assert self._process.stderr is not None
         if self.stopping and not self.inputs:
             self._send(signal.SIGKILL)  # asked for before there was a process
         await asyncio.gather(
@@ -280,11 +263,17 @@ class ContainerCalls:
         return Empty()
 
     async def container_heartbeat(self, _: pb.ContainerHeartbeatRequest) -> pb.ContainerHeartbeatResponse:
+        """Tells of cancelled inputs until they are over: the client drops what it is told of an input that it has
+        not begun, and does nothing when it hears it twice."""
         container = self._container
-        if not await self._world.until(lambda: container.cancelled, HEARTBEAT_S):
+
+        def open_() -> list[str]:
+            return [key for key in container.cancelled if key in container.inputs]
+
+        if not await self._world.until(open_, HEARTBEAT_S):
             return pb.ContainerHeartbeatResponse()
-        cancelled, container.cancelled = container.cancelled, []
-        container.interrupted += cancelled
+        cancelled = open_()
+        container.interrupted += [key for key in cancelled if key not in container.interrupted]
         self._world.ring()
         return pb.ContainerHeartbeatResponse(cancel_input_event=pb.CancelInputEvent(input_ids=cancelled))
 

@@ -1,8 +1,9 @@
-"""Process 1 of a container: starts the command it is given and outlives it by nothing.
+"""Process 1 of a container: forks what it is given to run and outlives it by nothing.
 
-Signals come as numbers, a line each, on standard input; its end (also that of whoever holds it) kills the
-command. Whatever the command leaves behind, in whichever session, is adopted and killed, as it is when a real
-container goes. Exits as a shell would: 128 + the signal. Linux alone.
+Two pipes lead to whoever asked for it. To `news` it writes its own id, and at the end how the child exited, as a
+shell would say it: 128 + the signal. From `orders` it reads signals for the child as numbers, a line each; the end of
+that pipe (also that of whoever holds the other end) kills the child. Whatever the child leaves behind, in whichever session, is adopted and killed,
+as it is when a real container goes. Linux alone.
 """
 
 from __future__ import annotations
@@ -11,24 +12,32 @@ import contextlib
 import ctypes
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-def main(command: list[str]) -> int:
+def started(orders: int, news: int) -> None:
+    """Returns in the child alone; the process that calls it ends here with the child."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.write(news, b"%d\n" % os.getpid())
     child = os.fork()
     if child == 0:
-        try:
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.execv(command[0], command)
-        finally:
-            os._exit(127)
+        os.close(orders)
+        os.close(news)
+        return
+    try:
+        os.write(news, b"%d\n" % _wait(child, orders))
+    except BrokenPipeError:
+        pass  # nobody asks any more
+    finally:
+        os._exit(0)
+
+
+def _wait(child: int, orders: int) -> int:
     alive = threading.Lock()  # held while the child's id may be given to another process
-    threading.Thread(target=_obey, args=(child, alive), daemon=True).start()
+    threading.Thread(target=_obey, args=(child, orders, alive), daemon=True).start()
     while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid != child:  # type: ignore[union-attr]
         os.waitpid(-1, 0)  # an adopted one
     alive.acquire()  # noqa: SIM115, RUF100
@@ -37,9 +46,9 @@ def main(command: list[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-def _obey(child: int, alive: threading.Lock) -> None:
-    with open(0, "rb", buffering=0, closefd=False) as orders:
-        while order := orders.readline():
+def _obey(child: int, orders: int, alive: threading.Lock) -> None:
+    with open(orders, "rb", buffering=0, closefd=False) as lines:
+        while order := lines.readline():
             _signal(child, int(order), alive)
     _signal(child, signal.SIGKILL, alive)
 
@@ -62,8 +71,3 @@ def _kill_children() -> None:
                     if int(parent) == os.getpid():
                         os.kill(int(entry.parent.name), signal.SIGKILL)
             os.waitpid(-1, 0)
-
-
-if __name__ == "__main__":
-    sys.stdout.flush()
-    os._exit(main(sys.argv[1:]))

@@ -23,7 +23,7 @@ from grpclib import Status
 from modal_proto import api_pb2 as pb
 
 from tests.modal_loopback.fixture import started
-from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.loopback import LIMIT_S, Loopback
 from tests.modal_loopback.world import FINAL
 
 APPS = Path(__file__).parent / "apps"
@@ -61,7 +61,11 @@ def gone(pid: int) -> bool:
 
 def modal_cli(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "modal", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "modal", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     return done.stdout + done.stderr
 
@@ -85,7 +89,12 @@ def test_each_option_set_has_containers_of_its_own(small: ModuleType, modal_loop
     assert strict.definition.timeout_secs == 30
 
 
-def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(small: ModuleType) -> None:
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(
+    small: ModuleType, modal_loopback: Loopback, fresh: bool
+) -> None:
+    """Whether it is forked, or its process is started for it."""
+    modal_loopback.do(lambda world: setattr(world, "fresh_processes", fresh))
     about = session().about.remote()
     environ = about["environ"]
     assert about["remote"]
@@ -95,12 +104,18 @@ def test_a_container_sees_what_was_uploaded_and_what_modal_gives_it(small: Modul
     assert environ["MODAL_IS_REMOTE"] == "1"
     assert "MODAL_TOKEN_SECRET" not in environ
     assert str(Path(__file__).parents[2]) not in about["path"]
+    assert about["path"][0] == environ["HOME"]
+    assert [Path(about["argv"][0]).name, *about["argv"][1:]] == ["_container_entrypoint.py"]
+    assert ("-m" in about["original"]) == fresh
+    assert about["interrupted"] == "default_int_handler"
 
 
 def test_a_test_can_give_containers_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with started(monkeypatch, tmp_path, {"STAND_IN": "recorded"}):
+    with started(monkeypatch, tmp_path, {"STAND_IN": "recorded", "PYTHONWARNINGS": "ignore::UserWarning"}):
         deployed(monkeypatch)
-        assert session().about.remote()["environ"]["STAND_IN"] == "recorded"
+        about = session().about.remote()
+        assert about["environ"]["STAND_IN"] == "recorded"
+        assert "-m" in about["original"]  # Python reads such a variable as it starts: it was not forked
 
 
 def test_a_volume_outlives_its_container(small: ModuleType, modal_loopback: Loopback) -> None:
@@ -200,11 +215,11 @@ def test_whoever_ends_a_container_ends_all_in_it_and_its_input_starts_again(
 ) -> None:
     with queue() as told:
         call = session().wait.spawn(told)
-        first = told.get(timeout=30)
+        first = told.get(timeout=LIMIT_S)
         end(modal_loopback)
         assert gone(first[0])
         assert gone(first[1])
-        assert told.get(timeout=30) != first
+        assert told.get(timeout=LIMIT_S) != first
         call.cancel(terminate_containers=True)
 
 
@@ -228,7 +243,7 @@ def test_cancelled_before_there_is_a_container(small: ModuleType, modal_loopback
     call = session().count.spawn()
     call.cancel()
     with pytest.raises(modal.exception.RemoteError):
-        call.get(timeout=30)
+        call.get(timeout=LIMIT_S)
     modal_loopback.grant_capacity()
     assert session().count.remote()["calls"] == 1
 
@@ -238,21 +253,21 @@ def test_a_running_call_is_interrupted_and_its_container_stays(
 ) -> None:
     with queue() as told:
         call = session().wait.spawn(told)
-        told.get(timeout=30)
+        told.get(timeout=LIMIT_S)
         (container,) = modal_loopback.containers()
         call.cancel()
         with pytest.raises(modal.exception.RemoteError):
-            call.get(timeout=30)
+            call.get(timeout=LIMIT_S)
         assert session().count.remote()["task"] == container.id
 
 
 def test_a_call_is_cancelled_by_its_id_alone(small: ModuleType) -> None:
     with queue() as told:
         call = session().wait.spawn(told)
-        told.get(timeout=30)
+        told.get(timeout=LIMIT_S)
         modal.FunctionCall.from_id(call.object_id).cancel()
         with pytest.raises(modal.exception.RemoteError):
-            call.get(timeout=30)
+            call.get(timeout=LIMIT_S)
 
 
 def test_cancelling_with_the_container_leaves_nothing_of_it(
@@ -260,10 +275,10 @@ def test_cancelling_with_the_container_leaves_nothing_of_it(
 ) -> None:
     with queue() as told:
         call = session().wait.spawn(told)
-        pids = told.get(timeout=30)
+        pids = told.get(timeout=LIMIT_S)
         call.cancel(terminate_containers=True)
         with pytest.raises(modal.exception.RemoteError):
-            call.get(timeout=30)
+            call.get(timeout=LIMIT_S)
         modal_loopback.until(lambda world: not world.alive())
         assert all(gone(pid) for pid in pids)
 
@@ -274,9 +289,9 @@ def test_cancelling_with_the_container_leaves_nothing_of_it(
 def test_events_stream_through_a_queue_and_name_their_call(small: ModuleType) -> None:
     with queue() as told:
         call = session().follow.spawn(told, 5)
-        assert told.get(partition="run", timeout=30) == call.object_id
-        assert [told.get(partition="run", timeout=30) for _ in range(5)] == [0, 1, 2, 3, 4]
-        assert call.get(timeout=30) == 5
+        assert told.get(partition="run", timeout=LIMIT_S) == call.object_id
+        assert [told.get(partition="run", timeout=LIMIT_S) for _ in range(5)] == [0, 1, 2, 3, 4]
+        assert call.get(timeout=LIMIT_S) == 5
 
 
 def test_queues_have_partitions_names_and_limits(modal_loopback: Loopback) -> None:
@@ -369,7 +384,7 @@ def test_the_server_dies_during_a_call_and_comes_back(small: ModuleType, modal_l
         with pytest.raises((TimeoutError, modal.exception.ConnectionError)):
             asyncio.run(asyncio.wait_for(call.get.aio(), 1))
         modal_loopback.accept_connections()
-        assert call.get(timeout=30) == 1
+        assert call.get(timeout=LIMIT_S) == 1
 
 
 def test_an_internal_failure_of_modals(small: ModuleType, modal_loopback: Loopback) -> None:
@@ -398,7 +413,7 @@ def test_inputs_wait_for_capacity(small: ModuleType, modal_loopback: Loopback) -
         call.get(timeout=0)
     assert session().count.get_current_stats().backlog == 1
     modal_loopback.grant_capacity(1)
-    assert call.get(timeout=30)["calls"] == 1
+    assert call.get(timeout=LIMIT_S)["calls"] == 1
 
 
 def test_a_clock_that_is_an_hour_ahead(modal_loopback: Loopback, small: ModuleType) -> None:
@@ -471,7 +486,7 @@ def command_line() -> subprocess.Popen[str]:
 
 def test_the_command_line_runs_until_its_input_ends() -> None:
     with command_line() as running:
-        said, _ = running.communicate("", timeout=60)
+        said, _ = running.communicate("", timeout=LIMIT_S)
     assert running.returncode == 0
     assert "export MODAL_SERVER_URL=http://127.0.0.1:" in said
 
@@ -486,10 +501,10 @@ def test_no_container_outlives_a_control_plane_that_is_killed(monkeypatch: pytes
         deployed(monkeypatch)
         told = modal.Queue.from_name("told", create_if_missing=True).hydrate()
         session().wait.spawn(told)
-        pids: Any = told.get(timeout=30)
+        pids: Any = told.get(timeout=LIMIT_S)
         watched = [os.pidfd_open(pid) for pid in pids]
         running.kill()
         for end in watched:  # readable once the process has ended
-            assert select.select([end], [], [], 30)[0]
+            assert select.select([end], [], [], LIMIT_S)[0]
             os.close(end)
     shutil.rmtree(Path(os.environ["MODAL_CONFIG_PATH"]).parent)

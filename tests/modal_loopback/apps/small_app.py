@@ -39,6 +39,9 @@ class Session:
             "file": __file__,
             "environ": dict(os.environ),
             "path": sys.path,
+            "argv": sys.argv,
+            "original": sys.orig_argv,
+            "interrupted": getattr(signal.getsignal(signal.SIGINT), "__name__", ""),
             "remote": not modal.is_local(),
         }
 
