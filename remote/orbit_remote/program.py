@@ -22,6 +22,7 @@ STREAMED = 1 << 20
 _GRACE_S = 1.0
 """How long a pipe that processes still hold, which cannot be found or ended, may be silent before it is left."""
 _GRACES = 10
+_limit = asyncio.timeout
 
 _PASSED = frozenset(
     [
@@ -143,7 +144,7 @@ async def run(
     feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     status: int | None = None
     try:
-        async with asyncio.timeout(timeout_s):
+        async with _limit(timeout_s):
             status = await processes.exit_status(process)
     except TimeoutError:
         pass
