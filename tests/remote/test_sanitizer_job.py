@@ -146,10 +146,11 @@ async def test_the_correct_twin_is_clean(desk: Desk) -> None:
 
 
 async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
-    job = desk.job("race.cu")
-    desk.save("race.cu", "something else")
+    job = desk.job("out_of_bounds_write.cu")
+    desk.save(job.path, "something else")
     problems = (await sanitizer_job.carry_out(job, desk.context)).problems
-    assert {one.place.line for one in problems if one.place} == planted.lines("race.cu", "racecheck")
+    wanted = planted.lines("out_of_bounds_write.cu", "memcheck")
+    assert {one.place.line for one in problems if one.place} == wanted
 
 
 async def test_a_fault_in_a_header_of_the_authors_is_shown_there(desk: Desk) -> None:
@@ -328,8 +329,12 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
     assert [getattr(one, "value", None) for one in values] == [1 << 10, 1003]
 
 
-async def test_the_job_of_a_child_asks_for_no_recorder(desk: Desk, tmp_path: Path) -> None:
-    """Real Python, real torch: the child's own job, as it is handed over under the tool."""
+async def test_the_job_of_a_child_asks_for_no_recorder(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's own job, as it is handed over under the tool; it needs no torch, which takes seconds to import."""
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     job = desk.job("k.py", "def main():\n    print('ran')\n", language="triton", tools=("memcheck",))
     target = sanitizer_job._child(job, desk.context, tmp_path)
     process = await asyncio.create_subprocess_exec(*target.command, stdout=asyncio.subprocess.PIPE)
