@@ -164,7 +164,8 @@ class Forked:
         reading = asyncio.ensure_future(self._events.readline())
         try:
             await asyncio.wait([reading, self._ended], return_when=asyncio.FIRST_COMPLETED)
-            while not reading.done() and self._more():  # what it wrote before its end is in the socket
+            # what it wrote before its end is in the socket, and the loop's own reader empties it
+            while not reading.done() and self._more():  # noqa: ASYNC110
                 await asyncio.sleep(0)
             if not reading.done():
                 await asyncio.wait([reading], timeout=_LATE_S)

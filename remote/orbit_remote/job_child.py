@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from orbit_remote.worker import Context
 
 
-
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled."""
     device = await asyncio.to_thread(machine.device, job.device) if job.action == "run" else None

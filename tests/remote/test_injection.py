@@ -140,9 +140,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 def load(library: Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LOAD, str(library)]
-    return subprocess.run(
-        command, capture_output=True, text=True, env=os.environ | env, check=False
-    )
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | env, check=False)
 
 
 @needs_compiler

@@ -23,6 +23,7 @@ from orbit_remote import (
     spec,
     worker,
 )
+from tests.processes_check import is_alive
 from tests.recordings import planted
 
 pytestmark = [
@@ -201,9 +202,7 @@ async def test_what_a_tool_found_before_its_limit_is_told(desk: Desk, limit: Lim
     part = tmp_path / "part.txt"
     part.write_text(log[: len(log) // 3].replace("/src/sanitizer/", f"{desk.folder}/"))
     begun = hang(tmp_path, f'cp {part} "${{10}}"; ')
-    task = asyncio.ensure_future(
-        desk.check("out_of_bounds_write.cu", tools=("memcheck",), run_timeout_s=7.0)
-    )
+    task = asyncio.ensure_future(desk.check("out_of_bounds_write.cu", tools=("memcheck",), run_timeout_s=7.0))
     await asyncio.to_thread(begun.read_text)
     await limit.reach()
     finished = await task
@@ -236,7 +235,7 @@ async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Pa
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not Path(f"/proc/{pid}").exists()
+    assert not is_alive(pid)
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 

@@ -63,9 +63,7 @@ async def finish(child: children.Child) -> tuple[int, c.Finished | None, str, st
     return status, result, (await out).decode(), (await err).decode()
 
 
-async def run(
-    pool: spares.Spares, text: str, env=ENV, **fields
-) -> tuple[int, c.Finished | None, str, str]:
+async def run(pool: spares.Spares, text: str, env=ENV, **fields) -> tuple[int, c.Finished | None, str, str]:
     return await finish(await pool.take(job(text, **fields), env))
 
 
