@@ -11,6 +11,8 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from orbit_lsp import __version__
@@ -223,12 +225,17 @@ class _Sentence(logging.Formatter):
         return f"orbit-lsp: {said}" + (f" ({type(error).__name__}: {error})" if error else "")
 
 
-def log_sentences() -> None:
+@contextmanager
+def log_sentences() -> Generator[None]:
     """Warnings of the log are said by the commands themselves; errors are printed, a line each."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.ERROR)
     handler.setFormatter(_Sentence())
     logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
 
 
 def _obey(options: argparse.Namespace) -> int:
@@ -237,7 +244,11 @@ def _obey(options: argparse.Namespace) -> int:
 
         serve()
         return 0
-    log_sentences()
+    with log_sentences():
+        return _command(options)
+
+
+def _command(options: argparse.Namespace) -> int:
     if options.command == "settings":
         from orbit_lsp.config import markdown
 

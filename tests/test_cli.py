@@ -1,10 +1,14 @@
-"""The command line on bad input and bad surroundings: what is said, and the exit code."""
+"""The command line on bad input and bad surroundings: what is said, and the exit code.
+
+What only a process can show - streams that are closed, a folder that is gone, bytes as an argument - is shown by one.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +16,20 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp import cli
+from tests.cli_check import orbit
 from tests.remote.nvcc_check import needs_nvcc
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files and streams as Unix has them")
 
 
-def orbit(folder: Path, words: str, redirection: str = "", before: str = "") -> tuple[int, str, str]:
+def in_shell(folder: Path, words: str, redirection: str = "", before: str = "") -> tuple[int, str, str]:
     """`orbit-lsp WORDS` in `folder`, through a shell for the redirection: (exit code, stdout, stderr)."""
     done = subprocess.run(
         f"{before} '{sys.executable}' -P -m orbit_lsp {words} {redirection}",
         shell=True,
         cwd=folder,
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env={**os.environ, "XDG_CACHE_HOME": str(folder / ".cache")},
     )
@@ -48,21 +53,21 @@ def folder(tmp_path: Path) -> Path:
         ("k.txt", "k.txt is not a .cu, .cuh or .py file"),
         ("folder.cu", "folder.cu cannot be read: Is a directory"),
         ("pipe.cu", "pipe.cu is not a regular file"),
-        ("$(printf '\\377').cu", "\\udcff.cu: the path is not valid UTF-8, which a job's path has to be"),
+        ("\udcff.cu", "\\udcff.cu: the path is not valid UTF-8, which a job's path has to be"),
     ],
 )
 def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
-    assert orbit(folder, f"compile {name}") == (64, "", f"orbit-lsp: {said}\n")
+    assert orbit(folder, "compile", name) == (64, "", f"orbit-lsp: {said}\n")
 
 
 def test_an_argument_that_is_not_utf8(folder: Path) -> None:
-    code, out, said = orbit(folder, "run k.cu -- $(printf '\\377')")
+    code, out, said = in_shell(folder, "run k.cu -- $(printf '\\377')")
     assert (code, out) == (64, "")
     assert said.startswith("orbit-lsp: orbit setting `arguments` holds ")
 
 
 def test_a_link_to_itself(folder: Path) -> None:
-    code, out, said = orbit(folder, "compile loop.cu")
+    code, out, said = orbit(folder, "compile", "loop.cu")
     assert (code, out) == (64, "")
     assert said.startswith("orbit-lsp: loop.cu cannot be read: ")
     assert said.count("\n") == 1
@@ -80,30 +85,31 @@ def test_a_link_to_itself(folder: Path) -> None:
 )
 def test_streams_that_are_not_there(folder: Path, words: str, redirection: str, code: int, said: str) -> None:
     (folder / "k.py").write_text("pass\n")
-    found, _, err = orbit(folder, words, redirection)
+    found, _, err = in_shell(folder, words, redirection)
     assert (found, err) == (code, said)
 
 
 def test_a_current_folder_that_is_gone(folder: Path) -> None:
     (folder / "k.py").write_text("pass\n")
     (folder / "gone").mkdir()
-    assert orbit(folder, f"show {folder}/k.py", before="cd gone && rmdir ../gone &&") == (0, "1 pass\n", "")
+    before = "cd gone && rmdir ../gone &&"
+    assert in_shell(folder, f"show '{folder}/k.py'", before=before) == (0, "1 pass\n", "")
 
 
 def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
-    code, out, said = orbit(folder, "doctor --json --python ./absent")
+    code, out, said = orbit(folder, "doctor", "--json", "--python", "./absent")
     assert (code, out) == (5, "")
     assert f"{folder}/absent cannot be started" in said
 
 
 def test_what_is_wrong_is_said_once(folder: Path) -> None:
-    code, out, said = orbit(folder, "run k.cu --python ./absent")
+    code, out, said = orbit(folder, "run", "k.cu", "--python", "./absent")
     assert (code, out) == (5, "")
     assert said.count("cannot be started") == 1
     state = folder / "state" / "orbit-lsp"
     state.mkdir(parents=True)
     (state / "history.sqlite").write_bytes(b"no database" * 1000)
-    code, _, said = orbit(folder, "history k.cu", before=f"XDG_STATE_HOME='{folder}/state'")
+    code, _, said = orbit(folder, "history", "k.cu", environment={"XDG_STATE_HOME": f"{folder}/state"})
     assert (code, said.count("\n")) == (0, 1)
     assert said.startswith("orbit-lsp: the history of kernels was damaged (file is not a database)")
 
@@ -111,13 +117,13 @@ def test_what_is_wrong_is_said_once(folder: Path) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> None:
     (folder / "µ核.cu").write_text("")
-    code, out, _ = orbit(folder, "history µ核.cu --json", before=f"PYTHONIOENCODING={encoding}")
+    code, out, _ = orbit(folder, "history", "µ核.cu", "--json", encoding=encoding)
     assert (code, json.loads(out)["file"]) == (0, f"{folder}/µ核.cu")
 
 
 def test_a_limit_that_is_none(folder: Path) -> None:
     said = "orbit-lsp: orbit setting `run_timeout_s`: Input should be greater than 0\n"
-    assert orbit(folder, "run k.cu --timeout 0") == (64, "", said)
+    assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", said)
 
 
 def test_cancelled_before_it_began(
@@ -132,26 +138,33 @@ def test_cancelled_before_it_began(
 
 
 def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.CaptureFixture[str]) -> None:
-    handlers = logging.getLogger().handlers[:]
-    cli.log_sentences()
-    try:
+    with cli.log_sentences():
         logging.getLogger("orbit.x").warning("said elsewhere")
         try:
             int("1x")
         except ValueError:
             logging.getLogger("orbit.x").exception("it failed\nin detail")
-    finally:
-        logging.getLogger().handlers[:] = handlers
     assert capsys.readouterr().err == (
         "orbit-lsp: it failed (ValueError: invalid literal for int() with base 10: '1x')\n"
     )
 
 
+def test_a_command_leaves_its_process_as_it_was(folder: Path) -> None:
+    def state() -> tuple[object, ...]:
+        streams = sys.stdin, sys.stdout, sys.stderr
+        return logging.getLogger().handlers[:], signal.getsignal(signal.SIGINT), streams, Path.cwd()
+
+    before = state()
+    assert orbit(folder, "compile", "absent.cu")[0] == 64
+    assert orbit(folder, "no-such-command")[0] == 64
+    assert state() == before
+
+
 @needs_nvcc
 def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "bare"], cwd=folder, check=True)
-    no_token = "MODAL_TOKEN_ID= MODAL_CONFIG_PATH=absent"
-    code, out, said = orbit(folder, "doctor --python bare/bin/python", before=no_token)
+    no_token = {"MODAL_TOKEN_ID": "", "MODAL_CONFIG_PATH": "absent"}
+    code, out, said = orbit(folder, "doctor", "--python", "bare/bin/python", environment=no_token)
     assert (code, said) == (0, "")
     assert "works now\n  ✓ CUDA files: compiler errors, registers, occupancy\n" in out
     assert (
@@ -163,7 +176,7 @@ def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
 def test_a_program_named_from_the_current_folder(folder: Path) -> None:
     (folder / "nvcc").write_text("#!/bin/sh\necho no compiler; exit 3\n")
     (folder / "nvcc").chmod(0o755)
-    code, out, _ = orbit(folder, "compile --json --nvcc ./nvcc k.cu")
+    code, out, _ = orbit(folder, "compile", "--json", "--nvcc", "./nvcc", "k.cu")
     assert code == 5
     assert (
         json.loads(out)["failure"]["message"] == f"{folder}/nvcc --version failed with status 3: no compiler"
@@ -183,7 +196,7 @@ TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
 )
 def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said: str) -> None:
     (folder / "k.cu").write_text(f"{TEMPLATE}int main() {{ {launches} }}\n")
-    code, _, end = orbit(folder, "compile --gpu H100 k.cu")
+    code, _, end = orbit(folder, "compile", "--gpu", "H100", "k.cu")
     assert code == 0
     assert end.endswith(said)
 
@@ -197,7 +210,7 @@ def test_a_template_is_compiled_as_its_launch_spec_launches_it(folder: Path) -> 
         "template <int T> __global__ void k(float* x) { x[threadIdx.x] *= T; }\n"
         "}\n"
     )
-    code, out, said = orbit(folder, "compile t.cu --json")
+    code, out, said = orbit(folder, "compile", "t.cu", "--json")
     finished = json.loads(out)
     assert (code, finished["problems"]) == (0, []), said
     assert sorted(one["name"] for one in finished["resources"]) == ["ns::k<2>", "ns::k<4>"]
@@ -212,8 +225,8 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
         'template <typename T> __global__ void k(T* x) { static_assert(sizeof(T) == 8, "doubles only"); }\n'
     )
     (folder / "t.cu").write_text(spec.format("float") + kernel)
-    code, out, _ = orbit(folder, "compile t.cu")
+    code, out, _ = orbit(folder, "compile", "t.cu")
     assert (code, 't.cu:3:49: error nvcc: static assertion failed with "doubles only"' in out) == (1, True)
     (folder / "t.cu").write_text(spec.format("float") + "template <int T> __global__ void k(float* x) {}\n")
-    code, out, _ = orbit(folder, "compile t.cu")
+    code, out, _ = orbit(folder, "compile", "t.cu")
     assert (code, "t.cu:2:18: error " in out) == (1, True)

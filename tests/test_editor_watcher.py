@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.editor import EditorWatcher
 from orbit_lsp.session import Problems
 from orbit_remote import contracts as c
+from tests.loop_check import settled
 from tests.test_views import URI, Bench
 
 
@@ -39,7 +39,7 @@ async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
 
     async def flush() -> None:
         watcher.changed({URI})
-        await asyncio.sleep(0)
+        await settled()
 
     late = c.Problem("warning", "late", "nvcc", c.Place("/src/k.cu", 1))
     bench.session.keep_problems("test", {URI: Problems(1, (late,))})

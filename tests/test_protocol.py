@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-
-def conversation(*messages: Any) -> subprocess.CompletedProcess[bytes]:
-    """A server that is sent `initialize` (0), these messages and `exit`."""
-    given = [request(0, "initialize", {"capabilities": {}}), *messages, notification("exit", None)]
-    bodies = [m if isinstance(m, bytes) else json.dumps({"jsonrpc": "2.0", **m}).encode() for m in given]
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "orbit_lsp"],
-        input=b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies),
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+COMMAND = [sys.executable, "-P", "-m", "orbit_lsp"]
 
 
-def answers(*messages: Any) -> dict[int, Any]:
-    """What it answers to each request."""
-    done = conversation(*messages)
-    said = [json.loads(body) for body in re.split(rb"(?:Content-[TL]\w+: [^\r]*\r\n)+\r\n", done.stdout)[1:]]
-    return {one["id"]: one.get("error", one.get("result")) for one in said if "id" in one}
+class Server:
+    """A server on pipes that has been initialized."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.ask("initialize", {"capabilities": {}})
+
+    def send(self, message: Any) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(packed(message))
+        self._process.stdin.flush()
+
+    def ask(self, method: str, params: Any) -> Any:
+        """The result of a request, or its error."""
+        number = next(self._numbers)
+        self.send(request(number, method, params))
+        while (message := self._next()).get("id") != number or "method" in message:
+            pass
+        return message.get("error", message.get("result"))
+
+    def _next(self) -> dict[str, Any]:
+        assert self._process.stdout
+        length = 0
+        while line := self._process.stdout.readline().strip():
+            name, _, value = line.partition(b":")
+            length = int(value) if name == b"Content-Length" else length
+        assert length, f"the server has left with status {self._process.wait()}"
+        return json.loads(self._process.stdout.read(length))
+
+    def close(self) -> None:
+        self.send(notification("exit", None))
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One for all these messages: after each it goes on."""
+    server = Server()
+    yield server
+    server.close()
+
+
+def packed(message: Any) -> bytes:
+    body = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def request(number: int, method: str, params: Any) -> dict[str, Any]:
@@ -47,8 +78,8 @@ def notification(method: str, params: Any) -> dict[str, Any]:
         {"textDocument": {"uri": "file:///k.cu"}, "position": {"line": 1 << 40, "character": 0}},
     ],
 )
-def test_a_request_that_cannot_be_read_is_answered(params: dict[str, Any]) -> None:
-    answer = answers(request(7, "textDocument/hover", params))[7]
+def test_a_request_that_cannot_be_read_is_answered(server: Server, params: dict[str, Any]) -> None:
+    answer = server.ask("textDocument/hover", params)
     assert (answer["code"], answer["message"]) == (-32602, "Invalid Params")
 
 
@@ -57,11 +88,18 @@ def test_a_request_that_cannot_be_read_is_answered(params: dict[str, Any]) -> No
     [b"no JSON", b"[]", b"5", b"{}", b"\xff", notification("foo/bar", {}), {"method": "foo/bar"}],
     ids=repr,
 )
-def test_after_a_message_that_is_none_the_next_is_answered(message: Any) -> None:
+def test_after_a_message_that_is_none_the_next_is_answered(server: Server, message: Any) -> None:
     hover = {"textDocument": {"uri": "file:///k.cu"}, "position": {"line": 0, "character": 0}}
-    assert answers(message, request(7, "textDocument/hover", hover))[7] is None
+    server.send(message)
+    assert server.ask("textDocument/hover", hover) is None
 
 
 def test_shutdown_and_exit_end_the_server_well() -> None:
-    done = conversation(request(7, "shutdown", None))
+    messages = (
+        request(0, "initialize", {"capabilities": {}}),
+        request(7, "shutdown", None),
+        notification("exit", None),
+    )
+    given = b"".join(map(packed, messages))
+    done = subprocess.run(COMMAND, input=given, capture_output=True, check=False)
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)

@@ -31,7 +31,7 @@ log = logging.getLogger("orbit.worker")
 
 _LINE_LIMIT = 64 << 20
 _CLOSE_S = 3.0
-_CANCEL_S = 5.0
+_CANCEL_S = 30.0  # longer than a worker waits for what it has killed
 _ids = itertools.count(1)
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAIN = Path(__file__).with_name("__main__.py")
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
 _LATE_S = 0.2
+"""How long the stream of a process that has ended may be silent, which others hold, before it is left."""
 
 
 class Child(Protocol):
@@ -150,14 +151,23 @@ class Forked:
             return False
         while select.select(self._pipes, [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
             await asyncio.sleep(0)
+        await asyncio.sleep(0)  # and for those who wait for what was read last
         return True
+
+    def _more(self) -> bool:
+        """Whether there is something in the socket that nobody has read."""
+        descriptor = self._orders.get_extra_info("socket").fileno()
+        return descriptor >= 0 and bool(select.select([descriptor], [], [], 0)[0])
 
     async def _line(self) -> bytes:
         """The next line, b"" at the end: of the stream, or of the process where others hold the stream."""
         reading = asyncio.ensure_future(self._events.readline())
         try:
             await asyncio.wait([reading, self._ended], return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():  # what it wrote before its end is in the socket and is read now
+            # what it wrote before its end is in the socket, and the loop's own reader empties it
+            while not reading.done() and self._more():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if not reading.done():
                 await asyncio.wait([reading], timeout=_LATE_S)
             return reading.result() if reading.done() else b""
         finally:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from orbit_remote.spec_build import Image
     from orbit_remote.worker import Context
 
-_GRACE_S = 1.0  # for pipes that processes of the user's still hold
-
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled."""
@@ -117,9 +115,7 @@ async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
         else:
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
-            _, late = await asyncio.shield(asyncio.wait(readers, timeout=_GRACE_S))
-            for reader in late:
-                reader.cancel()
+            await asyncio.shield(program.read_out(readers, kept.values()))
     return _Followed(finished, status, kept, stays)
 
 

@@ -27,7 +27,12 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
-_STRAYS_S = 1.0  # a killed process that holds a CUDA context takes a while to go
+_STRAYS_S = 20.0
+"""How long killed processes are waited for. One that holds a CUDA context takes a while to go, one on a busy machine
+until it is scheduled once more; one that the kernel holds on to may never.
+"""
+_LOOK_S = 0.001, 0.05
+"""From one look at them to the next, at first and at most."""
 
 MARK = "ORBIT_WORKER"
 """The variable that names the worker a program belongs to, for when that worker has been killed."""
@@ -65,6 +70,8 @@ def _lead() -> None:
 
 _adopts = False
 _leaders: set[int] = set()
+_stuck: set[int] = set()
+"""What was killed and did not end in time: nothing waits for it a second time."""
 _starting: set[asyncio.Future[asyncio.subprocess.Process]] = set()
 
 
@@ -156,39 +163,51 @@ async def finish(process: asyncio.subprocess.Process) -> int:
 async def _end_adopted() -> None:
     session = os.getsid(0)
     deadline = time.monotonic() + _STRAYS_S
+    pause, longest = _LOOK_S
+    left: set[int] = set()
     while time.monotonic() < deadline:
         while _starting:  # forked perhaps, and not yet among the leaders
             await asyncio.wait(_starting)
         # what threads start with `subprocess` stays in this session; a leader and all below it have left it
-        if not kill_strays(lambda pid, sid: pid in _leaders or sid == session):
-            break
-        await asyncio.sleep(0.001)
+        left = kill_strays(lambda pid, sid: pid in _leaders or sid == session)
+        if not left - _stuck:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, longest)
+    _stuck.update(left)
 
 
-def kill_strays(ours: Callable[[int, int], bool]) -> bool:
+def kill_strays(ours: Callable[[int, int], bool]) -> set[int]:
     """Kill every child of this process for which `ours(pid, session)` is false, and all below it.
 
-    Returns whether any was still there, and is then to be called again: what is killed leaves orphans.
+    Returns those that were still there, and is then to be called again: what is killed leaves orphans.
     Linux only.
     """
     children = _children()
     adopted = [pid for pid, sid in children.get(os.getpid(), {}).items() if not ours(pid, sid)]
-    found = False
+    killed: set[int] = set()
     for pid in adopted:
         below = [pid]
-        for one in below:
-            below += children.get(one, ())
-            found |= _kill(one)
+        for descendant in below:
+            below += children.get(descendant, ())
+            if _kill(descendant):
+                killed.add(descendant)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-    return found
+    _stuck.intersection_update(killed)  # the number of what has ended may be another's tomorrow
+    return killed
 
 
 def end_strays(ours: Callable[[int, int], bool]) -> None:
-    """`kill_strays` until none is left, or for a second: what the kernel holds on to ends when it can."""
+    """`kill_strays` until none is left, or for a while: what the kernel holds on to ends when it can."""
     deadline = time.monotonic() + _STRAYS_S
-    while kill_strays(ours) and time.monotonic() < deadline:
-        time.sleep(0.001)
+    pause, longest = _LOOK_S
+    while (left := kill_strays(ours)) - _stuck:
+        if time.monotonic() >= deadline:
+            _stuck.update(left)
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, longest)
 
 
 def _kill(pid: int) -> bool:
@@ -222,13 +241,16 @@ def end_marked(worker: str) -> None:
         return
     wanted = f"{MARK}={worker}".encode()
     deadline = time.monotonic() + _STRAYS_S
-    found = True
-    while found and time.monotonic() < deadline:
-        found = False
+    killed: set[int] = set()
+    more = True
+    while more and time.monotonic() < deadline:  # what is killed may have started others meanwhile
+        more = False
         for entry in os.scandir("/proc"):
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
+            if entry.name.isdigit() and int(entry.name) not in {os.getpid(), *killed}:
                 with contextlib.suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as environ:  # noqa: PTH123
-                    found |= wanted in environ.read().split(b"\0") and _kill(int(entry.name))
+                    if wanted in environ.read().split(b"\0") and _kill(int(entry.name)):
+                        killed.add(int(entry.name))
+                        more = True
 
 
 async def exit_status(process: asyncio.subprocess.Process) -> int:

@@ -19,6 +19,7 @@ from orbit_remote.profile_log import Log
 from orbit_remote.profile_tool import MOST_RESULTS, Order, Tool
 
 _LOOK_S = 0.2
+_now = time.monotonic
 _WRITE_S = 20.0
 """How long writing the report may take after the program was told to end."""
 
@@ -70,12 +71,12 @@ class Under:
         """Interrupt the group, as Ctrl-C does, at the limit of time or of launches: the tool then writes what it
         has. To be cancelled when the group has ended.
         """
-        began = time.monotonic()
+        began = _now()
         while not self.stopped:
             await asyncio.sleep(_LOOK_S)
             if self.log().profiled >= MOST_RESULTS:
                 self.stopped = "enough"
-            elif time.monotonic() - began >= self.limit_s:
+            elif _now() - began >= self.limit_s:
                 self.stopped = "limit"
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pgid, signal.SIGINT)

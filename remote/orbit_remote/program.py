@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,10 @@ KEPT = 64 << 10
 """Characters kept of the head and, again, of the tail of each stream."""
 STREAMED = 1 << 20
 """Characters of each stream that are passed on while the program runs."""
-_GRACE_S = 1.0  # for pipes still held by processes that cannot be found or ended
+_GRACE_S = 1.0
+"""How long a pipe that processes still hold, which cannot be found or ended, may be silent before it is left."""
+_GRACES = 10
+_limit = asyncio.timeout
 
 _PASSED = frozenset(
     [
@@ -86,6 +89,11 @@ class Kept:
         self.dropped += max(0, len(rest) - self._limit)
         self._tail = rest[-self._limit :] if rest else ""
 
+    @property
+    def seen(self) -> int:
+        """Characters that have come."""
+        return len(self._head) + self.dropped + len(self._tail)
+
     def text(self) -> str:
         if not self.dropped:
             return self._head + self._tail
@@ -136,7 +144,7 @@ async def run(
     feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     status: int | None = None
     try:
-        async with asyncio.timeout(timeout_s):
+        async with _limit(timeout_s):
             status = await processes.exit_status(process)
     except TimeoutError:
         pass
@@ -144,13 +152,24 @@ async def run(
         if feeding:
             feeding.cancel()
         await asyncio.shield(processes.finish(process))  # the pipes end with the last process that holds them
-        _, late = await asyncio.shield(asyncio.wait(readers, timeout=_GRACE_S))
-        for reader in late:
-            reader.cancel()
+        await asyncio.shield(read_out(readers, kept.values()))
         started(process.pid, False)
     seconds = time.perf_counter() - began
     truncated = any(k.dropped for k in kept.values())
     return Ended(status, kept["stdout"].text(), kept["stderr"].text(), truncated, seconds)
+
+
+async def read_out(readers: Collection[asyncio.Future[None]], kept: Collection[Kept]) -> None:
+    """Wait for those that `follow` into `kept`, the processes having ended: until the ends of the pipes, or, where somebody
+    holds them, as long as more comes. A busy machine reads late what was written in time.
+    """
+    for _ in range(_GRACES):
+        before = sum(one.seen for one in kept)
+        _, late = await asyncio.wait(readers, timeout=_GRACE_S)
+        if not late or sum(one.seen for one in kept) == before:
+            break
+    for reader in readers:
+        reader.cancel()
 
 
 async def _feed(process: asyncio.subprocess.Process, text: str) -> None:

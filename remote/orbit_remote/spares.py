@@ -24,7 +24,8 @@ from orbit_remote.children import MAIN, Child, Forked, Fresh
 from orbit_remote.spec_build import Image
 
 FORKS = sys.platform == "linux"
-_LEAVE_S = 5.0
+_LEAVE_S = 20.0
+"""How long a template may take to kill its groups and what had left them, which nobody else would find."""
 
 
 class Template:

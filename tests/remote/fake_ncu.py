@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 RECORDED = Path(__file__).parent.parent / "recordings" / "profiles"
+WAITING = "the stand-in waits"
 PROGRESS = '==PROF== Profiling "saxpy" - 0 (1/1): 0%....50%....100% - 19 passes\n'
 FAKE = """\
 #!{python}
@@ -24,9 +25,12 @@ report = options[options.index("--export") + 1]
 log = Path(options[options.index("--log-file") + 1])
 program = options[options.index("--export") + 2 :]
 status = subprocess.run(program).returncode
-log.write_text({log!r} + (f"==ERROR== The application returned an error code ({{status}}).\\n" if status else ""))
+failed = f"==ERROR== The application returned an error code ({{status}}).\\n" if status else ""
 try:
-    signal.pause() if {waits} else None
+    log.write_text({log!r} + failed)  # from here on it may be interrupted
+    if {waits}:
+        print({waiting!r}, flush=True)
+        signal.pause()
 except KeyboardInterrupt:
     log.open("a").write("==WARNING== Received signal, trying to shutdown target application\\n")
 if {recording!r}:
@@ -47,7 +51,7 @@ def write(
 ) -> None:
     """`folder`/ncu, which notes its command lines in `calls`, writes `log`, and copies the first `size` bytes of a
     recorded report to where it is to be. It `waits` until it is interrupted, as when the program hangs after its
-    kernel.
+    kernel, and prints WAITING once it does.
     """
     folder.mkdir(exist_ok=True)
     file = folder / "ncu"
@@ -60,6 +64,7 @@ def write(
         recording=source,
         bytes=size,
         waits=waits,
+        waiting=WAITING,
     )
     file.write_text(text)
     file.chmod(0o755)

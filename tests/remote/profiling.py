@@ -6,27 +6,33 @@ import argparse
 import asyncio
 import base64
 import os
-import select
-import time
 import zlib
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orbit_lsp import kernels, recipes
 from orbit_remote import contracts as c
 from orbit_remote.worker import Context, Worker
+from tests import processes_check
 
 
 @dataclass
 class Bench:
-    """A worker with a cache of its own; `events` are all that it said. `profiling` is set once the tool runs."""
+    """A worker with a cache of its own, but for what is `kept` of earlier ones: builds and recorders. `events` are
+    all that it said. `profiling` is set once the tool runs.
+    """
 
     folder: Path
+    kept: Path | None = None
     events: list[c.Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if self.kept:
+            (self.folder / "cache").mkdir()
+            for name in ("builds", "cupti"):
+                (self.folder / "cache" / name).symlink_to(self.kept / name)
         options = argparse.Namespace(
             cache=str(self.folder / "cache"), cache_bytes=1 << 30, environment="", author_python="",
             spare_idle_s=60.0,
@@ -86,35 +92,16 @@ def hottest(profile: c.Profile) -> c.Line:
 
 async def left_over(folder: Path) -> list[str]:
     """Processes whose command names the folder, once those that are ending have ended."""
-    ending = list(_running(folder))
-    await asyncio.to_thread(_wait, ending)
+    await processes_check.ended(*_running(folder))
     return list(_running(folder).values())
-
-
-def _wait(pids: Iterable[int]) -> None:
-    """Until each has ended; 5 s at most, of all together."""
-    ends = time.monotonic() + 5
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            handle = os.pidfd_open(pid)
-            try:
-                select.select([handle], [], [], max(0.0, ends - time.monotonic()))
-            finally:
-                os.close(handle)
 
 
 def _running(folder: Path) -> dict[int, str]:
     """Commands that name the folder, by their processes."""
-    every = {int(process.name): _command(process) for process in Path("/proc").glob("[0-9]*")}
-    return {pid: text for pid, text in every.items() if str(folder) in text and "pytest" not in text}
+    pids = [int(process.name) for process in Path("/proc").glob("[0-9]*")]
+    every = {pid: processes_check.command(pid) for pid in pids}
+    return {pid: text for pid, text in every.items() if f"{folder}/" in text and pid != os.getpid()}
 
 
 def _is_profiling(event: c.Event) -> bool:
     return isinstance(event, c.Stage) and event.state == "profiling"
-
-
-def _command(process: Path) -> str:
-    try:
-        return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""

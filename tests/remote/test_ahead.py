@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from orbit_remote.ahead import Ahead
 from orbit_remote.contracts import Job
+from tests.loop_check import settled
 
 SAXPY = Job("r1", "compile", "cuda", "/src/saxpy.cu", "first text", architecture="sm_90a")
 
@@ -37,8 +38,7 @@ async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
             ahead.compiled(job)
         else:
             built.set()
-        for _ in range(5):  # every task to the point where it waits
-            await asyncio.sleep(0)
+        await settled()
     await asyncio.gather(*running)
     await ahead.close()
     assert said == expected

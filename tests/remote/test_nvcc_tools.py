@@ -185,14 +185,6 @@ error ld cannot find -lnowhere_to_be_found: No such file or directory
         flags=("-lnowhere_to_be_found",),
     ),
     Case(
-        "no main",
-        """\
-__global__ void k(int* p) { p[0] = 1; }
-""",
-        "",
-        action="run",
-    ),
-    Case(
         "an option nvcc does not know",
         """\
 __global__ void k() {}

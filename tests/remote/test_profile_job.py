@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import os
 import re
 import subprocess
 import zlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from orbit_lsp import kernels, recipes
 from orbit_remote import contracts as c
-from orbit_remote import machine, profile_counters, profile_tool
+from orbit_remote import machine, profile_counters, profile_run, profile_tool
+from orbit_remote.profile_reader import Reader
 from orbit_remote.profile_report import Answer, Request
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS, RECORDED
@@ -45,11 +46,22 @@ PREPARE = """\
 ==WARNING== No kernels were profiled."""
 SAXPY = (RECORDED / "memory_bound.cu").read_text()
 
-pytestmark = needs_nvcc
+pytestmark = [needs_nvcc, pytest.mark.asyncio(loop_scope="module")]
 
 
+@dataclass
 class Faked(Bench):
-    """A bench whose `ncu` is the fake."""
+    """A bench whose `ncu` is the fake. Time stands still for the limit of a run, until a test has it pass."""
+
+    late_after: str = ""
+    """With this word of the program's output the limit is reached."""
+    now: float = 0.0
+
+    def time(self) -> float:
+        outputs = [event.text for event in self.events if isinstance(event, c.Output)]
+        if self.late_after and self.late_after in "".join(outputs):
+            self.now += 1e9
+        return self.now
 
     def ncu(self, recording: str = "", log: str = PROGRESS, **how: Any) -> None:
         fake_ncu.write(self.folder / "bin", self.calls, recording, log, **how)
@@ -59,13 +71,27 @@ class Faked(Bench):
         return self.folder / "calls"
 
 
-@pytest.fixture
-async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Faked]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def reader() -> AsyncIterator[Reader]:
+    """Of all these tests: the product, too, has one for many reports."""
+    reader = Reader()
+    yield reader
+    await reader.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def bench(
+    tmp_path: Path, kept: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Faked]:
+    bench = Faked(tmp_path, kept)
     monkeypatch.setattr(machine, "device", lambda index: H100)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    found = Faked(tmp_path)
-    yield found
-    await found.context.close()
+    # not by the path, which belongs to what a build is known by
+    monkeypatch.setattr(profile_tool, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
+    monkeypatch.setattr(profile_run, "_now", bench.time)
+    bench.context._reports = reader
+    yield bench
+    bench.context._reports = None
+    await bench.context.close()
     assert not await profiling.left_over(tmp_path)
 
 
@@ -74,8 +100,9 @@ MAIN = """\
 #include <cstdlib>
 #include <unistd.h>
 int main(int count, char** words) {
-  if (count > 2 && words[2][0] == 'h') for (;;) pause();
   if (count > 2) puts(words[2]);
+  fflush(stdout);
+  if (count > 2 && words[2][0] == 'h') for (;;) pause();
   return count > 1 ? atoi(words[1]) : 0;
 }
 """
@@ -86,7 +113,7 @@ def saxpy(bench: Faked, text: str = SAXPY, **fields: object) -> c.Job:
     """The program of the recording, which was made in /src; its arguments are an exit code, and a word to print."""
     text = text.partition("int main")[0] + MAIN
     job = bench.job("memory_bound.cu", text, "saxpy", **fields)
-    return replace(job, path="/src/memory_bound.cu", directory=str(bench.folder))
+    return replace(job, path="/src/memory_bound.cu", directory="/")
 
 
 async def test_a_profile(bench: Faked) -> None:
@@ -145,18 +172,20 @@ async def test_a_kernel_that_is_never_launched(bench: Faked) -> None:
 
 async def test_a_program_that_hangs_is_ended_whole(bench: Faked) -> None:
     bench.ncu()
-    finished = await bench.profile(saxpy(bench, arguments=("0", "hang"), run_timeout_s=1))
+    bench.late_after = "hang"
+    finished = await bench.profile(saxpy(bench, arguments=("0", "hang")))
     assert finished.outcome == "timed out"
     assert finished.failure
-    assert finished.failure.message == "the run was ended at its limit of 1 s"
+    assert finished.failure.message == "the run was ended at its limit of 60 s"
     # that nothing is left is looked at by the fixture
 
 
 async def test_a_program_that_hangs_after_its_kernel_has_a_profile(bench: Faked) -> None:
     bench.ncu("memory_bound", waits=True)
-    finished = await bench.profile(saxpy(bench, run_timeout_s=2))
+    bench.late_after = fake_ncu.WAITING
+    finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
-    assert "the program was ended at its limit of 2 s, after the launches shown" in finished.remarks
+    assert "the program was ended at its limit of 60 s, after the launches shown" in finished.remarks
 
 
 async def test_profiling_ends_when_it_has_seen_enough_configurations(bench: Faked) -> None:
@@ -168,7 +197,8 @@ async def test_profiling_ends_when_it_has_seen_enough_configurations(bench: Fake
 
 async def test_a_refusal_in_a_run_that_was_ended_at_its_limit_is_none(bench: Faked) -> None:
     bench.ncu(log=f"{PREPARE}\n", waits=True)
-    finished = await bench.profile(saxpy(bench, run_timeout_s=2))
+    bench.late_after = fake_ncu.WAITING
+    finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("timed out", ())
     assert not [one for one in finished.remarks if "counters" in one]
 
@@ -246,8 +276,10 @@ async def test_clocks_are_left_alone_and_one_launch_of_each_configuration_is_rep
 
 async def test_a_source_that_is_not_saved_stays_out_of_the_report(bench: Faked) -> None:
     bench.ncu("memory_bound")
-    await bench.profile(bench.job("k.cu", "int main() {}\n", None))
-    await bench.profile(bench.job("k.cu", "int main() { }\n", None, saved=False))
+    job = bench.job("k.cu", "int main() {}\n", None)
+    await bench.profile(job)
+    (bench.folder / "k.cu").write_text("int main() { }\n")
+    await bench.profile(job)
     saved, edited = bench.calls.read_text().splitlines()
     assert "--import-source yes" in saved
     assert "--import-source no" in edited
@@ -426,7 +458,7 @@ async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPat
 async def test_a_profile_is_cancelled(bench: Faked) -> None:
     bench.ncu()
     task = asyncio.ensure_future(bench.worker._carry_out(saxpy(bench, arguments=("0", "hang"))))
-    await asyncio.wait_for(bench.profiling.wait(), 60)
+    await bench.profiling.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     (finished,) = [one for one in bench.events if isinstance(one, c.Finished)]
@@ -476,16 +508,24 @@ def driver_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
     return lambda: (tmp_path / "stub-calls").read_text().split()
 
 
-def softmax(bench: Faked, end: str, **fields: object) -> c.Job:
+@pytest.fixture
+def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it takes ten times as long as the rest of a test that needs none."""
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def softmax(bench: Faked, end: str, torch: str = "") -> c.Job:
     """The kernel of the recording; the program launches nothing, because there is no GPU."""
     text = (RECORDED / "softmax.py").read_text().partition("def main")[0] + end
-    job = bench.job("softmax.py", "import os\n" + text.partition('"""\n\n')[2], "softmax", **fields)
+    text = text.partition('"""\n\n')[2].replace("import torch\n", f"{torch}\n")
+    job = bench.job("softmax.py", f"import os\n{text}", "softmax")
     return replace(job, path="/src/softmax.py", directory=str(bench.folder))
 
 
 async def test_a_triton_program(bench: Faked, driver_calls: Calls) -> None:
     bench.ncu("softmax")
-    finished = await bench.profile(softmax(bench, "def main(): print('hello')\n"))
+    finished = await bench.profile(softmax(bench, "def main(): print('hello')\n", "import torch"))
     assert (finished.outcome, finished.stdout) == ("ok", "hello\n"), (finished.failure, finished.stderr)
     (profile,) = finished.profiles
     assert (profile.name, profile.tier, profile.grid) == ("softmax", "counters", (8192, 1, 1))
@@ -510,6 +550,7 @@ def main():
 """Triton's own compiler is called; a launch, which would call it, needs a GPU."""
 
 
+@pytest.mark.usefixtures("no_torch")
 async def test_what_triton_made_of_the_kernel(bench: Faked, driver_calls: Calls) -> None:
     bench.ncu("softmax")
     finished = await bench.profile(softmax(bench, COMPILED))
@@ -528,6 +569,7 @@ async def test_what_triton_made_of_the_kernel(bench: Faked, driver_calls: Calls)
     assert finished.dumps[1].constants["BLOCK"] == "2048"
 
 
+@pytest.mark.usefixtures("no_torch")
 async def test_what_autotuning_launches_is_not_profiled(bench: Faked, driver_calls: Calls) -> None:
     """Triton's own benchmark of a configuration is called; without one it ends at once, which is enough here."""
     bench.ncu("softmax")
@@ -536,6 +578,7 @@ async def test_what_autotuning_launches_is_not_profiled(bench: Faked, driver_cal
     assert driver_calls() == ["start", "launch", "stop", "start", "launch", "stop"]
 
 
+@pytest.mark.usefixtures("no_torch")
 async def test_a_python_file_that_raises(bench: Faked, driver_calls: Calls) -> None:
     bench.ncu()
     finished = await bench.profile(softmax(bench, "def main(): raise ValueError('no')\n"))
@@ -545,8 +588,10 @@ async def test_a_python_file_that_raises(bench: Faked, driver_calls: Calls) -> N
     assert finished.profiles == ()
 
 
+@pytest.mark.usefixtures("no_torch")
 async def test_a_python_file_that_hangs(bench: Faked, driver_calls: Calls) -> None:
     bench.ncu()
-    job = softmax(bench, "def main():\n    while True: pass\n", run_timeout_s=8)
+    bench.late_after = "hang"
+    job = softmax(bench, "def main():\n    print('hang')\n    __import__('time').sleep(600)\n")
     finished = await bench.profile(job)
     assert finished.outcome == "timed out", finished.failure

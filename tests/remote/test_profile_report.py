@@ -7,6 +7,7 @@ Nothing expected is typed in but what a reader of the programs knows: which line
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import math
 import re
@@ -20,6 +21,7 @@ from typing import Any
 
 import ncu_report
 import pytest
+import pytest_asyncio
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -35,6 +37,9 @@ NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdis
 REPORTS = sorted(path.name.removesuffix(".ncu-rep") for path in RECORDED.glob("*.ncu-rep"))
 
 
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+
 def request(name: str, **fields: Any) -> Request:
     stem = "memory_bound" if name == "without_lines" else name.partition(".")[0]
     suffix = next(path.suffix for path in RECORDED.glob(f"{stem}.*") if path.suffix in (".cu", ".py"))
@@ -42,6 +47,7 @@ def request(name: str, **fields: Any) -> Request:
     return Request(report, f"/src/{stem}{suffix}", users=suffix == ".py", tool="2025.3.1.0", **fields)
 
 
+@functools.cache
 def profile(name: str, **fields: Any) -> c.Profile:
     (found,) = profile_report.read(ncu_report, request(name, **fields)).profiles
     return found
@@ -373,18 +379,20 @@ def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path, text:
 # -- the process ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reader() -> Any:
     found = Reader()
     yield found
     await found.close()
 
 
+@in_one_loop
 async def test_the_process_answers_what_reading_here_does(reader: Reader) -> None:
     for name in ("memory_bound", "softmax"):
         assert await reader.read((), request(name)) == profile_report.read(ncu_report, request(name))
 
 
+@in_one_loop
 @pytest.mark.parametrize(
     ("content", "says"),
     [
@@ -405,15 +413,18 @@ async def test_damaged_reports(reader: Reader, tmp_path: Path, content: bytes | 
     assert (await reader.read((), request("memory_bound"))).profiles
 
 
+@in_one_loop
 async def test_a_report_that_is_not_there(reader: Reader) -> None:
     assert await reader.read((), Request("/none.ncu-rep", "/k.cu")) == Answer(problem="there is no report")
 
 
+@in_one_loop
 async def test_only_as_many_launches_as_asked_for(reader: Reader) -> None:
     answer = await reader.read((), request("memory_bound", most=0))
     assert (answer.profiles, answer.left_out) == ((), 1)
 
 
+@in_one_loop
 async def test_a_reader_that_does_not_load(reader: Reader, tmp_path: Path) -> None:
     (tmp_path / "ncu_report.py").write_text("raise ImportError('undefined symbol')\n")
     answer = await reader.read((str(tmp_path),), request("memory_bound"))

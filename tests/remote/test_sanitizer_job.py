@@ -13,7 +13,17 @@ from pathlib import Path
 import pytest
 
 from orbit_remote import contracts as c
-from orbit_remote import job_process, machine, sanitizer, sanitizer_job, sanitizer_spec, spec, worker
+from orbit_remote import (
+    job_process,
+    machine,
+    program,
+    sanitizer,
+    sanitizer_job,
+    sanitizer_spec,
+    spec,
+    worker,
+)
+from tests.processes_check import is_alive
 from tests.recordings import planted
 
 pytestmark = [
@@ -30,11 +40,11 @@ H100 = c.Device("NVIDIA H100 80GB HBM3", capability="9.0")
 class Desk:
     """A worker's surroundings, with the GPU of another machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
         self.events: list[c.Event] = []
         options = argparse.Namespace(
-            cache=str(folder / "cache"), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
+            cache=str(cache), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
         )
         self.context = worker.Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
 
@@ -58,15 +68,48 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> Desk:
+    """Its sources lie where those of the test before lay, so that what was built then need not be built again."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "compute-sanitizer").symlink_to(REPLAY)
-    monkeypatch.setenv(
-        "PATH", f"{tools}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    )
+    # not by the path, which belongs to what a build is known by
+    monkeypatch.setattr(sanitizer, "_candidates", lambda _compiler: iter([tools / "compute-sanitizer"]))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(machine, "device", lambda _index: H100)
-    return Desk(tmp_path)
+    (tmp_path / "cache").mkdir()
+    for name in ("builds", "cupti"):
+        (tmp_path / "cache" / name).symlink_to(kept / name)
+    folder = tmp_path_factory.getbasetemp() / "desk"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return Desk(folder, tmp_path / "cache")
+
+
+class Limit:
+    """The limit of runs, which no clock but only a test reaches."""
+
+    def __init__(self) -> None:
+        self._runs: asyncio.Queue[asyncio.Timeout] = asyncio.Queue()
+
+    def __call__(self, _seconds: float) -> asyncio.Timeout:
+        timeout = asyncio.timeout(None)
+        self._runs.put_nowait(timeout)
+        return timeout
+
+    async def reach(self) -> None:
+        """In the first run under a tool, which is the second: the program has run as it is."""
+        await self._runs.get()
+        (await self._runs.get()).reschedule(asyncio.get_running_loop().time())
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch) -> Limit:
+    limit = Limit()
+    monkeypatch.setattr(program, "_limit", limit)
+    return limit
 
 
 async def test_a_fault_is_a_problem_on_the_authors_file(desk: Desk) -> None:
@@ -104,10 +147,11 @@ async def test_the_correct_twin_is_clean(desk: Desk) -> None:
 
 
 async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
-    job = desk.job("race.cu")
-    desk.save("race.cu", "something else")
+    job = desk.job("out_of_bounds_write.cu")
+    desk.save(job.path, "something else")
     problems = (await sanitizer_job.carry_out(job, desk.context)).problems
-    assert {one.place.line for one in problems if one.place} == planted.lines("race.cu", "racecheck")
+    wanted = planted.lines("out_of_bounds_write.cu", "memcheck")
+    assert {one.place.line for one in problems if one.place} == wanted
 
 
 async def test_a_fault_in_a_header_of_the_authors_is_shown_there(desk: Desk) -> None:
@@ -142,23 +186,29 @@ async def test_a_file_that_does_not_compile_is_not_checked(desk: Desk) -> None:
     assert [one for one in desk.events if isinstance(one, c.Built)]
 
 
-async def test_a_tool_that_hangs_is_ended_at_the_limit(desk: Desk, tmp_path: Path) -> None:
-    hang(tmp_path)
-    finished = await desk.check("race_right.cu", tools=("memcheck",), run_timeout_s=1.0)
+async def test_a_tool_that_hangs_is_ended_at_the_limit(desk: Desk, limit: Limit, tmp_path: Path) -> None:
+    begun = hang(tmp_path)
+    task = asyncio.ensure_future(desk.check("race_right.cu", tools=("memcheck",), run_timeout_s=7.0))
+    await asyncio.to_thread(begun.read_text)
+    await limit.reach()
+    finished = await task
     assert finished.outcome == "timed out"
     assert finished.failure
-    assert finished.failure.message == "memcheck was ended at the limit of 1 s"
+    assert finished.failure.message == "memcheck was ended at the limit of 7 s"
 
 
-async def test_what_a_tool_found_before_its_limit_is_told(desk: Desk, tmp_path: Path) -> None:
+async def test_what_a_tool_found_before_its_limit_is_told(desk: Desk, limit: Limit, tmp_path: Path) -> None:
     log = (planted.RECORDED / "out_of_bounds_write.memcheck.txt").read_text()
     part = tmp_path / "part.txt"
-    part.write_text(log[: len(log) // 3].replace("/src/sanitizer/", f"{tmp_path}/"))
-    hang(tmp_path, f'cp {part} "${{10}}"; ')
-    finished = await desk.check("out_of_bounds_write.cu", tools=("memcheck",), run_timeout_s=1.0)
+    part.write_text(log[: len(log) // 3].replace("/src/sanitizer/", f"{desk.folder}/"))
+    begun = hang(tmp_path, f'cp {part} "${{10}}"; ')
+    task = asyncio.ensure_future(desk.check("out_of_bounds_write.cu", tools=("memcheck",), run_timeout_s=7.0))
+    await asyncio.to_thread(begun.read_text)
+    await limit.reach()
+    finished = await task
     assert {one.place.line for one in finished.problems if one.place} == {4}
     assert finished.outcome == "runtime error"
-    assert "memcheck was ended at its limit of 1 s: it may have found more" in finished.remarks
+    assert "memcheck was ended at its limit of 7 s: it may have found more" in finished.remarks
 
 
 async def test_a_fault_in_a_library_is_a_remark(desk: Desk, tmp_path: Path) -> None:
@@ -179,31 +229,28 @@ async def test_a_fault_in_a_library_is_a_remark(desk: Desk, tmp_path: Path) -> N
 
 
 async def test_a_check_that_is_cancelled_leaves_nothing(desk: Desk, tmp_path: Path) -> None:
-    mark = hang(tmp_path)
-    os.mkfifo(mark)  # reading waits until the tool has begun
+    begun = hang(tmp_path)
     task = asyncio.ensure_future(desk.check("race_right.cu"))
-    async with asyncio.timeout(60):
-        pids = await asyncio.to_thread(mark.read_text)
+    pid = int(await asyncio.to_thread(begun.read_text))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert not any(is_alive(pid) for pid in pids.split())
+    assert not is_alive(pid)
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 
 def hang(folder: Path, before: str = "") -> Path:
-    """A tool that never ends; the file that it makes names its process."""
-    mark, tool = folder / "started", folder / "tools" / "compute-sanitizer"
+    """A tool that never ends. Reading the pipe waits until it has begun, and done what comes `before`, and names its
+    process.
+    """
+    begun, tool = folder / "begun", folder / "tools" / "compute-sanitizer"
+    os.mkfifo(begun)
     tool.unlink()
     tool.write_text(
-        f"#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\necho $$ > {mark}\n{before}exec sleep 600\n"
+        f"#!/bin/sh\n[ $1 = --version ] && echo Version 1.2 && exit\n{before}echo $$ > {begun}\nexec sleep 600\n"
     )
     tool.chmod(0o755)
-    return mark
-
-
-def is_alive(pid: str) -> bool:
-    return Path("/proc", pid).exists()
+    return begun
 
 
 REFUSALS = {
@@ -243,6 +290,13 @@ async def test_without_the_tool_the_author_is_told_how_to_get_it(
     )
 
 
+def test_the_tool_of_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "compute-sanitizer").symlink_to(REPLAY)
+    folders = str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]
+    monkeypatch.setenv("PATH", os.pathsep.join(folders))
+    assert sanitizer.find() == sanitizer.Sanitizer(str(tmp_path / "compute-sanitizer"), "2025.3.1.0")
+
+
 async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "device", lambda _index: None)
     finished = await desk.check("race.cu")
@@ -274,8 +328,12 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
     assert [getattr(one, "value", None) for one in values] == [1 << 10, 1003]
 
 
-async def test_the_job_of_a_child_asks_for_no_recorder(desk: Desk, tmp_path: Path) -> None:
-    """Real Python, real torch: the child's own job, as it is handed over under the tool."""
+async def test_the_job_of_a_child_asks_for_no_recorder(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The child's own job, as it is handed over under the tool; it needs no torch, which takes seconds to import."""
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     job = desk.job("k.py", "def main():\n    print('ran')\n", language="triton", tools=("memcheck",))
     target = sanitizer_job._child(job, desk.context, tmp_path)
     process = await asyncio.create_subprocess_exec(*target.command, stdout=asyncio.subprocess.PIPE)

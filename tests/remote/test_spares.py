@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -11,11 +12,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from orbit_remote import children, processes, program, spares
 from orbit_remote import contracts as c
+from tests.processes_check import ended, is_alive
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="spares are forked on Linux only"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 pytest.importorskip("torch")
 
 ENV = program.environment(os.environ)
@@ -25,8 +31,23 @@ def job(text: str, **fields) -> c.Job:
     return c.Job("1", "run", "triton", "/no/such/folder/kernels.py", textwrap.dedent(text), **fields)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool(tmp_path_factory):
+    """One of all tests that leave its template alive, which takes seconds to start."""
+    pool = spares.Spares(cache=tmp_path_factory.mktemp("cache"))
+    yield pool
+    await pool.close()
+
+
 @pytest.fixture
-async def pool(tmp_path):
+def quick(tmp_path):
+    """An environment without torch, where a template starts ten times as fast: for tests of processes alone."""
+    (tmp_path / "torch.py").write_text("raise ImportError\n")
+    return {**ENV, "PYTHONPATH": str(tmp_path)}
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def own_pool(tmp_path):
     pool = spares.Spares(cache=tmp_path)
     yield pool
     await pool.close()
@@ -42,21 +63,8 @@ async def finish(child: children.Child) -> tuple[int, c.Finished | None, str, st
     return status, result, (await out).decode(), (await err).decode()
 
 
-async def run(pool: spares.Spares, text: str, **fields) -> tuple[int, c.Finished | None, str, str]:
-    return await finish(await pool.take(job(text, **fields), ENV))
-
-
-async def gone(*pids: int) -> None:
-    """Wait until none of these is alive; the test's time limit is the limit."""
-    while any(map(alive, pids)):  # noqa: ASYNC110 - a process of others cannot be awaited
-        await asyncio.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+async def run(pool: spares.Spares, text: str, env=ENV, **fields) -> tuple[int, c.Finished | None, str, str]:
+    return await finish(await pool.take(job(text, **fields), env))
 
 
 async def test_a_job_runs_in_a_process_that_has_torch_already(pool):
@@ -128,7 +136,7 @@ async def test_what_a_job_started_ends_with_it(pool):
     text = "import subprocess\ndef main(): print(subprocess.Popen(['sleep', '600']).pid)"
     _, result, out, _ = await run(pool, text)
     assert result is not None
-    await gone(int(out))
+    await ended(int(out))
 
 
 async def test_kill_ends_what_a_job_started(pool):
@@ -137,7 +145,7 @@ async def test_kill_ends_what_a_job_started(pool):
     grandchild = int(await child.stdout.readline())
     child.kill()
     assert await child.wait() == -signal.SIGKILL
-    await gone(grandchild)
+    await ended(grandchild)
     await child.close()
 
 
@@ -162,7 +170,7 @@ async def test_a_daemon_of_a_job_ends_with_it(end, pool):
     daemon = int(await child.stdout.readline())
     assert [event async for event in child.events()]
     await child.wait()
-    assert not alive(daemon)
+    assert not is_alive(daemon)
     await child.close()
 
 
@@ -172,50 +180,52 @@ async def test_kill_ends_a_jobs_daemon_and_no_other_jobs(pool):
     daemon, others = int(await one.stdout.readline()), int(await other.stdout.readline())
     one.kill()
     assert await one.wait() == -signal.SIGKILL
-    assert (alive(daemon), alive(others), alive(other.pid)) == (False, True, True)
+    assert (is_alive(daemon), is_alive(others), is_alive(other.pid)) == (False, True, True)
     other.kill()
     await other.wait()
-    assert not alive(others)
+    assert not is_alive(others)
     await one.close()
     await other.close()
 
 
-async def test_a_template_that_dies_is_replaced(pool):
-    await pool.prepare(ENV)
-    [spare] = pool.waiting
+async def test_a_template_that_dies_is_replaced(own_pool, quick):
+    await own_pool.prepare(quick)
+    [spare] = own_pool.waiting
     template = psutil.Process(spare).ppid()
     os.kill(template, signal.SIGKILL)
-    await gone(template, spare)
-    status, _, out, _ = await run(pool, "def main(): print('anew')")
+    await ended(template, spare)
+    status, _, out, _ = await run(own_pool, "def main(): print('anew')", quick)
     assert (status, out) == (0, "anew\n")
 
 
-async def test_another_environment_is_another_template(pool):
+async def test_another_environment_is_another_template(own_pool, quick):
     text = "import os\ndef main(): print(os.environ.get('TRITON_DEBUG'))"
-    _, _, out, _ = await finish(await pool.take(job(text), ENV))
+    _, _, out, _ = await run(own_pool, text, quick)
     assert out == "None\n"
-    _, _, out, _ = await finish(await pool.take(job(text), {**ENV, "TRITON_DEBUG": "1"}))
+    _, _, out, _ = await run(own_pool, text, {**quick, "TRITON_DEBUG": "1"})
     assert out == "1\n"
 
 
-async def test_an_idle_spare_is_ended_and_the_template_stays(tmp_path):
-    pool = spares.Spares(cache=tmp_path, idle_s=0.0)
-    await pool.prepare(ENV)
-    status, _, _, _ = await run(pool, "def main(): pass")
+async def test_an_idle_spare_is_ended_and_the_template_stays(own_pool, quick):
+    status, _, _, _ = await run(own_pool, "def main(): pass", quick)
     assert status == 0
-    while pool.waiting:  # noqa: ASYNC110 - an end that nobody tells
-        await asyncio.sleep(0.01)
-    await pool.close()
+    await own_pool.prepare(quick)
+    [spare] = own_pool.waiting
+    template = psutil.Process(spare).ppid()
+    own_pool._idle_s = 0.0
+    await own_pool.prepare(quick)
+    await ended(spare)
+    assert own_pool.waiting == ()
+    assert is_alive(template)
 
 
-async def test_close_ends_everything(tmp_path):
-    pool = spares.Spares(cache=tmp_path)
-    child = await pool.take(job("import time\ndef main(): time.sleep(600)"), ENV)
+async def test_close_ends_everything(own_pool, quick):
+    child = await own_pool.take(job("import time\ndef main(): time.sleep(600)"), quick)
     template = psutil.Process(child.pid).ppid()
-    await pool.close()
-    await gone(child.pid, template)
+    await own_pool.close()
+    await ended(child.pid, template)
     with pytest.raises(OSError, match="leaving"):
-        await pool.take(job("def main(): pass"), ENV)
+        await own_pool.take(job("def main(): pass"), quick)
 
 
 async def test_a_job_of_megabytes_and_a_result_of_megabytes(pool):
@@ -242,36 +252,36 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_is_left_when_the_worker_is_killed(tmp_path):
+async def test_nothing_is_left_when_the_worker_is_killed(tmp_path, quick):
+    path = os.pathsep.join([quick["PYTHONPATH"], str(Path(spares.__file__).parents[1])])
     worker = await processes.start(
-        [sys.executable, "-c", WORKER, str(tmp_path)],
-        env=ENV | {"PYTHONPATH": str(Path(spares.__file__).parents[1])}, stderr=None,
-    )  # fmt: skip
+        [sys.executable, "-c", WORKER, str(tmp_path)], env=quick | {"PYTHONPATH": path}, stderr=None
+    )
     assert worker.stdout is not None
     child, grandchild = map(int, (await worker.stdout.readline()).split())
     template = psutil.Process(child).ppid()
     os.kill(worker.pid, signal.SIGKILL)
     await worker.wait()
-    await gone(child, grandchild, template)
+    await ended(child, grandchild, template)
 
 
-async def test_where_nothing_can_be_forked_a_job_has_a_fresh_process(tmp_path, monkeypatch):
+async def test_where_nothing_can_be_forked_a_job_has_a_fresh_process(own_pool, quick, monkeypatch):
     monkeypatch.setattr(spares, "FORKS", False)
-    pool = spares.Spares(cache=tmp_path)
-    await pool.prepare(ENV)
-    status, result, out, _ = await run(pool, "import sys\ndef main(): print('fresh'); sys.exit(3)")
+    await own_pool.prepare(quick)
+    text = "import sys\ndef main(): print('fresh'); sys.exit(3)"
+    status, result, out, _ = await run(own_pool, text, quick)
     assert (status, out) == (3, "fresh\n")
     assert result is not None
     assert result.exit_code == 3
-    child = await pool.take(job("import time\ndef main():\n    print('x')\n    time.sleep(600)"), ENV)
+    child = await own_pool.take(job("import time\ndef main():\n    print('x')\n    time.sleep(600)"), quick)
     await child.stdout.readline()
     child.kill()
     assert await child.wait() == -signal.SIGKILL
     await child.close()
-    await pool.close()
 
 
 def descriptors() -> int:
+    gc.collect()  # those of other tests
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 

@@ -21,6 +21,7 @@ import pytest
 from orbit_lsp.runners import local
 from orbit_remote import contracts as c
 from orbit_remote import processes
+from tests.processes_check import command, ended
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="a process outside its group is found on Linux only"),
@@ -93,8 +94,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Worker:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
         self.process = process
+        self.mark = mark
 
     async def ask(self, order: str) -> list[str]:
         assert self.process.stdin
@@ -108,12 +110,13 @@ class Worker:
 
 
 @pytest.fixture
-async def worker(program: Path) -> AsyncIterator[Worker]:
+async def worker(program: Path, tmp_path: Path) -> AsyncIterator[Worker]:
+    mark = str(tmp_path)  # of no other test, which may run beside this one
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(c.__file__).parents[1]), processes.MARK: "of this test"},
+        env=os.environ | {"PYTHONPATH": str(Path(c.__file__).parents[1]), processes.MARK: mark},
     )  # fmt: skip
-    yield Worker(process)
+    yield Worker(process, mark)
     if process.returncode is None:
         process.kill()
     await process.wait()
@@ -153,7 +156,7 @@ async def test_another_run_and_the_workers_own_processes_live_on(worker: Worker)
     assert not psutil.pid_exists(daemon)
     assert all(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in (theirs, helper, other))
     psutil.Process(helper).kill()
-    processes.end_marked("of this test")  # the run that was left
+    processes.end_marked(worker.mark)  # the run that was left
 
 
 async def test_the_server_ends_what_a_killed_worker_left(worker: Worker) -> None:
@@ -163,22 +166,20 @@ async def test_the_server_ends_what_a_killed_worker_left(worker: Worker) -> None
     assert psutil.pid_exists(daemon)
     processes.end_marked("of another worker")
     assert psutil.pid_exists(daemon)
-    processes.end_marked("of this test")
-    while psutil.pid_exists(daemon):  # noqa: ASYNC110 - init reaps it; the test's time limit is the limit
-        await asyncio.sleep(0.01)
+    processes.end_marked(worker.mark)
+    await ended(daemon)
 
 
 async def test_the_runner_looks_after_a_killed_worker(tmp_path: Path, program: Path) -> None:
     """The real worker, killed; the program is started by the test, as that worker would have."""
     runner = local.LocalRunner(local.Options(cache=str(tmp_path)))
     await runner.machine()
-    [worker] = [child for child in psutil.Process().children() if str(tmp_path) in child.cmdline()]
+    [worker] = [child for child in psutil.Process().children() if str(tmp_path) in command(child.pid)]
     mark = {processes.MARK: worker.environ()[processes.MARK]}
     leader = await asyncio.create_subprocess_exec(program, "600", env=mark, stdout=subprocess.PIPE)
     assert leader.stdout
     daemon = int(await leader.stdout.readline())
     worker.kill()
     assert await leader.wait() == -signal.SIGKILL
-    while psutil.pid_exists(daemon):  # noqa: ASYNC110 - init reaps it; the test's time limit is the limit
-        await asyncio.sleep(0.01)
+    await ended(daemon)
     await runner.close()

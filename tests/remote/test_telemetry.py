@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -82,9 +81,29 @@ def install(monkeypatch: pytest.MonkeyPatch):
     return put
 
 
-def wait_for(sampler: telemetry.Sampler, samples: int) -> None:
-    while len(sampler.clocks) < samples:
-        time.sleep(0.001)
+class Samples(list[telemetry._Sample]):
+    """A sampler's samples, whose number can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = threading.Condition()
+
+    def append(self, sample: telemetry._Sample) -> None:
+        with self._more:
+            super().append(sample)
+            self._more.notify_all()
+
+    def wait_for(self, number: int) -> None:
+        with self._more:
+            assert self._more.wait_for(lambda: len(self) >= number, 120), (
+                f"{len(self)} of {number} samples came"
+            )
+
+
+def counted(sampler: telemetry.Sampler) -> Samples:
+    samples = Samples()
+    sampler._samples = samples
+    return samples
 
 
 def test_the_gpu_as_nvml_names_it(install) -> None:
@@ -162,12 +181,14 @@ def test_a_gpu_that_is_not_there(install) -> None:
 
 def test_a_sampler_states_lowest_median_and_highest(install) -> None:
     fake = install()
-    with telemetry.Sampler("GPU-fake", period_s=0.001) as sampler:
-        wait_for(sampler, 3)
+    sampler = telemetry.Sampler("GPU-fake", period_s=0.001)
+    samples = counted(sampler)
+    with sampler:
+        samples.wait_for(3)
         fake.sm_clock, fake.reasons, fake.used = 1200, 0x4 | 0x40, 900_000_000
-        wait_for(sampler, len(sampler.clocks) + 3)
+        samples.wait_for(len(samples) + 3)
         fake.reasons, fake.used = 0x1, 700_000_000
-        wait_for(sampler, len(sampler.clocks) + 2)
+        samples.wait_for(len(samples) + 2)
     found = sampler.telemetry()
     assert found is not None
     assert found.samples == len(sampler.clocks) >= 6
@@ -230,10 +251,12 @@ def test_an_older_binding_is_asked_by_the_older_name(install) -> None:
 
 def test_only_the_samples_between_two_moments_count(install) -> None:
     fake = install()
-    with telemetry.Sampler(period_s=0.001) as sampler:
-        wait_for(sampler, 2)
+    sampler = telemetry.Sampler(period_s=0.001)
+    samples = counted(sampler)
+    with sampler:
+        samples.wait_for(2)
         fake.sm_clock = 500
-        wait_for(sampler, len(sampler.clocks) + 3)
+        samples.wait_for(len(samples) + 3)
     times = [t for t, clock in sampler.clocks if clock == 500]
     within = sampler.telemetry(times[0], times[1])
     assert within is not None

@@ -31,11 +31,10 @@ class Worker:
     async def until(self, kind: str, *runs: str) -> dict:
         """The next event of this kind and of one of these runs."""
         assert self.process.stdout
-        async with asyncio.timeout(30):
-            while line := await self.process.stdout.readline():
-                event = json.loads(line)
-                if event["kind"] == kind and event["run"] in runs:
-                    return event
+        while line := await self.process.stdout.readline():
+            event = json.loads(line)
+            if event["kind"] == kind and event["run"] in runs:
+                return event
         raise AssertionError(f"the worker left without {kind} of {runs}")
 
 
@@ -48,8 +47,7 @@ async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
     yield Worker(process)
     assert process.stdin
     process.stdin.close()
-    async with asyncio.timeout(10):
-        await process.wait()
+    await process.wait()
     assert not list((tmp_path / "cache" / "scratch").glob("*"))
 
 
@@ -66,12 +64,11 @@ async def test_a_job_cancelled_at_once_is_answered(worker: Worker, tmp_path: Pat
     assert (await worker.until("finished", "b"))["outcome"] == "ok"
 
 
-@pytest.mark.parametrize(
-    "garbage", ["", "{", "[]", '{"kind":"job"}', '{"kind":"job","version":99}', "\0" * 99]
-)
-async def test_garbage_is_passed_over(worker: Worker, garbage: str) -> None:
-    worker.send(garbage, c.Probe("p"))
-    assert (await worker.until("machine", "p"))["version"] == c.VERSION
+async def test_garbage_is_passed_over(worker: Worker) -> None:
+    for garbage in ("", "{", "[]", '{"kind":"job"}', '{"kind":"job","version":99}', "\0" * 99):
+        run = f"after {garbage}"
+        worker.send(garbage, c.Probe(run))
+        assert (await worker.until("machine", run))["version"] == c.VERSION
 
 
 async def test_no_more_builds_at_once_than_cores(worker: Worker, tmp_path: Path) -> None:
@@ -87,10 +84,9 @@ async def test_no_more_builds_at_once_than_cores(worker: Worker, tmp_path: Path)
     for run in runs:
         worker.send(job(run, tmp_path, KERNEL + f"// {run}", nvcc=str(compiler)))
     assert worker.process.stdout
-    async with asyncio.timeout(30):
-        while runs:
-            event = json.loads(await worker.process.stdout.readline())
-            runs -= {event["run"]} if event["kind"] == "finished" else set()
+    while runs:
+        event = json.loads(await worker.process.stdout.readline())
+        runs -= {event["run"]} if event["kind"] == "finished" else set()
     steps = [1 if word == "begin" else -1 for word in log.read_text().split()]
     assert len(steps) == 2 * (cores + 8)
     assert max(itertools.accumulate(steps)) <= cores
