@@ -7,8 +7,9 @@ import asyncio
 import functools
 import inspect
 import json
+import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,10 +72,10 @@ class Client(LanguageClient):
         self.protocol._send_data = sent
         self.protocol.send_request_async = bounded
 
-    async def begin(self, folder: Path, *, forked: bool) -> None:
+    async def begin(self, folder: Path, *, forked: bool, constants: Mapping[str, Any] | None) -> None:
         with self._conversation.log.open("wb") as log:
             if forked:
-                self._server, writer, reader = await Process.start(["serve"], folder, log)
+                self._server, writer, reader = await Process.start(["serve"], folder, log, constants)
             else:
                 pipe = asyncio.subprocess.PIPE
                 self._server = await asyncio.create_subprocess_exec(
@@ -306,10 +307,10 @@ def _source(function: Callable[..., Any]) -> str:
 
 
 @pytest.fixture(scope="session")
-def of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def of_the_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of this test run share, and no other run."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "end-to-end"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "end-to-end"
     folder.mkdir(exist_ok=True)
     return folder
 
@@ -342,7 +343,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     """start(editor name, **settings) -> Editor; every server it started is shut down at the end.
 
     Each is a process of its own. It is forked from one that has imported everything; `forked=False` starts it as an
-    editor does.
+    editor does. `constants` are other values of constants of its modules, as "orbit_lsp.server.SETTINGS_S".
     """
     started: list[Editor] = []
     conversations = request.node.stash.setdefault(CONVERSATIONS, [])
@@ -355,6 +356,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         encoding: str | None = None,
         withhold_settings: bool = False,
         forked: bool = True,
+        constants: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> Editor:
         offered = capabilities(name)
@@ -372,7 +374,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         if withhold_settings:
             editor.withheld = []
         _listen(client, editor, conversations[-1])
-        await client.begin(folder, forked=forked)
+        await client.begin(folder, forked=forked, constants=constants)
         started.append(editor)
         options = {"gpu": "H100"} | settings
         answer = await client.initialize_session(

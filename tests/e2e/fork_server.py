@@ -8,7 +8,7 @@ that one of them does is seen by another. What a real start is like besides is s
 
     python -P fork_server.py DESCRIPTOR
 
-DESCRIPTOR is a stream socket. A request on it is a line of JSON, {words, folder, environment}, and comes with four
+DESCRIPTOR is a stream socket. A request on it is a line of JSON, {words, folder, environment, constants}, and comes with four
 descriptors: standard input, output and error, and a socket to which the process's id and later its exit status
 are written, a line each. The end of the stream ends this process, and no other.
 """
@@ -114,6 +114,10 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])
+        for name, value in request["constants"].items():
+            module, _, constant = name.rpartition(".")
+            assert hasattr(sys.modules[module], constant), name
+            setattr(sys.modules[module], constant, value)
         sys.argv = ["orbit-lsp", *request["words"]]
         code = obey()
     except BaseException:  # noqa: BLE001 - a process ends here, whatever it raised

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 HERE = Path(__file__).parent
 LIMIT_S = 150
@@ -41,28 +41,37 @@ class ForkServer:
         folder: Path,
         streams: Sequence[int],
         environment: Mapping[str, str] | None = None,
+        constants: Mapping[str, Any] | None = None,
     ) -> socket.socket:
         """The socket on which the process says its id and its exit status; `streams` stay the caller's to close."""
         near, far = socket.socketpair()
         values = {**os.environ, **(environment or {})}
-        request = {"words": list(words), "folder": str(folder), "environment": values}
+        request: dict[str, Any] = {"words": list(words), "folder": str(folder), "environment": values}
+        request["constants"] = dict(constants or {})
         with self._lock, far:
             sent = json.dumps(request).encode() + b"\n"
             count = socket.send_fds(self._control, [sent], [*streams, far.fileno()])
             self._control.sendall(sent[count:])
         return near
 
+    @property
+    def over(self) -> bool:
+        return self._process.poll() is not None
+
     def close(self) -> None:
         self._control.close()
         self._process.wait(LIMIT_S)
 
 
-@functools.cache
+_servers: list[ForkServer] = []
+
+
 def fork_server() -> ForkServer:
-    """The one of this process, which it ends with."""
-    server = ForkServer()
-    atexit.register(server.close)
-    return server
+    """The one of this process, which it ends with; another one where something has ended it."""
+    if not _servers or _servers[-1].over:
+        _servers.append(ForkServer())
+        atexit.register(_servers[-1].close)
+    return _servers[-1]
 
 
 class Process:
@@ -77,13 +86,13 @@ class Process:
 
     @classmethod
     async def start(
-        cls, words: Sequence[str], folder: Path, log: IO[bytes]
+        cls, words: Sequence[str], folder: Path, log: IO[bytes], constants: Mapping[str, Any] | None = None
     ) -> tuple[Process, asyncio.StreamWriter, asyncio.StreamReader]:
         """The process, its standard input and its standard output."""
         loop = asyncio.get_running_loop()
         far_in, near_in = os.pipe()
         near_out, far_out = os.pipe()
-        status = fork_server().start(words, folder, [far_in, far_out, log.fileno()])
+        status = fork_server().start(words, folder, [far_in, far_out, log.fileno()], constants=constants)
         os.close(far_in)
         os.close(far_out)
         flow = functools.partial(asyncio.streams.FlowControlMixin, loop)

@@ -94,6 +94,11 @@ async def test_it_ends_by_its_lens_when_idle_and_with_its_file(start, recorded_p
     said = "orbit: Live of saxpy ended, nothing was run for 1.00 s"
     await editor.until(lambda: said in editor.messages())
     assert (5, "◉ Live") not in await editor.titles()
+    editor.client.set_configuration(
+        {"live": {"idle_s": 600}}, section="orbit"
+    )  # so that it lasts until the click
+    editor.client.workspace_did_change_configuration(lsp.DidChangeConfigurationParams(None))
+    await editor.asked_until(lambda: editor.command("orbit.info"), lambda info: "600" in str(info))
     assert await editor.command("orbit.live", LIVE | {"uri": editor.uri}) is True
     lens = next(one.command for one in await editor.lenses() if one.command.title == "◉ Live")
     assert await editor.command(lens.command, *lens.arguments) is False

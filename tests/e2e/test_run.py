@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_lsp.server import SETTINGS_S
 from tests.e2e.conftest import EDITORS, Editor
 
 SOURCE = """\
@@ -45,12 +46,14 @@ async def test_a_click_before_the_settings_have_come_waits_for_them(
     start, recorded_python, answers: bool
 ) -> None:
     settings = {"python": recorded_python, "compile_on_save": False}
-    editor: Editor = await start("vscode", withhold_settings=True, **settings)
+    wait_s = 1000 if answers else SETTINGS_S
+    constants = {"orbit_lsp.server.SETTINGS_S": wait_s}
+    editor: Editor = await start("vscode", withhold_settings=True, constants=constants, **settings)
     editor.open("saxpy.cu", SOURCE)
     await editor.until(lambda: editor.withheld)
-    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})  # is answered, and nothing runs
-    assert editor.progress() == []
-    if answers:
+    answer = await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    if answers:  # before that nothing runs, though the click is answered
+        assert (answer, editor.progress()) == (None, [])
         editor.answer_settings()
     assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
 
