@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import linecache
+import os
 import re
 import signal
 import site
@@ -233,7 +235,21 @@ def is_users(file: str, path: str) -> bool:
         return True
     if not file or file.startswith("<"):
         return False
-    return not str(Path(file).resolve()).startswith(_FOREIGN)
+    return not _real(file).startswith(_FOREIGN)
+
+
+def _real(file: str) -> str:
+    """Without links. Of a thousand modules most share their folders, and each link of a path costs a look at the disk."""
+    folder, name = os.path.split(file)
+    if not os.path.isabs(folder) or name in ("", ".", ".."):  # noqa: PTH117 - texts, by the thousand
+        return os.path.realpath(file)
+    path = os.path.join(_real_folder(folder), name)  # noqa: PTH118
+    return os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114
+
+
+@functools.lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
 
 
 # -- Triton -----------------------------------------------------------------------------------------

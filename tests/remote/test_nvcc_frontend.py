@@ -440,14 +440,18 @@ k.cu:2:48-49 error nvcc too many arguments in function call
 
 
 ORACLE = [c for c in CASES if not c.files and c.expected and "over several lines" not in c.name][::3]
+"""The first of them are always tried."""
+TWICE = [*ORACLE[:3], *(pytest.param(case, marks=pytest.mark.slow) for case in ORACLE[3:])]
 
 
-@pytest.mark.parametrize("case", [one for one in CASES if one not in ORACLE], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case not in ORACLE[:3]], ids=lambda case: case.name
+)
 async def test_problems(case, tmp_path):
     await case.check(tmp_path)
 
 
-@pytest.mark.parametrize("case", ORACLE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", TWICE, ids=lambda case: case.name)
 async def test_problems_are_those_of_the_compilers_own_machine_readable_output(case, tmp_path):
     """SARIF has true lines and numbers, but the columns of expanded text and no instantiation chain."""
     (tmp_path / "k.cu").write_bytes(case.source.encode())
