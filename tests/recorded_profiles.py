@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import ncu_report
 
@@ -14,21 +13,12 @@ from orbit_lsp.config import Settings
 from orbit_lsp.session import KernelId, Profiled, Session
 from orbit_remote import contracts as c
 from orbit_remote import profile_report
+from tests.recordings.profiled import FOLDER, NAMES, source_of
 
-FOLDER = Path(__file__).parent / "recordings" / "profiles"
-NAMES = sorted(path.name.removesuffix(".ncu-rep") for path in FOLDER.glob("*.ncu-rep"))
 H100 = c.Device(
     "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
     memory_clock_mhz=2619, bus_width_bits=5120, l2_bytes=50 << 20,
 )  # fmt: skip
-
-
-def source_of(name: str) -> Path:
-    """Where the recorded program stood when it ran was /src."""
-    stem = {"without_lines": "memory_bound"}.get(name, name.partition(".")[0])
-    return next(
-        FOLDER / f"{stem}{suffix}" for suffix in (".cu", ".py") if (FOLDER / f"{stem}{suffix}").exists()
-    )
 
 
 @functools.cache

@@ -7,6 +7,7 @@ The worker runs in the Python that has the user's torch and triton, reached by t
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import logging
@@ -204,6 +205,7 @@ def _run_of(line: bytes) -> str | None:
     return run if isinstance(run, str) else None
 
 
+@functools.cache
 def _validator() -> Callable[[bytes], c.Event]:
     from typing import Annotated
 

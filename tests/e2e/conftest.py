@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import contextlib
+import functools
+import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import psutil
+import attrs
 import pytest
 from lsprotocol import types as lsp
-from lsprotocol.converters import get_converter
-from pytest_lsp import LanguageClient, make_test_lsp_client
+from pygls.io_ import run_async
+from pygls.protocol import default_converter
+from pytest_lsp import LanguageClient
+from pytest_lsp.client import register_lsp_features
 
+from tests.e2e.conversation import CONVERSATIONS, Conversation, pytest_runtest_makereport
+from tests.e2e.forks import LIMIT_S, LINE_LIMIT, Process
+
+__all__ = ["pytest_runtest_makereport"]
+T = TypeVar("T")
 HERE = Path(__file__).parent
 EDITORS = {
     "vscode": "vscode-1.139.1-languageclient-9.0.1",
@@ -26,12 +34,61 @@ EDITORS = {
     "emacs": "emacs-30.1-eglot-1.17.30",
 }
 SERVER = [sys.executable, "-P", "-m", "orbit_lsp"]
-LIMIT_S = 20
+AGAIN_S = 0.05
+"""How soon a client asks again that no server can tell when to."""
 
 
+converter = functools.cache(default_converter)
+"""The one of all clients: it makes its code for a type when it first meets one."""
+
+
+@functools.cache
 def capabilities(editor: str) -> lsp.ClientCapabilities:
     recorded = json.loads((HERE / "capabilities" / f"{EDITORS[editor]}.json").read_text())
-    return get_converter().structure(recorded["capabilities"], lsp.ClientCapabilities)
+    return converter().structure(recorded["capabilities"], lsp.ClientCapabilities)
+
+
+class Client(LanguageClient):
+    """A client whose server is forked (forks.py), or is a process started like an editor's."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__(converter_factory=converter)
+        register_lsp_features(self)
+        self._conversation = conversation
+        send_data, request = self.protocol._send_data, self.protocol.send_request_async
+
+        def sent(message: Any) -> None:
+            conversation.add("->", message)
+            send_data(message)
+
+        async def bounded(method: str, params: Any = None, **more: Any) -> Any:
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    return await request(method, params, **more)
+            except TimeoutError:
+                raise AssertionError(f"{method} has no answer after {LIMIT_S} s") from None
+
+        self.protocol._send_data = sent
+        self.protocol.send_request_async = bounded
+
+    async def begin(self, folder: Path, *, forked: bool) -> None:
+        with self._conversation.log.open("wb") as log:
+            if forked:
+                self._server, writer, reader = await Process.start(["serve"], folder, log)
+            else:
+                pipe = asyncio.subprocess.PIPE
+                self._server = await asyncio.create_subprocess_exec(
+                    *SERVER, cwd=folder, stdin=pipe, stdout=pipe, stderr=log, limit=LINE_LIMIT
+                )
+                writer, reader = self._server.stdin, self._server.stdout
+        self.protocol.set_writer(writer)
+        listening = run_async(
+            stop_event=self._stop_event,
+            reader=reader,
+            protocol=self.protocol,
+            error_handler=self.report_server_error,
+        )
+        self._async_tasks += [asyncio.create_task(listening), asyncio.create_task(self._server_exit())]
 
 
 class Editor:
@@ -40,6 +97,8 @@ class Editor:
     def __init__(self, client: LanguageClient, folder: Path, name: str) -> None:
         self.client, self.folder, self.name = client, folder, name
         self.told = asyncio.Condition()
+        self.heard = 0
+        """How many requests and notifications of the server have come."""
         self.refreshed: list[str] = []
         self.uri = ""
         self.version = 0
@@ -57,29 +116,69 @@ class Editor:
     async def close(self) -> None:
         """Quit, as the person at it does."""
         self.over = True
-        await self.client.shutdown_session()
-        await self.client.stop()
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await self.client.shutdown_session()
+                await self.client.stop()
+        except TimeoutError:
+            raise AssertionError(f"the server did not end {LIMIT_S} s after it was asked to") from None
+        finally:
+            if self.client._server.returncode is None:
+                self.client._server.kill()  # it must not outlive its test
 
-    async def until(self, what: Callable[[], Any]) -> Any:
+    async def until(self, what: Callable[[], T]) -> T:
         """Wait for the message after which `what` holds."""
-        async with asyncio.timeout(LIMIT_S), self.told:
-            while not (found := what()):
-                await self.told.wait()
-            return found
+        try:
+            async with asyncio.timeout(LIMIT_S), self.told:
+                while not (value := what()):
+                    await self.told.wait()
+                return value
+        except TimeoutError:
+            raise AssertionError(f"after {LIMIT_S} s this does not hold yet: {_source(what)}") from None
 
     async def until_told(self) -> None:
-        """Wait for the server's next message."""
-        async with asyncio.timeout(LIMIT_S), self.told:
-            await self.told.wait()
+        """Wait for the server's next message; what has come meanwhile is missed, which `asked_until` does not do."""
+        heard = self.heard
+        await self.until(lambda: self.heard > heard)
 
-    async def until_process(self, parent: psutil.Process, *names: str) -> psutil.Process:
-        """Wait until a descendant of `parent` has one of these names."""
-        async with asyncio.timeout(LIMIT_S):
-            while True:
-                for child in await asyncio.to_thread(parent.children, recursive=True):
-                    with contextlib.suppress(psutil.NoSuchProcess):
-                        if child.name() in names:
-                            return child
+    async def asked_until(
+        self, ask: Callable[[], Awaitable[T]], holds: Callable[[T], Any], again_s: float | None = None
+    ) -> T:
+        """Ask again after every message of the server until the answer is as expected; the answer.
+
+        A client that cannot be told to ask again does so by itself, as Helix and Neovim 0.11 do when something is typed.
+        """
+        answer: Any = None
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                while True:
+                    heard = self.heard
+                    answer = await ask()
+                    if holds(answer):
+                        return answer
+                    await (asyncio.sleep(again_s) if again_s else self._more(heard))
+        except TimeoutError:
+            raise AssertionError(
+                f"after {LIMIT_S} s the answer to {_source(ask)} is {answer!r}, of which this does not hold: "
+                f"{_source(holds)}"
+            ) from None
+
+    async def seen(self, what: Callable[[], T]) -> T:
+        """Wait for something that no message of the server tells of, as what its worker does."""
+
+        async def look() -> T:
+            return what()
+
+        return await self.asked_until(look, bool, again_s=AGAIN_S)
+
+    async def _more(self, heard: int) -> None:
+        """Until the server has said more than that."""
+        workspace = self.client.capabilities.workspace if self.client.capabilities else None
+        hints, lenses = workspace and workspace.inlay_hint, workspace and workspace.code_lens
+        if hints and hints.refresh_support and lenses and lenses.refresh_support:
+            await self.until(lambda: self.heard > heard)
+        elif self.heard == heard:
+            await asyncio.sleep(AGAIN_S)
 
     def open(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -199,36 +298,82 @@ class Editor:
         return lsp.TextDocumentIdentifier(self.uri)
 
 
-@pytest.fixture
-def recorded_python(tmp_path: Path) -> str:
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return " ".join(inspect.getsource(function).split())
+    except (OSError, TypeError):
+        return repr(function)
+
+
+@pytest.fixture(scope="session")
+def of_the_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of this test run share, and no other run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "end-to-end"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def recorded_python(tmp_path_factory: pytest.TempPathFactory, of_the_run: Path) -> str:
     """A 'Python' that answers as the worker did on an H100 (see recorded_worker.py)."""
-    script = tmp_path / "recorded-python"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{HERE / "recorded_worker.py"}" "$@"\n')
+    reports = of_the_run / "reports"
+    reports.mkdir(exist_ok=True)
+    script = tmp_path_factory.mktemp("recorded") / "recorded-python"
+    command = f'"{sys.executable}" "{HERE / "recorded_worker.py"}" "$@" --read "{reports}"'
+    script.write_text(f"#!/bin/sh\nexec {command}\n")
     script.chmod(0o755)
     return str(script)
 
 
+@pytest.fixture(scope="session")
+def shared_cache(of_the_run: Path) -> Path:
+    return of_the_run / "cache"
+
+
+@pytest.fixture(autouse=True)
+def cache_of_the_session(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test finds the builds of whoever runs it; those of another test it may, unless it has a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
+
+
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
-    """start(editor name, **settings) -> Editor; every server it started is shut down at the end."""
+async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Any]]:
+    """start(editor name, **settings) -> Editor; every server it started is shut down at the end.
+
+    Each is a process of its own. It is forked from one that has imported everything; `forked=False` starts it as an
+    editor does.
+    """
     started: list[Editor] = []
+    conversations = request.node.stash.setdefault(CONVERSATIONS, [])
     folder = tmp_path / "workspace"
     folder.mkdir()
 
     async def begin(
-        name: str, *, encoding: str | None = None, withhold_settings: bool = False, **settings: Any
+        name: str,
+        *,
+        encoding: str | None = None,
+        withhold_settings: bool = False,
+        forked: bool = True,
+        **settings: Any,
     ) -> Editor:
         offered = capabilities(name)
         if encoding:
-            offered.general = lsp.GeneralClientCapabilities(
-                position_encodings=[lsp.PositionEncodingKind(encoding)]
+            offered = attrs.evolve(
+                offered,
+                general=lsp.GeneralClientCapabilities(
+                    position_encodings=[lsp.PositionEncodingKind(encoding)]
+                ),
             )
-        client = make_test_lsp_client()
+        number = len(conversations) + 1
+        conversations.append(Conversation(f"{name}, server {number}", tmp_path / f"server-{number}.log"))
+        client = Client(conversations[-1])
         editor = Editor(client, folder, name)
         if withhold_settings:
             editor.withheld = []
-        _listen(client, editor)
-        await client.start_io(*SERVER, cwd=str(folder))
+        _listen(client, editor, conversations[-1])
+        await client.begin(folder, forked=forked)
+        started.append(editor)
         options = {"gpu": "H100"} | settings
         answer = await client.initialize_session(
             lsp.InitializeParams(
@@ -241,7 +386,6 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
         )
         chosen = answer.capabilities.position_encoding
         editor.encoding = str(getattr(chosen, "value", chosen) or "utf-16")
-        started.append(editor)
         return editor
 
     yield begin
@@ -250,7 +394,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             await editor.close()
 
 
-def _listen(client: LanguageClient, editor: Editor) -> None:
+def _listen(client: LanguageClient, editor: Editor, conversation: Conversation) -> None:
     """Wake whoever waits, after every message of the server."""
     handle = client.protocol.handle_message
 
@@ -259,10 +403,12 @@ def _listen(client: LanguageClient, editor: Editor) -> None:
             editor.told.notify_all()
 
     def heard(message: Any) -> None:
+        conversation.add("<-", message)
         if editor.withheld is None or getattr(message, "method", "") != lsp.WORKSPACE_CONFIGURATION:
             handle(message)
         else:
             editor.withheld.append(message)
+        editor.heard += hasattr(message, "method")
         asyncio.get_running_loop().create_task(wake())
 
     client.protocol.handle_message = heard  # type: ignore[method-assign]

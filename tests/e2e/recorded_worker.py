@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import os
+import pickle
 import sys
 import time
 import zlib
@@ -87,7 +88,7 @@ def job(request: c.Job, waiting: set[str]) -> None:
 
 def by_counters(request: c.Job) -> None:
     """What Nsight Compute said of this very text on the H100; of another text there is no recording."""
-    from tests import recorded_profiles
+    from tests.recordings import profiled
 
     if "DENIED" in request.text:
         why = (
@@ -96,35 +97,48 @@ def by_counters(request: c.Job) -> None:
         none = c.Profile(SAXPY.symbol, SAXPY.name, "times", why, grid=SAXPY.grid, block=SAXPY.block)
         finished(request.run, "ok", launches=(SAXPY,), profiles=(none,))
         return
-    for name in (f"{Path(request.path).stem}.full", *recorded_profiles.NAMES)[request.detail != "full" :]:
-        if name not in recorded_profiles.NAMES:
+    for name in (f"{Path(request.path).stem}.full", *profiled.NAMES)[request.detail != "full" :]:
+        if name not in profiled.NAMES:
             continue
-        source = recorded_profiles.source_of(name)
+        source = profiled.source_of(name)
         if source.read_text() == request.text.replace("COMPILED ", "").replace("TWICE ", ""):
-            packed = base64.b64encode(
-                zlib.compress((recorded_profiles.FOLDER / f"{name}.ncu-rep").read_bytes())
-            )
-            profiled = replace(recorded_profiles.finished(name), run=request.run, report=packed.decode())
+            packed = base64.b64encode(zlib.compress((profiled.FOLDER / f"{name}.ncu-rep").read_bytes()))
+            answer, sass = read_report(name)
+            answer = replace(answer, run=request.run, report=packed.decode())
             if "COMPILED" in request.text:
-                profiled = replace(profiled, dumps=compiled(request, name))
-            sys.stdout.write(c.encode(profiled).replace(f"/src/{source.name}", request.path) + "\n")
+                answer = replace(answer, dumps=compiled(request, answer.profiles[0], sass))
+            sys.stdout.write(c.encode(answer).replace(f"/src/{source.name}", request.path) + "\n")
             sys.stdout.flush()
             return
     finished(request.run, "ok")
 
 
-def compiled(request: c.Job, name: str) -> tuple[c.Dump, ...]:
-    """The code that ran, as its report has it; what went before it was not recorded, and is a line that says what it is."""
+def read_report(name: str) -> tuple[c.Finished, str]:
+    """What a recorded report says, and the code that ran. With `--read FOLDER` it is read once for all that use that
+    folder: what reads reports takes a second to load.
+    """
+    kept = Path(sys.argv[sys.argv.index("--read") + 1]) / name if "--read" in sys.argv else None
+    if kept and kept.exists():
+        return pickle.loads(kept.read_bytes())
     from tests import recorded_profiles
 
-    profile = recorded_profiles.profile(name)
+    answer = recorded_profiles.finished(name), recorded_profiles.sass(name)
+    if kept:
+        unfinished = kept.with_name(f"{name}.{os.getpid()}")
+        unfinished.write_bytes(pickle.dumps(answer))
+        unfinished.replace(kept)
+    return answer
+
+
+def compiled(request: c.Job, profile: c.Profile, sass: str) -> tuple[c.Dump, ...]:
+    """The code that ran, as its report has it; what went before it was not recorded, and is a line that says what it is."""
     triton = request.language == "triton"
     texts = {
         (level, number): f"// the {level} of {profile.symbol}, {number}\n"
         for number in range(1 + ("TWICE" in request.text))
         for level in (("ttir", "ttgir", "llir", "ptx") if triton else ("ptx",))
     }
-    texts["sass", 0] = recorded_profiles.sass(name)
+    texts["sass", 0] = sass
     return tuple(
         c.Dump(
             profile.symbol, profile.name, level, number, {"BLOCK": str(2048 << number)} if triton else {},

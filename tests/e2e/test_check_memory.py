@@ -6,8 +6,6 @@ The GPU side is recorded (recorded_worker.py): what compute-sanitizer said on an
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from pydantic import TypeAdapter
 from orbit_lsp import schema
 from orbit_remote import contracts as c
 from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu
 from tests.recordings import planted
 
@@ -69,15 +68,15 @@ async def test_while_it_checks_it_can_be_cancelled(start, recorded_python) -> No
     await named_gpu(editor)
     here = {"uri": editor.uri, "kernel": "reverse"}
     await editor.command("orbit.checkMemory", here)
-    while not any("running" in one.command.title for one in await editor.lenses() if one.command):
-        await editor.until_told()
+    await editor.asked_until(
+        editor.lenses, lambda all_: any("running" in lens.command.title for lens in all_ if lens.command)
+    )
     assert await editor.command("orbit.cancel", here) is True
     assert await editor.until(editor.ended) == ["cancelled"]
 
 
-def orbit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "orbit_lsp", *arguments, "--runner", "local"]
-    return subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+def orbit(folder: Path, *arguments: str) -> Ended:
+    return command(folder, *arguments, "--runner", "local")
 
 
 def test_the_command_line_names_the_lines_and_exits_with_2(recorded_python, tmp_path: Path) -> None:

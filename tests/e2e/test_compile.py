@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
+import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_remote import nvcc
 from tests.e2e.conftest import Editor
+from tests.e2e.forks import LIMIT_S
+from tests.remote.nvcc_check import COMPILER
 
 KERNEL = "__global__ void scale(float* x) { x[threadIdx.x] *= 2; }\n"
 
@@ -105,12 +112,13 @@ async def test_what_is_typed_while_it_compiles_is_not_lost(start) -> None:
     assert editor.diagnostics() == []
 
 
-@pytest.mark.parametrize("ending", ["\n", "\r\n"])
-@pytest.mark.parametrize("bom", ["", "\ufeff"])
-async def test_line_ends_and_byte_order_marks(start, ending: str, bom: str) -> None:
+async def test_line_ends_and_byte_order_marks(start) -> None:
     editor: Editor = await start("vscode")
-    editor.open("k.cu", bom + f"// first{ending}__global__ void k(float* x) {{ x[0] = wrong; }}{ending}")
-    assert [(line, start) for _, line, start, _, _ in await editor.until(editor.diagnostics)] == [(1, 37)]
+    for number, (ending, bom) in enumerate(itertools.product(("\n", "\r\n"), ("", "\ufeff"))):
+        text = f"{bom}// first{ending}__global__ void k(float* x) {{ x[0] = wrong; }}{ending}"
+        editor.open(f"k{number}.cu", text)
+        found = await editor.until(editor.diagnostics)
+        assert [(line, start) for _, line, start, _, _ in found] == [(1, 37)], (ending, bom)
 
 
 async def test_no_compiler_is_said_once_with_what_mends_it(start) -> None:
@@ -132,33 +140,95 @@ async def test_a_broken_compiler_is_said(start, tmp_path: Path) -> None:
     await editor.until(lambda: any(str(broken) in text for text in editor.messages()))
 
 
-async def test_the_compiler_is_killed_and_the_next_save_works(start) -> None:
-    editor: Editor = await start("vscode")
-    slow = "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL
-    editor.open("k.cu", slow)
-    server = psutil.Process(editor.client._server.pid)
-    victim = await editor.until_process(server, "cicc")
-    os.kill(victim.pid, signal.SIGKILL)
+class WaitingCompiler:
+    """The toolkit of these tests with one program in place of another: `cicc`, which waits while `wait` exists."""
+
+    def __init__(self, folder: Path) -> None:
+        assert isinstance(COMPILER, nvcc.Nvcc)
+        root = Path(COMPILER.root)
+        self.nvcc = folder / "bin" / "nvcc"
+        self.nvcc.parent.mkdir(parents=True)
+        for program in (root / "bin").iterdir():
+            (folder / "bin" / program.name).symlink_to(program)
+        self.wait = folder / "wait"
+        self.wait.touch()
+        self._begun = folder / "begun"
+        os.mkfifo(self._begun)
+        cicc = folder / "nvvm" / "cicc"
+        cicc.parent.mkdir()
+        cicc.write_text(
+            f'#!/bin/sh\nif [ -e "{self.wait}" ]; then echo $$ > "{self._begun}"; exec sleep 100000; fi\n'
+            f'exec "{root}/nvvm/bin/cicc" "$@"\n'
+        )
+        cicc.chmod(0o755)
+        profile = (root / "bin" / "nvcc.profile").read_text()
+        places = {"TOP": root, "CICC_PATH": cicc.parent}
+        for name, place in places.items():
+            profile, count = re.subn(rf"(?m)^{name}\s*=.*$", f"{name} = {place}", profile)
+            assert count == 1, profile
+        written = folder / "bin" / "nvcc.profile"
+        written.unlink()
+        written.write_text(profile)
+        self._reader = os.open(self._begun, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def begun(self) -> int:
+        """The id of the process, once it waits."""
+        await readable(self._reader)
+        return int(os.read(self._reader, 100))
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WaitingCompiler]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # nothing in it is built already
+    made = WaitingCompiler(tmp_path / "toolkit")
+    yield made
+    made.close()
+
+
+async def readable(descriptor: int) -> None:
+    """Wait until it can be read; a process's pidfd can when the process has ended."""
+    loop, event = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, event.set)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await event.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+linux = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the end of a process that is no child")
+
+
+async def test_the_compiler_is_killed_and_the_next_save_works(start, compiler: WaitingCompiler) -> None:
+    editor: Editor = await start("vscode", nvcc=str(compiler.nvcc))
+    editor.open("k.cu", KERNEL)
+    os.kill(await compiler.begun(), signal.SIGKILL)
     await editor.until(lambda: any("was killed" in text for text in editor.messages()))
-    editor.edit(0, 0, len(slow.splitlines()[0]), "//")
-    editor.edit(1, 0, len(slow.splitlines()[1]), "//")
-    editor.save("//\n//\n" + KERNEL)
+    compiler.wait.unlink()
+    editor.save(KERNEL)
     await _hints(editor)
 
 
-async def test_the_worker_is_killed_in_a_compile_and_nothing_is_left(start) -> None:
-    editor: Editor = await start("vscode")
-    editor.open("k.cu", "#include <cooperative_groups.h>\n#include <cuda/barrier>\n" + KERNEL)
+@linux
+async def test_the_worker_is_killed_in_a_compile_and_nothing_is_left(
+    start, compiler: WaitingCompiler
+) -> None:
+    editor: Editor = await start("vscode", nvcc=str(compiler.nvcc))
+    editor.open("k.cu", KERNEL)
+    waiting = os.pidfd_open(await compiler.begun())
     server = psutil.Process(editor.client._server.pid)
-    compiler = await editor.until_process(server, "cicc")
     (worker,) = [child for child in server.children() if "worker" in child.cmdline()]
     worker.kill()
     await editor.until(lambda: any("ended unexpectedly" in text for text in editor.messages()))
-    psutil.wait_procs([compiler], timeout=5)
-    assert not compiler.is_running()
-    editor.edit(0, 0, 31, "//")
-    editor.edit(1, 0, 23, "//")
-    editor.save("//\n//\n" + KERNEL)
+    try:
+        await readable(waiting)
+    finally:
+        os.close(waiting)
+    compiler.wait.unlink()
+    editor.save(KERNEL)
     await _hints(editor)
 
 
@@ -227,6 +297,4 @@ async def test_files_that_are_hardly_files(start) -> None:
 
 async def _hints(editor: Editor) -> list[tuple[int, str]]:
     """Ask again after every refresh until there are some."""
-    while not (found := await editor.hints()):
-        await editor.until_told()
-    return found
+    return await editor.asked_until(editor.hints, bool)

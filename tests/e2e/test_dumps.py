@@ -141,8 +141,10 @@ async def test_it_is_there_after_a_restart(start, recorded_python) -> None:
     await editor.close()
     editor = await start("vscode", python=recorded_python)
     editor.open("memory_bound.cu", SAXPY)
-    while not [one for one in await editor.actions(3) if one.title == "Open PTX or SASS… (saxpy)"]:
-        await editor.until_told()
+    await editor.asked_until(
+        lambda: editor.actions(3),
+        lambda all_: "Open PTX or SASS… (saxpy)" in [action.title for action in all_],
+    )
     await editor.command("orbit.openIr", {"uri": editor.uri, "kernel": "saxpy", "kind": "sass"})
     file, text = await opened(editor)
     assert file == "saxpy.sass"

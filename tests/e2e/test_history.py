@@ -43,8 +43,12 @@ def damage(state: Path) -> None:
 
 async def shown(editor: Editor, hint: str) -> None:
     """Wait until the hint is there: the history is read beside the loop."""
-    while [one for _, one in await editor.hints()] != [hint]:
-        await editor.until_told()
+    await editor.asked_until(editor.hints, lambda hints: [text for _, text in hints] == [hint])
+
+
+async def titled(editor: Editor, title: str) -> None:
+    """Wait until the first lens is this one."""
+    await editor.asked_until(editor.titles, lambda titles: titles[0] == (5, title))
 
 
 @pytest.mark.parametrize("name", ["vscode", "neovim-0.11", "helix"])
@@ -81,17 +85,14 @@ async def test_a_version_slower_than_one_before_says_so_on_its_lens(start, recor
     slower = RUN + " · last 288 µs ±0.2% ✓ · +7.5% since 1 edit"
     editor.edit(5, 65, 83, "")
     await click(editor)
-    while (await editor.titles())[0] != (5, slower):
-        await editor.until_told()
+    await titled(editor, slower)
     editor.edit(5, 65, 65, "int a;")
     assert (await editor.titles())[0] == (5, RUN + " · last 288 µs ±0.2% ✓, edited since")
     await click(editor)
-    while (await editor.titles())[0] != (5, slower.replace("1 edit", "2 edits")):
-        await editor.until_told()
+    await titled(editor, slower.replace("1 edit", "2 edits"))
     await editor.close()
     editor = await opened(start, recorded_python, SAXPY.replace("{", "{int a;"))
-    while (await editor.titles())[0] != (5, slower.replace("1 edit", "2 edits")):
-        await editor.until_told()
+    await titled(editor, slower.replace("1 edit", "2 edits"))
 
 
 async def test_noise_is_no_regression(start, recorded_python) -> None:

@@ -6,9 +6,6 @@ The GPU side is recorded (recorded_worker.py): its reports are those of Nsight C
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -19,6 +16,7 @@ from pydantic import TypeAdapter
 from orbit_lsp import schema
 from orbit_remote import contracts as c
 from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu
 
 SOURCE = (Path(__file__).parents[1] / "recordings" / "profiles" / "memory_bound.cu").read_text()
@@ -114,8 +112,7 @@ async def test_a_profile_is_back_after_a_restart_with_its_report(start, recorded
     await editor.close()
     editor = await start("vscode", python=recorded_python)
     editor.open("memory_bound.cu", SOURCE)
-    while await editor.hints() != [(3, SIGNATURE), (6, HOT)]:
-        await editor.until_told()
+    await editor.asked_until(editor.hints, lambda hints: hints == [(3, SIGNATURE), (6, HOT)])
     await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
     (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
     assert kept(said) == (cache, RECORDED)
@@ -149,18 +146,11 @@ async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_pyt
     editor: Editor = await start("vscode", python=recorded_python)
     await profile(editor, SOURCE.replace("// DRAM", "// SLOW DRAM"))
 
-    async def waiting() -> Any:
-        return next(
-            (
-                one.command
-                for one in await editor.lenses()
-                if one.command and "profiling" in one.command.title
-            ),
-            None,
-        )
+    async def profiling() -> Any:
+        commands = [lens.command for lens in await editor.lenses()]
+        return next((one for one in commands if one and "profiling" in one.title), None)
 
-    while (lens := await waiting()) is None:
-        await editor.until_told()
+    lens = await editor.asked_until(profiling, bool)
     assert lens.command == "orbit.cancel"
     assert await editor.command(lens.command, *(lens.arguments or [])) is True
     assert await ended(editor) == ["cancelled"]
@@ -183,15 +173,9 @@ async def test_refused_counters_and_a_kernel_that_is_never_launched(start, recor
 # -- the command line -------------------------------------------------------------------------------
 
 
-def orbit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "XDG_STATE_HOME": str(folder / "state"),
-    }
-    command = [sys.executable, "-P", "-m", "orbit_lsp", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False
-    )
+def orbit(folder: Path, *arguments: str) -> Ended:
+    places = {"XDG_CACHE_HOME": str(folder / "cache"), "XDG_STATE_HOME": str(folder / "state")}
+    return command(folder, *arguments, environment=places)
 
 
 def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Path) -> None:
@@ -247,7 +231,7 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
 )  # fmt: skip
 def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: list[str], said: str) -> None:
     (tmp_path / "k.cu").write_text(text)
-    command, *rest = arguments
-    ran = orbit(tmp_path, command, *(rest if "absent.cu" in rest else ["k.cu", *rest]))
+    verb, *rest = arguments
+    ran = orbit(tmp_path, verb, *(rest if "absent.cu" in rest else ["k.cu", *rest]))
     assert ran.returncode == 64
     assert said in ran.stderr

@@ -6,8 +6,6 @@ GPU is tests/gpu.
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from lsprotocol import types as lsp
 
@@ -212,9 +210,6 @@ async def test_info_says_what_a_report_of_a_fault_needs(start, recorded_python) 
 
 async def named_gpu(editor: Editor) -> list[tuple[int, str]]:
     """The lenses once the server knows the machine's GPU."""
-    async with asyncio.timeout(20):
-        while True:
-            titles = await editor.titles()
-            if all("HBM3" in title or "BUG" in title for _, title in titles) and titles:
-                return titles
-            await asyncio.sleep(0)  # ask again: Neovim 0.11 and Helix are not told to
+    return await editor.asked_until(
+        editor.titles, lambda titles: titles and all("HBM3" in title or "BUG" in title for _, title in titles)
+    )

@@ -26,8 +26,10 @@ def specs(editor: Editor) -> list[tuple[int, int, int, str]]:
 
 
 @pytest.mark.parametrize("name", EDITORS)
-async def test_a_fault_comes_while_typing_and_goes_when_it_is_mended(start, name: str) -> None:
-    editor: Editor = await start(name, compile_on_save=False)
+async def test_a_fault_comes_while_typing_and_goes_when_it_is_mended(
+    start, recorded_python, name: str
+) -> None:
+    editor: Editor = await start(name, python=recorded_python, compile_on_save=False)
     editor.open("saxpy.cu", LINES)
     first = LINES.splitlines()[0]
     column = units(editor, first, first.index("m)"))
@@ -43,9 +45,11 @@ async def test_a_fault_comes_while_typing_and_goes_when_it_is_mended(start, name
     await editor.until(lambda: not specs(editor))
 
 
-async def test_positions_are_in_the_encoding_that_the_client_chose(start) -> None:
+async def test_positions_are_in_the_encoding_that_the_client_chose(start, recorded_python) -> None:
     for encoding, column in (("utf-8", 47), ("utf-16", 44), ("utf-32", 43)):
-        editor: Editor = await start("vscode", encoding=encoding, compile_on_save=False)
+        editor: Editor = await start(
+            "vscode", encoding=encoding, python=recorded_python, compile_on_save=False
+        )
         editor.open("saxpy.cu", LINES)
         assert editor.encoding == encoding
         found = await editor.until(lambda e=editor: specs(e))
@@ -54,8 +58,8 @@ async def test_positions_are_in_the_encoding_that_the_client_chose(start) -> Non
         assert "float32 (1048576,), 4 MiB" in hover
 
 
-async def test_closing_takes_the_faults_away(start) -> None:
-    editor: Editor = await start("vscode", compile_on_save=False)
+async def test_closing_takes_the_faults_away(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
     editor.open("saxpy.cu", LINES)
     await editor.until(lambda: specs(editor))
     editor.client.text_document_did_close(
@@ -64,8 +68,8 @@ async def test_closing_takes_the_faults_away(start) -> None:
     await editor.until(lambda: not editor.diagnostics())
 
 
-async def test_completion_and_hover_stay_within_specs(start) -> None:
-    editor: Editor = await start("neovim-0.12", compile_on_save=False)
+async def test_completion_and_hover_stay_within_specs(start, recorded_python) -> None:
+    editor: Editor = await start("neovim-0.12", python=recorded_python, compile_on_save=False)
     editor.open("saxpy.cu", LINES)
     first, second = LINES.splitlines()[:2]
     at = units(editor, first, first.index("randn(m)") + 2)
@@ -86,8 +90,8 @@ async def test_completion_and_hover_stay_within_specs(start) -> None:
 
 @pytest.mark.parametrize("name", EDITORS)
 @pytest.mark.parametrize("language", ["cuda", "triton"])
-async def test_a_draft_is_applied_and_has_no_fault(start, name: str, language: str) -> None:
-    editor: Editor = await start(name, compile_on_save=False)
+async def test_a_draft_is_applied_and_has_no_fault(start, recorded_python, name: str, language: str) -> None:
+    editor: Editor = await start(name, python=recorded_python, compile_on_save=False)
     kernel = (
         "/* é🚀 */\n\n__global__ void scale(int n, const float* x, float* y) { y[0] = x[0]; }\n"
         if language == "cuda"

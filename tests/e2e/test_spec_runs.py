@@ -5,16 +5,13 @@ The GPU side is recorded (recorded_worker.py): these machines have none.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.forks import command
 from tests.e2e.test_run import named_gpu
 
 SPEC = """\
@@ -94,9 +91,7 @@ async def test_opening_a_file_prepares_what_its_click_will_need(
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
     await editor.until(editor.ended)
     asked = tmp_path / "cache" / "orbit-lsp" / "prepared"
-    async with asyncio.timeout(20):
-        while not asked.exists() or asked.read_text().split() != prepared:
-            await editor.hints()  # whatever the server answers, the worker may have read on by then
+    await editor.seen(lambda: asked.exists() and asked.read_text().split() == prepared)
 
 
 async def test_two_kernels_of_one_file_wait_for_each_other(start, recorded_python) -> None:
@@ -123,11 +118,8 @@ def states(editor: Editor) -> list[str]:
 
 def orbit(tmp_path: Path, python: str | None, *words: str) -> tuple[int, str, str]:
     """`orbit-lsp WORDS` in a folder: (exit code, stdout, stderr)."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "orbit_lsp", *words, *(("--python", python) if python else ())],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / ".cache"), "XDG_STATE_HOME": str(tmp_path / ".state")},
-    )  # fmt: skip
+    places = {"XDG_CACHE_HOME": str(tmp_path / ".cache"), "XDG_STATE_HOME": str(tmp_path / ".state")}
+    done = command(tmp_path, *words, *(("--python", python) if python else ()), environment=places)
     return done.returncode, done.stdout, done.stderr
 
 

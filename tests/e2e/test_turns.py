@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -139,17 +138,17 @@ async def test_a_contract_is_compared_and_its_result_comes_back(start, recorded_
 
     editor = await model()
     short = git(editor.folder, "rev-parse", "--short=7", "HEAD")
-    async with asyncio.timeout(20):
-        while "Compare with… (ModelNew)" not in [one.title for one in await editor.actions(5)]:
-            pass  # that it lies in git is found beside the loop
+    await editor.asked_until(  # that it lies in git is found beside the loop
+        lambda: editor.actions(5),
+        lambda all_: "Compare with… (ModelNew)" in [action.title for action in all_],
+    )
     contract = {"uri": editor.uri, "kernel": "contract ModelNew", "with": "revision:HEAD"}
     await editor.command("orbit.compareWith", contract)
     await said(editor, f"orbit: ModelNew and HEAD ({short}): no difference that can be told")
     hints = await editor.hints()
     await editor.close()
     editor = await model()
-    while await editor.hints() != hints:
-        await editor.until_told()
+    await editor.asked_until(editor.hints, lambda again: again == hints)
 
 
 @pytest.mark.parametrize("how", ["lens", "progress", "command"])
