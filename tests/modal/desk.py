@@ -102,7 +102,9 @@ class Desk:
             f'#!/bin/sh\nexec "{sys.executable}" "{TOLD_OF_A_GPU}" "$1" "$2" "$3" --cache "{self.cache}"\n'
         )
         script.chmod(0o755)
-        self.modal.do(lambda world: world.container_env.update({"ORBIT_PYTHON": str(script)}))
+        # one disk for all: the same paths in each container, as on Modal, by which a build is found again
+        here = {"ORBIT_PYTHON": str(script), "ORBIT_HOME": str(self.folder.parent / "disk")}
+        self.modal.do(lambda world: world.container_env.update(here))
 
     def spec(self, **fields: Any) -> None:
         """Another app, or other limits of it, than the settings can ask for."""

@@ -1,4 +1,4 @@
-"""`orbit-lsp run --runner modal` and `orbit-lsp modal …`, as a shell starts them."""
+"""`orbit-lsp run --runner modal` and `orbit-lsp modal …`: one as a shell starts it, the others forked (tests/e2e/forks.py)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import SOURCE
-from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 
-def orbit(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "orbit_lsp", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+def orbit(*arguments: str, cwd: Path) -> Ended:
+    return command(cwd, *arguments)
+
+
+def started(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-P", "-m", "orbit_lsp", *arguments]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def test_run_on_modal(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
-    done = orbit("run", "saxpy.cu", "--runner", "modal", "--gpu", "H100", "--json", cwd=tmp_path)
+    done = started("run", "saxpy.cu", "--runner", "modal", "--gpu", "H100", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["launches"][0]["timing"]["median"] == 288_032
     h100s.until(lambda world: not world.alive())  # it was released when the command ended

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.modal_loopback.loopback import Loopback
+from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 SMOKE = Path(__file__).parents[2] / "scripts" / "modal_smoke.py"
 
 
 def smoke(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", str(SMOKE), *arguments]
-    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=150)
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 def test_every_step_works_and_nothing_stays_there(h100s: Loopback, tmp_path: Path) -> None:
