@@ -6,9 +6,9 @@ any other: its own arguments, folder, environment and streams, and the exit stat
 that one of them does is seen by another. What a real start is like besides is shown where it is the subject
 (tests/e2e/test_start.py, tests/test_cli.py).
 
-    python -P fork_server.py DESCRIPTOR
+    python -P fork_server.py DESCRIPTOR [MODULE…]
 
-DESCRIPTOR is a stream socket. A request on it is a line of JSON, {words, folder, environment, constants}, and comes with four
+Each MODULE is imported too. DESCRIPTOR is a stream socket. A request on it is a line of JSON, {words, folder, environment, constants}, and comes with four
 descriptors: standard input, output and error, and a socket to which the process's id and later its exit status
 are written, a line each. The end of the stream ends this process, and no other.
 """
@@ -36,7 +36,7 @@ STREAMS = 3
 
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
-    prepare()
+    prepare(sys.argv[2:])
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this ends it, by the stream's end
     while True:
         first, descriptors, _, _ = socket.recv_fds(control, BYTES, STREAMS + 1)
@@ -54,8 +54,8 @@ def main() -> None:
             os.close(descriptor)
 
 
-def prepare() -> None:
-    """Import what a command or a server imports sooner or later, and have the converter make its code for every type of
+def prepare(more: list[str]) -> None:
+    """Import what a command or a server imports sooner or later, and `more` modules, and have the converter make its code for every type of
     a message: it does so when it first meets one.
     """
     import asyncio
@@ -74,7 +74,9 @@ def prepare() -> None:
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     del asyncio, sqlite3, tree_sitter_python  # imported, and that is all
-    assert "modal" not in sys.modules, "it reads its environment when it is imported"
+    assert "modal" not in sys.modules, "a command that needs no Modal must not import it"
+    for name in more:
+        importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
     local._validator()
     converter: Any = server.server.protocol._converter
@@ -114,6 +116,8 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["environment"])
+        if "modal" in sys.modules:
+            configure_modal()
         for name, value in request["constants"].items():
             module, _, constant = name.rpartition(".")
             assert hasattr(sys.modules[module], constant), name
@@ -128,6 +132,15 @@ def become(request: dict[str, Any], streams: list[int]) -> NoReturn:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+
+
+def configure_modal() -> None:
+    """What Modal's client reads of its environment when it is imported, read again."""
+    from modal import config
+
+    config.user_config_path = os.environ.get("MODAL_CONFIG_PATH") or os.path.expanduser("~/.modal.toml")  # noqa: PTH111
+    config._user_config = config._read_user_config()
+    config._profile = os.environ.get("MODAL_PROFILE") or config._config_active_profile()
 
 
 def streams_of_their_own() -> tuple[TextIO, TextIO, TextIO]:

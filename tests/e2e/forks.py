@@ -25,10 +25,14 @@ LIMIT_S = 150
 LINE_LIMIT = 1 << 26
 
 
+MODAL = ("modal", "modal.cli.entry_point", "modal_proto.api_pb2", "orbit_remote.modal_app", "toml")
+"""What servers and commands import of Modal's client, half a second of CPU, where there is an account."""
+
+
 class ForkServer:
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
         self._control, far = socket.socketpair()
-        command = [sys.executable, "-P", str(HERE / "fork_server.py"), str(far.fileno())]
+        command = [sys.executable, "-P", str(HERE / "fork_server.py"), str(far.fileno()), *modules]
         self._process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[far.fileno()]
         )
@@ -40,13 +44,16 @@ class ForkServer:
         words: Sequence[str],
         folder: Path,
         streams: Sequence[int],
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str],
         constants: Mapping[str, Any] | None = None,
     ) -> socket.socket:
         """The socket on which the process says its id and its exit status; `streams` stay the caller's to close."""
         near, far = socket.socketpair()
-        values = {**os.environ, **(environment or {})}
-        request: dict[str, Any] = {"words": list(words), "folder": str(folder), "environment": values}
+        request: dict[str, Any] = {
+            "words": list(words),
+            "folder": str(folder),
+            "environment": dict(environment),
+        }
         request["constants"] = dict(constants or {})
         with self._lock, far:
             sent = json.dumps(request).encode() + b"\n"
@@ -63,15 +70,27 @@ class ForkServer:
         self._process.wait(LIMIT_S)
 
 
-_servers: list[ForkServer] = []
+_servers: dict[tuple[str, ...], ForkServer] = {}
 
 
-def fork_server() -> ForkServer:
-    """The one of this process, which it ends with; another one where something has ended it."""
-    if not _servers or _servers[-1].over:
-        _servers.append(ForkServer())
-        atexit.register(_servers[-1].close)
-    return _servers[-1]
+def fork(
+    words: Sequence[str],
+    folder: Path,
+    streams: Sequence[int],
+    environment: Mapping[str, str] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> socket.socket:
+    """`ForkServer.start` with this process's environment and what is added to it here, by the server of this process
+    that has imported what is needed. It ends with this process; where something has ended it, another takes its place.
+    """
+    values = {**os.environ, **(environment or {})}
+    # variables for the import itself, as of its log, are for a real import
+    modules = MODAL if values.get("MODAL_SERVER_URL") and "MODAL_LOGLEVEL" not in values else ()
+    server = _servers.get(modules)
+    if server is None or server.over:
+        server = _servers[modules] = ForkServer(*modules)
+        atexit.register(server.close)
+    return server.start(words, folder, streams, values, constants)
 
 
 class Process:
@@ -92,7 +111,7 @@ class Process:
         loop = asyncio.get_running_loop()
         far_in, near_in = os.pipe()
         near_out, far_out = os.pipe()
-        status = fork_server().start(words, folder, [far_in, far_out, log.fileno()], constants=constants)
+        status = fork(words, folder, [far_in, far_out, log.fileno()], constants=constants)
         os.close(far_in)
         os.close(far_out)
         flow = functools.partial(asyncio.streams.FlowControlMixin, loop)
@@ -141,7 +160,7 @@ def command(
         Path(os.devnull).open("rb") as none,
     ):
         streams = [none.fileno(), out.fileno(), err.fileno()]
-        status = fork_server().start(words, folder, streams, environment)
+        status = fork(words, folder, streams, environment)
         status.settimeout(limit_s)
         with status, status.makefile("rb") as lines:
             lines.readline()
