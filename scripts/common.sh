@@ -50,3 +50,9 @@ install_nvcc() {
     install -e '.[cuda]'
   fi
 }
+
+# pytest on all cores, and one worker more: what waits for a process leaves its core to another..
+run_tests() {
+  local workers=$(($(nproc) + 1))
+  .venv/bin/python -m pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --ignore=tests/editors "$@"
+}
