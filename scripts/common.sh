@@ -1,5 +1,7 @@
 # Sourced by demo and test: a virtual environment in .venv, downloads retried, versions pinned.
 set -euo pipefail
+# hundreds of short Python processes: without its bytecode on the disk each would compile the package anew
+unset PYTHONDONTWRITEBYTECODE
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 say() { printf '\n== %s\n' "$*"; }
