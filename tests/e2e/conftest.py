@@ -137,11 +137,6 @@ class Editor:
         except TimeoutError:
             raise AssertionError(f"after {LIMIT_S} s this does not hold yet: {_source(what)}") from None
 
-    async def until_told(self) -> None:
-        """Wait for the server's next message; what has come meanwhile is missed, which `asked_until` does not do."""
-        heard = self.heard
-        await self.until(lambda: self.heard > heard)
-
     async def asked_until(
         self, ask: Callable[[], Awaitable[T]], holds: Callable[[T], Any], again_s: float | None = None
     ) -> T:

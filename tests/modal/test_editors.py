@@ -15,20 +15,17 @@ WITHOUT_LENSES = ("helix", "emacs")
 NUMBER = "saxpy(int, float, const float *, float *) 288 µs"
 
 
-async def offered(editor: Editor, words: str) -> Any:
-    """The command with these words on the kernel's line: a lens, or a code action where there are none."""
-    while True:
-        if editor.name in WITHOUT_LENSES:
-            found = await editor.actions(0)
-        else:
-            found = [lens.command for lens in await editor.lenses()]
-        if chosen := [one for one in found if words in one.title]:
-            return chosen[0]
-        await editor.until_told()
-
-
 async def use(editor: Editor, words: str) -> None:
-    chosen = await offered(editor, words)
+    """Send the command with these words on the kernel's line: a lens, or a code action where there are none."""
+
+    async def offered() -> list[Any]:
+        if editor.name in WITHOUT_LENSES:
+            commands = await editor.actions(0)
+        else:
+            commands = [lens.command for lens in await editor.lenses()]
+        return [command for command in commands if words in command.title]
+
+    chosen, *_ = await editor.asked_until(offered, bool)
     await editor.command(chosen.command, *(chosen.arguments or []))
 
 
@@ -49,8 +46,7 @@ async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None
 
     editor.edit(5, 0, 0, "// SLOW\n")
     await use(editor, "▶ Run on H100")
-    while "running" not in said(editor).partition(first)[2]:
-        await editor.until_told()
+    await editor.until(lambda: "running" in said(editor).partition(first)[2])
     await use(editor, "cancel")
     assert await editor.until(lambda: editor.ended()[1:]) == ["cancelled"]
     assert gpus(h100s) == ["H100!"]  # one container, still warm
@@ -65,8 +61,7 @@ async def test_two_editors_on_one_workspace_do_not_hear_each_other(h100s: Loopba
     await use(mine, "▶ Run on H100")
     await use(other, "▶ Run on H100")
     assert (await mine.until(mine.ended))[0].startswith(NUMBER)
-    while "running" not in said(other):
-        await other.until_told()
+    await other.until(lambda: "running" in said(other))
     assert other.ended() == []
     await use(mine, "▶ Run on H100")  # beside the other's, or after it: they share an account and an app
     assert (await mine.until(lambda: mine.ended()[1:]))[0].startswith(NUMBER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,24 @@ async def desk(
     await made.until_gone(made.processes)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.act.__name__)
+REPEATED = {
+    "clock_behind",  # clock_ahead
+    "exhausted",  # exhausted_once tries again, unavailable gives up
+    "killed_always",  # killed, and exhausted's end of patience
+    "large_result_alone",  # large_result
+    "refused_soon",  # refused_later
+    "throttled_for_long",  # throttled, and unavailable's end of patience
+    "unavailable_twice",  # throttled: the client itself tries again
+}
+"""Rows that another one shows in the main: these run with `--slow`."""
+
+
+def row(fault: Fault) -> Any:
+    name = fault.act.__name__
+    return pytest.param(fault, id=name, marks=[pytest.mark.slow] if name in REPEATED else [])
+
+
+@pytest.mark.parametrize("fault", map(row, FAULTS))
 async def test_a_fault_is_survived(fault: Fault, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     if OFFLINE in fault.sees and not fault.warm:  # nobody ever answers: 5 s else, of Modal's own client 56 s
         monkeypatch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)

@@ -134,8 +134,7 @@ async def test_what_nvcc_here_has_just_found_right_goes_straight_to_its_gpu(h100
     editor: Editor = await start("vscode", runner="modal")
     editor.open("saxpy.cu", SOURCE)
     await editor.until(lambda: editor.refreshed)  # compiled here, when it was opened
-    while not await editor.hints():
-        await editor.until_told()
+    await editor.asked_until(editor.hints, bool)
     await click_run(editor)
     await editor.until(lambda: any("288 µs" in one for one in editor.ended()))
     assert rented(h100s) == gpus(h100s) == ["H100!"]

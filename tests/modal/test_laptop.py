@@ -45,9 +45,7 @@ async def test_opening_and_saving_give_diagnostics_and_static_hints(modal, lapto
     editor.edit(0, 52, 57, "3")
     editor.save(KERNEL.replace("2", "3"))
     await editor.until(lambda: not mistakes(editor))
-    while not (found := await editor.hints()):
-        await editor.until_told()
-    ((line, label),) = found
+    ((line, label),) = await editor.asked_until(editor.hints, bool)
     assert line == 0
     assert label.partition(" regs · ")[2] == "occ ≤100%, best at 64 threads · sm_90a"
     assert {one.function.gpu for one in modal.world.containers.values()} == {""}

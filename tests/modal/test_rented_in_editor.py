@@ -46,8 +46,7 @@ async def test_the_lens_of_the_file_asks_which_gpu_and_lenses_follow(h100s: Loop
     ]
     await editor.command(lens.command, *lens.arguments)
     await editor.until(lambda: asked)
-    while (0, "▶ Run on L4") not in await editor.titles():
-        await editor.until_told()
+    await editor.asked_until(editor.titles, lambda titles: (0, "▶ Run on L4") in titles)
     assert asked == ["orbit: which GPU on Modal? Now H100 (rates of 2026-09-20)"]
     assert (await editor.titles())[0] == (0, "Modal GPU: L4 (change)")
 
@@ -56,8 +55,7 @@ async def test_the_lens_of_the_file_asks_which_gpu_and_lenses_follow(h100s: Loop
 async def test_an_editors_own_picker_names_the_gpu(h100s: Loopback, start, gpu: str) -> None:
     editor = await opened(start)
     await editor.command("orbit.chooseGpu", {"gpu": gpu})
-    while (0, f"▶ Run on {gpu}") not in await editor.titles():
-        await editor.until_told()
+    await editor.asked_until(editor.titles, lambda titles: (0, f"▶ Run on {gpu}") in titles)
 
 
 async def test_a_gpu_that_modal_has_not_is_named(h100s: Loopback, start) -> None:
@@ -203,8 +201,8 @@ async def test_the_setting_keeps_the_first_container(h100s: Loopback, start) -> 
     editor = await opened(start, modal={"keep_warm": True})
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
     await editor.until(editor.ended)
-    while not any("kept warm, $4.08/h, rates of" in title for _, title in await editor.titles()):
-        await editor.until_told()
+    kept = "kept warm, $4.08/h, rates of"
+    await editor.asked_until(editor.titles, lambda titles: any(kept in title for _, title in titles))
     (rented,) = await editor.command("orbit.sessions")
     assert rented["kept"]
     assert "kept warm until it is released, 1 run" in editor.messages()[-1]
