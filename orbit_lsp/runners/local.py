@@ -7,7 +7,6 @@ The worker runs in the Python that has the user's torch and triton, reached by t
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import json
 import logging
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.runners import refusals
+from orbit_lsp.runners.events import event_adapter
 from orbit_remote import contracts as c
 from orbit_remote.processes import MARK, end_marked, exit_status, kill_group
 
@@ -87,7 +87,7 @@ class _Worker:
         self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
         self.groups: set[int] = set()
         self.gone: WorkerError | None = None
-        self._validate = _validator()
+        self._validate: Callable[[bytes], c.Event] = event_adapter().validate_json
         self._tasks = [
             asyncio.ensure_future(self._read_events()),
             asyncio.ensure_future(self._read_log()),
@@ -203,16 +203,6 @@ def _run_of(line: bytes) -> str | None:
         return told[1].decode(errors="replace") if told else None
     run = cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
     return run if isinstance(run, str) else None
-
-
-@functools.cache
-def _validator() -> Callable[[bytes], c.Event]:
-    from typing import Annotated
-
-    from pydantic import Discriminator, TypeAdapter
-
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[c.Event, Discriminator("kind")])
-    return adapter.validate_json
 
 
 def _death(status: int) -> str:

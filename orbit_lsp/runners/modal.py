@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.runners import modal_errors, refusals
-from orbit_lsp.runners.events import validator
+from orbit_lsp.runners.events import event_adapter
 from orbit_lsp.runners.modal_call import Call
 from orbit_lsp.runners.modal_costs import Costs
 from orbit_lsp.runners.modal_deploy import within
@@ -45,7 +45,7 @@ class ModalRunner:
         self.options = options
         self.pool = Pool(options, author)
         self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
-        self._validate = validator()
+        self._validate: Callable[[Any], c.Event] = event_adapter().validate_python
         self._known: set[str] = set()
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""

@@ -67,8 +67,8 @@ def prepare(more: list[str]) -> None:
     from lsprotocol import types as lsp
 
     import orbit_lsp
-    from orbit_lsp import server
-    from orbit_lsp.runners import local
+    from orbit_lsp import history, server
+    from orbit_lsp.runners import events
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
         if not module.name.endswith("__main__"):
@@ -78,7 +78,8 @@ def prepare(more: list[str]) -> None:
     for name in more:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
-    local._validator()
+    events.event_adapter()
+    history._adapter()
     converter: Any = server.server.protocol._converter
     for kind in filter(attrs.has, vars(lsp).values()):
         converter.get_unstructure_hook(kind)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.conftest import Editor
+from tests.e2e.conftest import Editor, first_of
 from tests.e2e.test_run import MEASURED, SOURCE
 from tests.modal.conftest import click_run, gpus
 from tests.modal_loopback.loopback import Loopback
@@ -21,7 +21,7 @@ def timeless(text: str) -> str:
 RAN = "saxpy(int, float, const float *, float *) 288 µs · # of H100, # at rates of 2026-09-20"
 
 
-@pytest.mark.parametrize("name", ["vscode", "neovim-0.12", "helix"])
+@pytest.mark.parametrize("name", first_of(["vscode", "neovim-0.12", "helix"]))
 async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback, start, name: str) -> None:
     editor: Editor = await start(name, runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import EDITORS, Editor
+from tests.e2e.conftest import EDITORS, Editor, first_of
 from tests.e2e.test_run import MEASURED, SOURCE
 from tests.modal.conftest import gpus
 from tests.modal_loopback.loopback import Loopback
@@ -33,7 +33,7 @@ def said(editor: Editor) -> str:
     return "\n".join(str(step.message) for bar in editor.progress() for step in bar)
 
 
-@pytest.mark.parametrize("name", EDITORS)
+@pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None:
     editor: Editor = await start(name, runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)

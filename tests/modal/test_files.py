@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from orbit_remote import contracts as c
 from orbit_remote import machine
 from tests.modal.conftest import Author
@@ -42,27 +40,27 @@ async def test_a_header_that_a_build_has_read_travels_though_no_text_names_it(
     assert (await author(read=[header]).finished(job)).outcome == "ok"
 
 
-@pytest.mark.parametrize(
-    ("place", "module"),
-    [
-        ("widths.py", "widths"),
-        ("src/sizes/__init__.py", "sizes"),
-        ("src/spaced/deep/sizes.py", "spaced.deep.sizes"),  # without __init__.py
-        ("python/sizes.py", "sizes"),
-    ],
-)
-async def test_modules_are_found_where_they_are_at_home(
-    modal, author, tmp_path: Path, place: str, module: str
-) -> None:
+async def test_modules_are_found_where_they_are_at_home(modal, author, tmp_path: Path) -> None:
     """`src` is where an editable install leads; `python` is on the author's own path."""
     one: Author = author(python_path=[str(tmp_path / "kernels" / "python")])
-    path = one.folder / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("WIDTH = 64\n")
-    job = one.job("compile", path="kernels/add.py", text=KERNEL.format(module=module), language="triton")
-    finished = await one.finished(job)
+    places = {
+        "widths": "widths.py",
+        "sizes": "src/sizes/__init__.py",
+        "spaced.deep.lengths": "src/spaced/deep/lengths.py",  # without __init__.py
+        "heights": "python/heights.py",
+    }
+    for number, place in enumerate(places.values()):
+        path = one.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"WIDTH = {64 << number}\n")
+    modules = list(places)
+    imports = "\n".join(f"from {module} import WIDTH as W{at}" for at, module in enumerate(modules))
+    text = KERNEL.format(module=modules[0]).replace(
+        "@triton.jit", f"{imports}\nWIDTH = W0 + W1 + W2 + W3 + 64\n\n@triton.jit"
+    )
+    finished = await one.finished(one.job("compile", path="kernels/add.py", text=text, language="triton"))
     assert finished.outcome == "ok", finished.failure
-    assert [resources.constants["BLOCK"] for resources in finished.resources] == ["64"]
+    assert [resources.constants["BLOCK"] for resources in finished.resources] == ["1024"]
 
 
 async def test_what_no_folder_of_the_authors_has_is_not_found_there_either(modal, author) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_remote import contracts as c
-from tests.e2e.conftest import Editor
+from tests.e2e.conftest import Editor, first_of
 from tests.e2e.test_compile import KERNEL
 from tests.modal.conftest import Author, script
 from tests.modal_loopback.loopback import Loopback
@@ -36,7 +36,7 @@ def mistakes(editor: Editor) -> list[tuple[int, str]]:
     return [(line, text) for source, line, _, _, text in editor.diagnostics() if source == "nvcc"]
 
 
-@pytest.mark.parametrize("name", ["vscode", "helix"])
+@pytest.mark.parametrize("name", first_of(["vscode", "helix"]))
 async def test_opening_and_saving_give_diagnostics_and_static_hints(modal, laptop, name: str) -> None:
     editor: Editor = await laptop(name)
     editor.open("k.cu", WRONG)
