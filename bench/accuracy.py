@@ -35,13 +35,14 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from spec_job import job, kernel_of, run
 
-from orbit_remote import contracts as c
-from orbit_remote import measure, spec, symbols
-from orbit_remote.spec_interpreter import Scope, evaluate, grid
-from orbit_remote.spec_parameters import Parameter, Signature
-from orbit_remote.spec_text import Target
-from orbit_remote.spec_tree import Launch
-from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value, World
+from orbit_remote.common import measure, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.interpreter import Scope, evaluate, grid
+from orbit_remote.spec.signature import Parameter, Signature
+from orbit_remote.spec.syntax_tree import Launch
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KERNELS = (
@@ -75,13 +76,13 @@ class Driven:
         spot = kernel.name_span
         language = "cuda" if path.suffix == ".cu" else "triton"
         target = Target(name, language, kernel.whole.line, kernel.line, spot.line, spot.end_column)
-        checked = spec.check(text, target)
+        checked = launch_spec.check(text, target)
         assert checked.signature is not None
         assert not checked.faults, checked.faults
         self.header: Signature = checked.signature
         self.world = World(language, torch=torch, device="cuda")
-        (first, *_), _ = spec.points(checked.spec)
-        self.values, faults = spec.compute(checked.spec, self.header, first, self.world)
+        (first, *_), _ = launch_spec.points(checked.spec)
+        self.values, faults = launch_spec.compute(checked.spec, self.header, first, self.world)
         assert not faults, faults
         self.scope = Scope(self.values)
         make = self._cuda if language == "cuda" else self._triton

@@ -28,7 +28,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 from client import Client, Json
 
-from orbit_remote import injection, symbols
+from orbit_remote.common import symbols
+from orbit_remote.recording import injection
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = Path(__file__).parent / "programs"

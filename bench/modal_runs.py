@@ -30,11 +30,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import psutil
 
-from orbit_lsp.runners import modal_call
-from orbit_lsp.runners.modal import ModalRunner
-from orbit_lsp.runners.modal_pool import Options
-from orbit_remote import contracts as c
-from orbit_remote.modal_spec import Spec
+from orbit_lsp.runners.modal import call as modal_call
+from orbit_lsp.runners.modal.pool import Options
+from orbit_lsp.runners.modal.runner import ModalRunner
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app.image_spec import Spec
 from tests.modal_loopback.loopback import Loopback
 
 HERE = Path(__file__).parent

@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 from plant_hot_lines import SEED, cases
 
-from orbit_remote import contracts as c
-from orbit_remote import profile_report, profile_tool
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import ncu_options, report_reader
 from tests.remote import profiling
 from tests.remote.profiling import Bench, hottest
 
@@ -72,9 +72,9 @@ async def part(page: Page, title: str, least_s: float, work: Callable[[], Awaita
         page.say(title, f"Failed: {type(error).__name__}: {error}")
 
 
-def bare(tool: profile_tool.Tool, folder: Path, program: list[str], symbol: str) -> float:
+def bare(tool: ncu_options.Tool, folder: Path, program: list[str], symbol: str) -> float:
     """Seconds of ncu as a person would call it: the same sections, one launch."""
-    sections = [word for one in profile_tool.CLICK for word in ("--section", one)]
+    sections = [word for one in ncu_options.CLICK for word in ("--section", one)]
     command = [
         tool.path, "--clock-control", "none", "--import-source", "yes", *sections, "--kernel-name-base", "mangled",
         "-k", symbol, "-c", "1", "-f", "-o", str(folder / "bare"), *program,
@@ -87,7 +87,7 @@ def bare(tool: profile_tool.Tool, folder: Path, program: list[str], symbol: str)
     return seconds
 
 
-async def cost(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
+async def cost(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     """Click and bare ncu in turn; the executable is built and the reader warm in both."""
     rows = [
         "| program | pairs | bare ncu | click | ratio, median of pairs | of a click before and after ncu |",
@@ -142,15 +142,15 @@ def check(finished: c.Finished) -> None:
         )
 
 
-async def sections(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
+async def sections(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     """What each section of a click costs, by leaving it out."""
     program = str(bench.folder / "memory_bound.bare")  # of `cost`
     rows = ["| sections | seconds | passes |", "|---|---|---|"]
-    sets = {"all of a click": profile_tool.CLICK}
+    sets = {"all of a click": ncu_options.CLICK}
     sets |= {
-        f"without {one}": tuple(s for s in profile_tool.CLICK if s != one) for one in profile_tool.CLICK[1:]
+        f"without {one}": tuple(s for s in ncu_options.CLICK if s != one) for one in ncu_options.CLICK[1:]
     }
-    sets["with MemoryWorkloadAnalysis_Tables"] = (*profile_tool.CLICK, "MemoryWorkloadAnalysis_Tables")
+    sets["with MemoryWorkloadAnalysis_Tables"] = (*ncu_options.CLICK, "MemoryWorkloadAnalysis_Tables")
     for name, chosen in sets.items():
         words = [word for one in chosen for word in ("--section", one)]
         command = [
@@ -177,11 +177,11 @@ async def sections(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
     page.say("What the sections of a click cost (memory_bound, once each)", *rows)
 
 
-async def reading(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
+async def reading(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     rows = ["| report | bytes | read | target |", "|---|---|---|---|"]
     for kind, target in TARGETS.items():
         report = RECORDED / f"memory_bound.{kind}.ncu-rep"
-        request = profile_report.Request(str(report), "/src/memory_bound.cu")
+        request = report_reader.Request(str(report), "/src/memory_bound.cu")
         spent: list[float] = []
         for _ in range(8):
             began = time.perf_counter()
@@ -197,7 +197,7 @@ async def reading(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
     page.say("Reading a report of one launch, reader warm, over the pipe and back", *rows)
 
 
-async def values(page: Page, bench: Bench, tool: profile_tool.Tool) -> None:
+async def values(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     """Every number of a fresh click against NVIDIA's own reader, in a process of its own."""
     text = (RECORDED / "memory_bound.cu").read_text()
     finished = await bench.profile(bench.job("memory_bound.cu", text, "saxpy"))
@@ -253,7 +253,7 @@ async def planted(page: Page, bench: Bench, out: Path) -> None:
 
 
 async def measure(page: Page, out: Path) -> None:
-    tool = profile_tool.find()
+    tool = ncu_options.find()
     if tool is None:
         page.say("Profile", "There is no ncu here.")
         return

@@ -18,13 +18,13 @@ from pathlib import Path
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "remote"))
-from orbit_remote import contracts as c
-from orbit_remote import spares
+from orbit_remote.common import messages as c
+from orbit_remote.worker import prefork
 
 JOB = c.Job("1", "run", "triton", "/kernels.py", "import torch, triton\ndef main(): pass\n")
 
 
-async def once(pool: spares.Spares) -> float:
+async def once(pool: prefork.Spares) -> float:
     began = time.perf_counter()
     child = await pool.take(JOB, os.environ)
     events = [event async for event in child.events()]
@@ -42,7 +42,7 @@ def memory(pid: int) -> str:
 
 async def main(jobs: int) -> None:
     with tempfile.TemporaryDirectory() as cache:
-        pool = spares.Spares(cache=Path(cache))
+        pool = prefork.Spares(cache=Path(cache))
         print(f"first job, template started for it   {await once(pool):8.3f} s")
         warm: list[float] = []
         ready: list[float] = []
@@ -61,8 +61,8 @@ async def main(jobs: int) -> None:
         print(f"spare     {memory(spare)}")
         await pool.close()
 
-        spares.FORKS = False
-        pool = spares.Spares(cache=Path(cache))
+        prefork.FORKS = False
+        pool = prefork.Spares(cache=Path(cache))
         fresh = [await once(pool) for _ in range(3)]
         print(f"job in a fresh process, best of 3    {min(fresh):8.3f} s")
 

@@ -8,16 +8,17 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import cast
 
-from orbit_lsp.kernels import cuda, triton
+from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.model import Kernel
+from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.runners import Runner
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 _numbers = itertools.count(1)
 
 
 def kernel_of(text: str, path: Path, name: str) -> Kernel:
-    scan = (cuda if path.suffix == ".cu" else triton).scan(text)
+    scan = (cuda_kernels if path.suffix == ".cu" else triton_kernels).scan(text)
     return next(one for one in scan.kernels if one.name == name)
 
 

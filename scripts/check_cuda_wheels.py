@@ -21,9 +21,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
-from orbit_remote import build, nvcc
-from orbit_remote import contracts as c
-from orbit_remote.cache import Cache
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import build, nvcc
+from orbit_remote.toolchain.build_cache import Cache
 
 ROOT = Path(__file__).resolve().parent.parent
 

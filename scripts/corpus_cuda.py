@@ -227,7 +227,7 @@ def main() -> int:
     parser.add_argument("--disagreements", action="store_true", help="print files that nobody has read yet")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from orbit_lsp.kernels.cuda import scan
+    from orbit_lsp.kernels.cuda.cuda_kernels import scan
 
     CORPUS.mkdir(parents=True, exist_ok=True)
     names = fetch(more=options.more)

@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.kernels.triton import scan
+from orbit_lsp.kernels.python.triton_kernels import scan
 
 CORPUS = Path(__file__).parent.parent / ".orbit" / "corpus"
 PACKAGES = (

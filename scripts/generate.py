@@ -12,9 +12,10 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from orbit_lsp import config, schema
-from orbit_lsp.server import server
-from orbit_remote.contracts import VERSION
+from orbit_lsp.cli import schema
+from orbit_lsp.server.handlers import server
+from orbit_lsp.state import config
+from orbit_remote.common.messages import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"

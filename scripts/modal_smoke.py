@@ -23,11 +23,12 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from orbit_lsp import startup, summary
-from orbit_lsp.runners import modal_errors, modal_gpus
-from orbit_lsp.runners.modal_rates import Rates
-from orbit_lsp.session import Session
-from orbit_remote import contracts as c
+from orbit_lsp.runners.modal import errors as modal_errors
+from orbit_lsp.runners.modal import gpu_names
+from orbit_lsp.runners.modal.rates import Rates
+from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -98,7 +99,7 @@ class Smoke:
         self.lines: list[str] = []
         self.failed = 0
         self._steps = 0
-        self.environment = startup.Environment(Session(folders=[str(folder)]), print, lambda _: None)
+        self.environment = run_environment.Environment(Session(folders=[str(folder)]), print, lambda _: None)
         asked = {"runner": "modal", "gpu": options.gpu, "trusted": True, "modal": {"idle_s": 120}}
         self.environment.options = asked
         if complaints := self.environment.configure(None):
@@ -143,7 +144,7 @@ class Smoke:
             raise Failed(
                 f"{finished.outcome}: {finished.failure.message if finished.failure else ''}\n{finished.stderr}"
             )
-        if finished.device is None or not modal_gpus.answers(self.options.gpu, finished.device.name):
+        if finished.device is None or not gpu_names.answers(self.options.gpu, finished.device.name):
             raise Failed(f"asked for {self.options.gpu}, got {finished.device and finished.device.name}")
         return seen
 
@@ -255,7 +256,7 @@ class Smoke:
         return f"a new container; building took {seen.finished.build_s or 0:.1f} s{_cost(seen.finished)}"
 
     async def month(self) -> str:
-        sessions = [startup.session_text(one) for one in self.environment.sessions()]
+        sessions = [run_environment.session_text(one) for one in self.environment.sessions()]
         return "\n".join(sessions) or "no GPU is warm"
 
     async def stop(self) -> str:

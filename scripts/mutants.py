@@ -44,7 +44,7 @@ from mutant_reasons import SAME, reason
 from mutant_rules import KINDS, RULES, Change, Source, chosen, source
 from spec_job import job, run
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KERNELS = (

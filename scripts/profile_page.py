@@ -16,10 +16,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from orbit_lsp import bottleneck, listing  # noqa: E402
-from orbit_lsp.report import page, profile  # noqa: E402
+from orbit_lsp.cli import source_listing  # noqa: E402
+from orbit_lsp.profile import bottleneck  # noqa: E402
+from orbit_lsp.report import page, profile_report  # noqa: E402
 from orbit_lsp.views import hover  # noqa: E402
-from orbit_remote import contracts as c  # noqa: E402
+from orbit_remote.common import messages as c  # noqa: E402
 from tests import recorded_profiles as recorded  # noqa: E402
 
 PAGE = ROOT / "docs" / "profile.md"
@@ -86,7 +87,7 @@ def refused() -> str:
 
 
 def _shown(bench: recorded.Profiling, first: int, last: int) -> str:
-    lines = listing.lines(bench.session, bench.uri, color=False)
+    lines = source_listing.lines(bench.session, bench.uri, color=False)
     number = re.compile(r" *(\d+) ?")
     kept: list[str] = []
     for at, line in enumerate(lines):
@@ -107,7 +108,7 @@ def screenshots() -> None:
     bench = recorded.Profiling("spilling")
     profiled = bench.file(recorded.finished("spilling"))
     (target,) = bench.session.profiles
-    html = page.html(profile.page(profiled, target.key, "/src/spilling.cu"))
+    html = page.html(profile_report.page(profiled, target.key, "/src/spilling.cu"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"
         file.write_text(html)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import cli
+from orbit_lsp.cli import main as cli_main
 
 
 def orbit(
@@ -26,7 +26,7 @@ def orbit(
         for name, stream in zip(("stdout", "stderr"), streams, strict=True):
             patch.setattr(sys, name, stream)
         try:
-            code = cli.main(list(words))
+            code = cli_main.main(list(words))
         except SystemExit as left:  # of the parser of arguments
             code = left.code if isinstance(left.code, int) else 1
     return code, *(_text(stream) for stream in streams)

@@ -6,9 +6,9 @@ from textwrap import dedent
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.config import Settings
-from orbit_lsp.session import Session
-from orbit_lsp.views import spec_drafts
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.session import Session
+from orbit_lsp.views.spec import spec_drafts
 
 FROM_SIGNATURE = "Write a launch spec from the signature"
 FROM_LAUNCH = "Write a launch spec from the launch in this file"

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import ncu_report
 
-from orbit_lsp import jobs, profile_filing
-from orbit_lsp.config import Settings
-from orbit_lsp.session import KernelId, Profiled, Session
-from orbit_remote import contracts as c
-from orbit_remote import profile_report
+from orbit_lsp.runs import profile_filing
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.session import KernelId, Profiled, Session
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import report_reader
 from tests.recordings.profiled import FOLDER, NAMES, source_of
 
 H100 = c.Device(
@@ -22,10 +23,10 @@ H100 = c.Device(
 
 
 @functools.cache
-def answer(name: str) -> profile_report.Answer:
+def answer(name: str) -> report_reader.Answer:
     path = f"/src/{source_of(name).name}"
-    request = profile_report.Request(str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1")
-    found = profile_report.read(ncu_report, request)
+    request = report_reader.Request(str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1")
+    found = report_reader.read(ncu_report, request)
     assert found.profiles, found.problem
     return found
 
@@ -64,8 +65,8 @@ class Profiling:
         assert frozen
         key = kernel or next(key for key in self.kernels if key in event.profiles[0].name)
         target = self.kernels[key]
-        job = jobs.make(self.session, frozen, "profile", "r1")
-        job = jobs.under_a_tool(self.session, job, target, "full" if detail == "full" else "click", ())
+        job = job_builder.make(self.session, frozen, "profile", "r1")
+        job = job_builder.under_a_tool(self.session, job, target, "full" if detail == "full" else "click", ())
         profile_filing.finished(self.session, frozen, job, {target}, None, event, None)
         profiled = self.session.profiles[target]
         self.session.profiles[target] = replace(profiled, at=time.time())

@@ -9,8 +9,8 @@ from typing import Any
 import ncu_report
 import pytest
 
-from orbit_lsp import bottleneck, roofline
-from orbit_remote import contracts as c
+from orbit_lsp.profile import bottleneck, roofline
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, NAMES, profile
 
 KINDS = {

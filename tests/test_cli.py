@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import cli
+from orbit_lsp.cli import main as cli_main
 from tests.cli_check import orbit
 from tests.remote.nvcc_check import needs_nvcc
 
@@ -132,13 +132,13 @@ def test_cancelled_before_it_began(
     def interrupted(options: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_obey", interrupted)
-    assert cli.main(["run", "k.cu"]) == 130
+    monkeypatch.setattr(cli_main, "_obey", interrupted)
+    assert cli_main.main(["run", "k.cu"]) == 130
     assert capsys.readouterr().err == "orbit-lsp: cancelled\n"
 
 
 def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.CaptureFixture[str]) -> None:
-    with cli.log_sentences():
+    with cli_main.log_sentences():
         logging.getLogger("orbit.x").warning("said elsewhere")
         try:
             int("1x")

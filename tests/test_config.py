@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp import config
 from orbit_lsp.runners import local
-from orbit_lsp.session import Session
-from orbit_lsp.startup import Environment
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.state import config
+from orbit_lsp.state.session import Session
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp import contract, filing, jobs, profile_filing, recipes
-from orbit_lsp.bottleneck import TIME
+from orbit_lsp.profile.bottleneck import TIME
+from orbit_lsp.runs import profile_filing, result_filing
+from orbit_lsp.specs import job_builder, launch_plan
+from orbit_lsp.state import harness
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import profiles, source_of
 from tests.test_spec_views import H100, timing
 from tests.test_views import Bench
@@ -56,15 +58,19 @@ class Checked(Bench):
         super().__init__(text, URI)
 
     def answered(self, *points: c.Point, outcome: c.Outcome = "ok", **fields: object) -> Checked:
-        frozen, entry = self.session.freeze(URI), contract.of(self.session, URI)
+        frozen, entry = self.session.freeze(URI), harness.of(self.session, URI)
         assert frozen
         assert entry
-        job = jobs.make(self.session, frozen, "run", "r1", jobs.recipe_of(self.session, entry.target))
+        job = job_builder.make(
+            self.session, frozen, "run", "r1", job_builder.recipe_of(self.session, entry.target)
+        )
         assert job.through == "contract"
         finished = c.Finished(
             "r1", outcome, launches=points[0].launches, points=points, device=H100, **fields
         )  # type: ignore[arg-type]
-        filing.finished(self.session, frozen, job, {entry.target}, None, finished, recipes.CONTRACT)
+        result_filing.finished(
+            self.session, frozen, job, {entry.target}, None, finished, launch_plan.CONTRACT
+        )
         return self
 
     @property
@@ -141,11 +147,11 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
     """The recording is of a Triton program; here its kernel is what a call of ModelNew launches."""
     source = source_of("softmax").read_text()
     checked = Checked(source + "\n" + KERNELBENCH.replace("import torch\n", ""))
-    frozen, entry = checked.session.freeze(URI), contract.of(checked.session, URI)
+    frozen, entry = checked.session.freeze(URI), harness.of(checked.session, URI)
     assert frozen
     assert entry
     line = entry.span.line
-    job = jobs.make(checked.session, frozen, "profile", "r1", recipes.CONTRACT)
+    job = job_builder.make(checked.session, frozen, "profile", "r1", launch_plan.CONTRACT)
     (softmax,) = profiles("softmax")
     ours = replace(softmax, lines=tuple(replace(one, file="/src/model.py") for one in softmax.lines))
     library = replace(

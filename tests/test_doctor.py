@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp import doctor
-from orbit_lsp.config import Settings
-from orbit_lsp.session import Session
-from orbit_remote import contracts as c
-from orbit_remote.profile_log import PERMISSION
+from orbit_lsp.cli import doctor
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+from orbit_remote.ncu.ncu_log import PERMISSION
 
 NO_GPU = c.Failure("infrastructure", "this machine has no NVIDIA GPU", "install its driver")
 NO_NVCC = c.Failure("infrastructure", "no CUDA compiler (nvcc) was found", "pip install it")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_lsp.documents import Change, Document, from_client, split_lines, to_client
+from orbit_lsp.state.documents import Change, Document, from_client, split_lines, to_client
 
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 TEXTS = st.text(alphabet="ab \r\n\té𝄞\x0c\u2028\x00", max_size=40)

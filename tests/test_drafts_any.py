@@ -10,12 +10,14 @@ from textwrap import dedent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_lsp import launch_specs
 from orbit_lsp.drafts import used
-from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.views import spec_drafts
-from orbit_remote import spec, spec_build
-from orbit_remote.spec_text import lines_of
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.views.spec import spec_drafts
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.comment_scanner import lines_of
+from orbit_remote.worker import spec_instances
 from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, WRAPPERS, written
 from tests.kernels import test_cuda
 from tests.random_cases import random_cases
@@ -27,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 def drafted(text: str, language: str) -> tuple[int, int]:
     """How many kernels a text has, and for how many there is a draft, each of which is checked to be faultless."""
     text = text.replace("orbit:", "before:")  # as if none had a spec
-    scan = cuda.scan(text) if language == "cuda" else triton.scan(text)
+    scan = cuda_kernels.scan(text) if language == "cuda" else triton_kernels.scan(text)
     lines = lines_of(text)
     found = 0
     kernels = [one for one in scan.kernels if one.launchable and one.dsl in ("cuda", "triton", "gluon")]
@@ -69,13 +71,15 @@ def test_what_is_drafted_compiles(tmp_path: Path) -> None:
     """)
     lines = lines_of(text)
     names: dict[str, None] = {}
-    for kernel in cuda.scan(text).kernels:
+    for kernel in cuda_kernels.scan(text).kernels:
         for _, statements in spec_drafts.written(lines, kernel):
             added = [f"// orbit: {one}" for one in statements]
-            moved = spec.target_of(launch_specs.definition(kernel), "cuda", len(added))
+            moved = launch_spec.target_of(spec_cache.definition(kernel), "cuda", len(added))
             start = kernel.whole.line
             names |= dict.fromkeys(
-                spec_build.instances(spec.check_lines([*lines[:start], *added, *lines[start:]], moved))
+                spec_instances.instances(
+                    launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved)
+                )
             )
     assert "fill<float>" in names
     assert list(names) == ["transpose<16, 8>", "fill<float>", "all<float, 256, true>", "deduced<float>"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.documents import Change
-from orbit_lsp.views import diagnostics, spec_drafts
+from orbit_lsp.state.documents import Change
+from orbit_lsp.views import diagnostics
+from orbit_lsp.views.spec import spec_drafts
 from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, HOST, WRAPPERS, check, opened, written
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp import dumps
-from orbit_lsp.session import Profiled
+from orbit_lsp.profile import dump_files
+from orbit_lsp.state.session import Profiled
 from orbit_lsp.views import hover, kernel_actions
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import Profiling, finished, profile
 
 
@@ -29,12 +29,12 @@ def dump(name: str, level: c.Level = "ptx", symbol: str = "", instance: int = 0,
     ],
 )
 def test_file_names(made: list[c.Dump], names: list[str]) -> None:
-    assert dumps.file_names(made) == names
+    assert dump_files.file_names(made) == names
 
 
 def test_no_two_files_have_one_name() -> None:
     made = [dump("k", symbol="a"), dump("k-2", symbol="b"), dump("k", symbol="c"), dump("k", symbol="d")]
-    assert len(set(dumps.file_names(made))) == len(made)
+    assert len(set(dump_files.file_names(made))) == len(made)
 
 
 def profiled(*made: c.Dump) -> tuple[Profiling, Profiled]:
@@ -44,21 +44,21 @@ def profiled(*made: c.Dump) -> tuple[Profiling, Profiled]:
 
 def test_those_of_other_kernels_are_not_this_ones() -> None:
     _, found = profiled(dump("other"), dump("softmax", "ttir"), dump("softmax", "sass"))
-    assert [name for _, name in dumps.of(found)] == ["softmax.ttir", "softmax.sass"]
-    assert dumps.levels(found) == ["ttir", "sass"]
-    assert dumps.of(None) == []
+    assert [name for _, name in dump_files.of(found)] == ["softmax.ttir", "softmax.sass"]
+    assert dump_files.levels(found) == ["ttir", "sass"]
+    assert dump_files.of(None) == []
 
 
 def test_the_longest_launchs_comes_first() -> None:
     first, second = replace(profile("softmax"), symbol="b"), replace(profile("softmax"), symbol="a")
     _, found = profiled(dump("a"), dump("b", instance=1), dump("b"))
     found = replace(found, profiles=(first, second))
-    assert [(one.symbol, one.instance) for one, _ in dumps.of(found)] == [("b", 0), ("b", 1), ("a", 0)]
+    assert [(one.symbol, one.instance) for one, _ in dump_files.of(found)] == [("b", 0), ("b", 1), ("a", 0)]
 
 
 def test_what_tells_instances_apart() -> None:
-    assert dumps.instance(dump("softmax", BLOCK="64", num_warps="4")) == "softmax, BLOCK=64, num_warps=4"
-    assert dumps.instance(dump("tile<4>(float *)")) == "tile<4>(float *)"
+    assert dump_files.instance(dump("softmax", BLOCK="64", num_warps="4")) == "softmax, BLOCK=64, num_warps=4"
+    assert dump_files.instance(dump("tile<4>(float *)")) == "tile<4>(float *)"
 
 
 def test_in_the_hover_and_among_the_actions() -> None:

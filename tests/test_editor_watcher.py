@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.editor import EditorWatcher
-from orbit_lsp.session import Problems
-from orbit_remote import contracts as c
+from orbit_lsp.server.notifier import EditorWatcher
+from orbit_lsp.state.session import Problems
+from orbit_remote.common import messages as c
 from tests.loop_check import settled
 from tests.test_views import URI, Bench
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import git
+from orbit_lsp.history import git
 
 
 class Repository:

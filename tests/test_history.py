@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import history
-from orbit_lsp.history import Entry, Said, Store
-from orbit_remote import contracts as c
-from orbit_remote import measure
+from orbit_lsp.history import history_store
+from orbit_lsp.history.history_store import Entry, Said, Store
+from orbit_remote.common import measure
+from orbit_remote.common import messages as c
 from tests.e2e import recorded_worker as recorded
 
 TEXT = "__global__ void saxpy() {}\n"
@@ -109,7 +109,7 @@ def test_any_text_that_an_editor_can_hold(store: Store, text: str) -> None:
 def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "MOST_RUNS", 3)
+    monkeypatch.setattr(history_store, "MOST_RUNS", 3)
     store.keep(entry(0, "other"), TEXT)
     for number in range(5):
         store.keep(entry(number), f"{TEXT}// {number}\n")
@@ -120,7 +120,7 @@ def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_
 
 
 def test_the_file_stays_within_its_bound_and_keeps_the_newest(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(history, "_AT_ONCE", 10)
+    monkeypatch.setattr(history_store, "_AT_ONCE", 10)
     store = Store(lambda: tmp_path / "state" / "history.sqlite", most_bytes=400_000)
     for number in range(60):
         store.keep(entry(number, f"kernel{number}"), os.urandom(8_000).hex())
@@ -175,7 +175,7 @@ def test_a_file_of_a_newer_version_is_set_aside_whole(store: Store, tmp_path: Pa
 
 def test_a_file_that_another_editor_has_just_replaced_is_left_in_peace(store: Store) -> None:
     store.keep(entry(), TEXT)
-    unfit = history._Unfit("was damaged (of old)", "damaged")
+    unfit = history_store._Unfit("was damaged (of old)", "damaged")
     assert store._set_aside(unfit, (0, 0))
     assert len(store.entries("/src/saxpy.cu")) == 1
     assert store.complaints() == []
@@ -222,7 +222,7 @@ def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
 
 
 def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_BUSY_S", 0.05)
+    monkeypatch.setattr(history_store, "_BUSY_S", 0.05)
     store.keep(entry(1), TEXT)
     with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
         file.execute("begin immediate")

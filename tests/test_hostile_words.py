@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from orbit_lsp import startup
+from orbit_lsp.cli.run_command import TerminalWatcher
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_lsp.session import Session
-from orbit_lsp.startup import Environment
-from orbit_lsp.terminal import TerminalWatcher
-from orbit_remote import contracts as c
-from orbit_remote import triton_errors
+from orbit_lsp.runs import run_environment
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+from orbit_remote.common import python_errors
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a script in the place of Python")
@@ -76,7 +76,7 @@ async def test_a_path_that_no_file_has(path: str, directory: str, said: str) -> 
 
 
 def test_the_compilation_database_of_a_folder_that_cannot_be() -> None:
-    assert startup.compile_commands(["/a\0"], "/a\0/k.cu") == ()
+    assert run_environment.compile_commands(["/a\0"], "/a\0/k.cu") == ()
 
 
 def test_an_exception_that_cannot_be_written() -> None:
@@ -84,7 +84,7 @@ def test_an_exception_that_cannot_be_written() -> None:
         def __str__(self) -> str:
             raise ZeroDivisionError
 
-    assert triton_errors.explain(Mute(), "/k.py").failure.message == "Mute"
+    assert python_errors.explain(Mute(), "/k.py").failure.message == "Mute"
 
 
 def test_a_reader_that_leaves_while_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:

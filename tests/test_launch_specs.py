@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from orbit_lsp import launch_specs
-from orbit_lsp.config import Settings
-from orbit_lsp.documents import Change
-from orbit_lsp.launch_specs import Watch
-from orbit_lsp.session import Session
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs.spec_cache import Watch
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
-from orbit_remote import spec
+from orbit_remote.spec import launch_spec
 
 URI = "file:///src/k.cu"
 WRONG = """\
@@ -58,13 +58,13 @@ def test_columns_are_in_the_clients_units() -> None:
 def test_a_moved_spec_is_not_checked_again(monkeypatch) -> None:
     session = opened(WRONG.replace("m", "n") + "\n" + WRONG.replace("m", "n").replace("void k", "void l").replace("k<<<", "l<<<"))  # fmt: skip
     checks: list[str] = []
-    real = spec.check_lines
+    real = launch_spec.check_lines
 
     def counted(lines, target, limits):  # what is counted is real
         checks.append(target.name)
         return real(lines, target, limits)
 
-    monkeypatch.setattr(spec, "check_lines", counted)
+    monkeypatch.setattr(launch_spec, "check_lines", counted)
     assert said(session) == []
     assert checks == ["k", "l"]
     typed(session, 0, 0, 0, "// a remark\n\nint before;\n")
@@ -91,32 +91,32 @@ def test_what_the_rest_of_the_file_decides_is_asked_again() -> None:
 def test_the_places_of_a_spec_are_those_of_the_present_text() -> None:
     session = opened(WRONG.replace("m", "n"))
     kernel = session.files[URI].scan.kernels[0]
-    found = launch_specs.spec_of(session, URI, kernel)
+    found = spec_cache.spec_of(session, URI, kernel)
     assert found
     assert found.spec.launches[0].span.line == 1
     typed(session, 0, 0, 0, "\n")
     kernel = session.files[URI].scan.kernels[0]
-    moved = launch_specs.spec_of(session, URI, kernel)
+    moved = spec_cache.spec_of(session, URI, kernel)
     assert moved
     assert moved.spec.launches[0].span.line == 2
-    assert launch_specs.spec_of(session, URI, kernel) is moved
-    assert launch_specs.kernel_at(session, URI, 2) is kernel
-    assert launch_specs.kernel_at(session, URI, 0) is None
-    assert launch_specs.kernel_at(session, URI, 3) is None
+    assert spec_cache.spec_of(session, URI, kernel) is moved
+    assert spec_cache.kernel_at(session, URI, 2) is kernel
+    assert spec_cache.kernel_at(session, URI, 0) is None
+    assert spec_cache.kernel_at(session, URI, 3) is None
 
 
 def test_a_spec_with_an_error_is_refused_in_one_sentence() -> None:
     session = opened()
     kernel = session.files[URI].scan.kernels[0]
-    assert launch_specs.refusal(session, URI, kernel) == "line 1, in the launch spec: 'm' is not known here."
+    assert spec_cache.refusal(session, URI, kernel) == "line 1, in the launch spec: 'm' is not known here."
     warned = opened(WRONG.replace("x = randn(m)", "x = randn(n); z = 3"))
     assert said(warned) == [(0, 37, 38, "'z' is used nowhere.")]
-    assert launch_specs.refusal(warned, URI, warned.files[URI].scan.kernels[0]) is None
+    assert spec_cache.refusal(warned, URI, warned.files[URI].scan.kernels[0]) is None
 
 
 def test_kernels_without_a_spec_and_of_other_languages_have_none() -> None:
     session = opened("__global__ void k() {}\n")
-    assert launch_specs.spec_of(session, URI, session.files[URI].scan.kernels[0]) is None
+    assert spec_cache.spec_of(session, URI, session.files[URI].scan.kernels[0]) is None
     numba = "from numba import cuda\n# orbit: n = m\n@cuda.jit\ndef k(x): pass\n"
     session = opened(numba, "file:///src/k.py")
     assert said(session, "file:///src/k.py") == [
@@ -130,7 +130,7 @@ def test_overloads_have_their_own() -> None:
         "// orbit: n = 2.0f; launch k<<<1, 1>>>(m)\n__global__ void k(float n) {}\n"
     )
     first, second = session.files[URI].scan.kernels
-    one, two = launch_specs.spec_of(session, URI, first), launch_specs.spec_of(session, URI, second)
+    one, two = spec_cache.spec_of(session, URI, first), spec_cache.spec_of(session, URI, second)
     assert one
     assert two
     assert (len(one.faults), len(two.faults)) == (0, 2)
@@ -139,8 +139,8 @@ def test_overloads_have_their_own() -> None:
 def test_of_kernels_on_one_line_it_is_the_one_that_is_launched() -> None:
     session = opened("// orbit: n = 1; launch b<<<1, 1>>>(n)\n__global__ void a(float* x) {} __global__ void b(int n) {}\n")  # fmt: skip
     first, second = session.files[URI].scan.kernels
-    assert launch_specs.spec_of(session, URI, first) is None
-    assert launch_specs.spec_of(session, URI, second)
+    assert spec_cache.spec_of(session, URI, first) is None
+    assert spec_cache.spec_of(session, URI, second)
     assert said(session) == []
 
 

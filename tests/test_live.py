@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from orbit_lsp.config import Settings
-from orbit_lsp.documents import Change
-from orbit_lsp.live import Live
-from orbit_lsp.runs import Run, Runs
-from orbit_lsp.session import KernelId, Session
-from orbit_remote import contracts as c
+from orbit_lsp.runs.live import Live
+from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import KernelId, Session
+from orbit_remote.common import messages as c
 from tests.test_spec_views import SAXPY, URI, point
 
 SAXPY_ID = KernelId(URI, "saxpy")

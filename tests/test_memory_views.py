@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 
-from orbit_lsp import filing, jobs, listing, memory_filing, summary
-from orbit_lsp.config import Settings
-from orbit_lsp.documents import Change
-from orbit_lsp.session import KernelId, Session
+from orbit_lsp.cli import source_listing
+from orbit_lsp.runs import memory_filing, result_filing, summary
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import KernelId, Session
 from orbit_lsp.views import diagnostics, hover, kernel_actions, lenses
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 URI = "file:///src/k.cu"
 TEXT = """\
@@ -43,9 +45,9 @@ class Bench:
             "r1", outcome or ("runtime error" if bad else "ok"), problems=problems,
             toolchain={"compute-sanitizer": "2025.3.1"},
         )  # fmt: skip
-        job = jobs.make(self.session, frozen, "sanitize", "r1")
-        job = jobs.under_a_tool(self.session, job, TARGET, "click", ())
-        filing.finished(self.session, frozen, job, {TARGET}, None, finished)
+        job = job_builder.make(self.session, frozen, "sanitize", "r1")
+        job = job_builder.under_a_tool(self.session, job, TARGET, "click", ())
+        result_filing.finished(self.session, frozen, job, {TARGET}, None, finished)
         memory_filing.finished(self.session, frozen, job, {TARGET}, None, finished)
         return self
 
@@ -56,7 +58,9 @@ class Bench:
 
     @property
     def first_line(self) -> str:
-        return next(line for line in listing.lines(self.session, URI, color=False) if "reverse(const" in line)
+        return next(
+            line for line in source_listing.lines(self.session, URI, color=False) if "reverse(const" in line
+        )
 
     def hover(self) -> str:
         found = hover.hover(self.session, URI, 0, markdown=False, now=time.time())
@@ -128,8 +132,8 @@ def test_the_job_has_the_tools_and_the_limit_of_the_settings() -> None:
     bench = Bench(check_memory={"tools": ["racecheck"], "timeout_s": 7})
     frozen = bench.session.freeze(URI)
     assert frozen
-    job = jobs.make(bench.session, frozen, "sanitize", "r1")
-    job = jobs.under_a_tool(bench.session, job, TARGET, "click", ())
+    job = job_builder.make(bench.session, frozen, "sanitize", "r1")
+    job = job_builder.under_a_tool(bench.session, job, TARGET, "click", ())
     assert (job.tools, job.run_timeout_s, job.kernel) == (("racecheck",), 7, "reverse")
 
 

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import roofline
-from orbit_lsp.report import kept, memory_chart, opening, page, profile
-from orbit_lsp.session import Profiled
-from orbit_remote import contracts as c
+from orbit_lsp.profile import report_store, roofline
+from orbit_lsp.report import memory_chart, opening, page, profile_report
+from orbit_lsp.state.session import Profiled
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profiled, profiles
 from tests.test_report import Reader
 
 
 def read(known: Profiled, kernel: str, path: str) -> Reader:
-    html = page.html(profile.page(known, kernel, path))
+    html = page.html(profile_report.page(known, kernel, path))
     found = Reader(html)
     assert found.open == []
     assert not {"script", "img", "link", "iframe"} & set(found.tags)
@@ -98,7 +98,7 @@ def test_nothing_of_a_profile_is_markup() -> None:
     )  # fmt: skip
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=(hostile,)), "saxpy")
-    html = page.html(profile.page(of(bench), evil, evil))
+    html = page.html(profile_report.page(of(bench), evil, evil))
     assert Reader(html).open == []
     assert "<script" not in html
 
@@ -141,32 +141,34 @@ def packed(content: bytes) -> str:
 def keep(folder: Path, content: bytes | None = b"NVR", name: str = "k.cu", **bounds: int) -> Path | None:
     event = c.Finished("r1", "ok", report="" if content is None else packed(content))
     known = {"reports": 20, "mib": 256} | bounds
-    return kept.keep(folder, f"/src/{name}", "k", "text", event, detail="click", **known).report
+    return report_store.keep(folder, f"/src/{name}", "k", "text", event, detail="click", **known).report
 
 
 def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
     content = (FOLDER / "memory_bound.ncu-rep").read_bytes()
     event = replace(finished("memory_bound"), report=packed(content))
-    path, made = kept.keep(tmp_path, "/src/k.cu", "ns::k<int>", "é", event, detail="full", reports=3, mib=9)
+    path, made = report_store.keep(
+        tmp_path, "/src/k.cu", "ns::k<int>", "é", event, detail="full", reports=3, mib=9
+    )
     assert path
     assert made is None
     assert path.read_bytes() == content
-    (found,) = kept.newest(tmp_path, "/src/k.cu", "ns::k<int>")
+    (found,) = report_store.newest(tmp_path, "/src/k.cu", "ns::k<int>")
     assert (found.text, found.detail, found.report) == ("é", "full", path)
     assert found.finished["report"] == ""
-    assert kept.newest(tmp_path, "/src/other.cu") == []
+    assert report_store.newest(tmp_path, "/src/other.cu") == []
 
 
 def test_what_the_compiler_made_is_kept_beside_and_goes_with_it(tmp_path: Path) -> None:
     dumps = tuple(c.Dump("k", "ns::k<int>", level, text=packed(level.encode())) for level in ("ptx", "sass"))
     event = replace(finished("memory_bound"), report=packed(b"NVR"), dumps=dumps)
-    files = kept.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
+    files = report_store.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
     assert files.dumps
     assert {one.name: one.read_bytes() for one in files.dumps.iterdir()} == {
         "k.ptx": b"ptx",
         "k.sass": b"sass",
     }
-    (found,) = kept.newest(tmp_path, "/src/k.cu")
+    (found,) = report_store.newest(tmp_path, "/src/k.cu")
     assert found.dumps == files.dumps
     assert {one["text"] for one in found.finished["dumps"]} == {""}
     keep(tmp_path, name="later.cu", reports=1)
@@ -186,7 +188,7 @@ def test_only_so_many_are_kept_and_only_so_large(tmp_path: Path) -> None:
 
 def test_a_profile_without_a_report_is_kept_too(tmp_path: Path) -> None:
     assert keep(tmp_path, None) is None
-    (found,) = kept.newest(tmp_path, "/src/k.cu")
+    (found,) = report_store.newest(tmp_path, "/src/k.cu")
     assert found.report is None
 
 
@@ -199,30 +201,30 @@ def test_a_profile_without_a_report_is_kept_too(tmp_path: Path) -> None:
     ],
 )
 def test_a_report_that_cannot_be_kept(report: str, why: str) -> None:
-    with pytest.raises(kept.NotKept, match=why):
-        kept.unpack(report)
+    with pytest.raises(report_store.NotKept, match=why):
+        report_store.unpack(report)
 
 
 def test_a_report_that_unpacks_to_more_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "MOST_BYTES", 1000)
-    assert len(kept.unpack(packed(b"0" * 1000))) == 1000
-    with pytest.raises(kept.NotKept, match="larger"):
-        kept.unpack(packed(b"0" * 1001))
+    monkeypatch.setattr(report_store, "MOST_BYTES", 1000)
+    assert len(report_store.unpack(packed(b"0" * 1000))) == 1000
+    with pytest.raises(report_store.NotKept, match="larger"):
+        report_store.unpack(packed(b"0" * 1001))
 
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(kept.NotKept, match="cannot be kept in"):
+    with pytest.raises(report_store.NotKept, match="cannot be kept in"):
         keep(tmp_path / "file")
-    assert kept.newest(tmp_path / "file", "/src/k.cu") == []
+    assert report_store.newest(tmp_path / "file", "/src/k.cu") == []
 
 
 def test_files_that_are_no_profiles_are_no_trouble(tmp_path: Path) -> None:
     for number, text in enumerate(('{"version": 99}', "[]", "{", '{"version": 1}', "\x00", "[" * 100_000)):
         (tmp_path / f"{number}.json").write_text(text)
-    assert kept.newest(tmp_path, "/src/k.cu") == []
+    assert report_store.newest(tmp_path, "/src/k.cu") == []
     keep(tmp_path)
-    assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
+    assert len(report_store.newest(tmp_path, "/src/k.cu")) == 1
 
 
 @pytest.mark.parametrize("at", [1e300, float("nan"), -1e300, "yesterday"])
@@ -230,7 +232,7 @@ def test_a_profile_of_a_time_that_no_clock_shows_is_none(tmp_path: Path, at: obj
     keep(tmp_path)
     (told,) = tmp_path.glob("*.json")
     told.write_text(json.dumps(json.loads(told.read_text()) | {"at": at}))
-    assert kept.newest(tmp_path, "/src/k.cu") == []
+    assert report_store.newest(tmp_path, "/src/k.cu") == []
 
 
 def test_a_file_that_another_server_forgets_meanwhile_is_no_trouble(tmp_path: Path, monkeypatch) -> None:
@@ -244,7 +246,7 @@ def test_a_file_that_another_server_forgets_meanwhile_is_no_trouble(tmp_path: Pa
         return real(path, **how)
 
     monkeypatch.setattr(Path, "stat", stat)
-    assert len(kept.newest(tmp_path, "/src/k.cu")) == 1
+    assert len(report_store.newest(tmp_path, "/src/k.cu")) == 1
     assert keep(tmp_path, name="later.cu", reports=1)
 
 
@@ -263,7 +265,7 @@ def test_half_a_file_is_not_left_behind(tmp_path: Path, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(kept.NotKept, match="No space left on device"):
+    with pytest.raises(report_store.NotKept, match="No space left on device"):
         keep(tmp_path, name="later.cu")
     assert not [*tmp_path.glob(".*")]
 
@@ -274,5 +276,5 @@ def test_a_profile_is_found_by_whichever_link_its_file_was_opened(tmp_path: Path
     event = finished("memory_bound")
     for folder in ("link", "real"):
         path = str(tmp_path / folder / "k.cu")
-        kept.keep(tmp_path / "kept", path, folder, "", event, detail="click", reports=9, mib=9)
-    assert {one.kernel for one in kept.newest(tmp_path / "kept", path)} == {"link", "real"}
+        report_store.keep(tmp_path / "kept", path, folder, "", event, detail="click", reports=9, mib=9)
+    assert {one.kernel for one in report_store.newest(tmp_path / "kept", path)} == {"link", "real"}

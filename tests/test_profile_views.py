@@ -11,17 +11,20 @@ from dataclasses import replace
 import ncu_report
 import pytest
 
-from orbit_lsp import filing, jobs, listing, profile_filing
-from orbit_lsp.documents import Change
-from orbit_lsp.session import KernelId
-from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses, profile_lines, profile_numbers
-from orbit_remote import contracts as c
+from orbit_lsp.cli import source_listing
+from orbit_lsp.runs import profile_filing, result_filing
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import KernelId
+from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
+from orbit_lsp.views.profile import counter_rows, profile_lines
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, H100, NAMES, Profiling, finished, profile, profiled
 from tests.test_views import LAUNCHES
 
 
 def shown(bench: Profiling, last: int) -> str:
-    return "\n".join(listing.lines(bench.session, bench.uri, color=False)[:last]) + "\n"
+    return "\n".join(source_listing.lines(bench.session, bench.uri, color=False)[:last]) + "\n"
 
 
 def edited(bench: Profiling, line: int, start: int, end: int, text: str) -> None:
@@ -258,12 +261,12 @@ def test_a_report_of_the_basic_set_says_what_it_has() -> None:
 def test_what_is_shown_is_what_the_report_says_to_the_last_digit_shown(name: str) -> None:
     action = ncu_report.load_report(str(FOLDER / f"{name}.ncu-rep")).range_by_idx(0).action_by_idx(0)
     wanted = (
-        *profile_numbers.SPEED,
-        *profile_numbers.LAUNCH,
-        *profile_numbers.MEMORY,
-        *profile_numbers.CLOCKS,
+        *counter_rows.SPEED,
+        *counter_rows.LAUNCH,
+        *counter_rows.MEMORY,
+        *counter_rows.CLOCKS,
     )
-    rows = profile_numbers.rows(profile(name), wanted)
+    rows = counter_rows.rows(profile(name), wanted)
     assert len(rows) > 8
     for what, text, counter in rows:
         true = float(action.metric_by_name(str(counter)).as_double())
@@ -349,8 +352,8 @@ def test_what_a_run_said_of_the_program_goes_with_a_profile_that_ran_it() -> Non
         ("profile", failed, 1),
         ("profile", finished("memory_bound"), 0),
     ):
-        job = replace(jobs.make(bench.session, frozen, "run", "r1"), action=action)
-        filing.finished(bench.session, frozen, job, {target}, None, event)
+        job = replace(job_builder.make(bench.session, frozen, "run", "r1"), action=action)
+        result_filing.finished(bench.session, frozen, job, {target}, None, event)
         assert len(diagnostics.diagnostics(bench.session, bench.uri)) == left
 
 

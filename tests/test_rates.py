@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orbit_lsp.views import rates
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 H100 = c.Device(
     "NVIDIA H100 80GB HBM3", capability="9.0", multiprocessors=132, sm_clock_mhz=1980, memory_clock_mhz=2619,

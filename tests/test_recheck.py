@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_lsp.documents import Change
 from orbit_lsp.kernels import Edit, Scan
-from orbit_lsp.recheck import Recheck
-from orbit_lsp.session import Session
+from orbit_lsp.server.scan_audit import Recheck
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import Session
 
 URI = "file:///src/k.cu"
 TEXT = "__global__ void k() {}\n"

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import comparisons, renting, startup, summary
-from orbit_lsp import session as sessions
-from orbit_lsp.config import Settings
-from orbit_lsp.runners.modal_costs import Costs, Wanted
-from orbit_lsp.runners.modal_ledger import Month
-from orbit_lsp.runners.modal_rates import Price
-from orbit_lsp.runners.modal_sessions import Session
-from orbit_lsp.session import Comparison, OnGpu
-from orbit_lsp.views import hover, side_by_side
-from orbit_remote import contracts as c
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.ledger import Month
+from orbit_lsp.runners.modal.rates import Price
+from orbit_lsp.runners.modal.sessions import Session
+from orbit_lsp.runs import multi_gpu, run_environment, summary
+from orbit_lsp.state import session as sessions
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.session import Comparison, OnGpu
+from orbit_lsp.views import gpu_table, hover
+from orbit_remote.common import messages as c
 
 NOW = 1_800_000_000.0
 MODALS = Price(0.001, "Modal's rates")
@@ -46,7 +47,7 @@ MODALS = Price(0.001, "Modal's rates")
     ids=["warm", "at work", "kept", "no price"],
 )
 def test_a_session(session: Session, said: str) -> None:
-    assert renting.session_text(session, 300, NOW).endswith(said)
+    assert spending.session_text(session, 300, NOW).endswith(said)
 
 
 MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
@@ -83,7 +84,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
     ids=["due", "no price", "kept"],
 )
 def test_a_month(month: Month, budget: float | None, said: str) -> None:
-    assert renting.month_text(month, budget) == said
+    assert spending.month_text(month, budget) == said
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def costs(tmp_path: Path) -> Costs:
 
 
 async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
-    budget = renting.Budget(costs)
+    budget = spending.Budget(costs)
     other = replace(HOUR, run="r2")
     assert await budget.question([HOUR], 5) is None
     question = await budget.question([other], 5)
@@ -133,14 +134,14 @@ async def test_two_runs_that_fit_alone_and_not_together(costs: Costs) -> None:
 
 
 async def test_two_editors_share_the_month(costs: Costs, tmp_path: Path) -> None:
-    assert await renting.Budget(costs).question([HOUR], 5) is None
+    assert await spending.Budget(costs).question([HOUR], 5) is None
     other = Costs(lambda: tmp_path / "rented.sqlite")
     assert await costs.month()  # what was told before is written
-    assert await renting.Budget(other).question([HOUR], 5)
+    assert await spending.Budget(other).question([HOUR], 5)
 
 
 async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:
-    question = await renting.Budget(costs).question([Wanted("r1", "B300", 1)], 500)
+    question = await spending.Budget(costs).question([Wanted("r1", "B300", 1)], 500)
     assert question
     assert question.startswith(
         "the price of B300 is not known, so the month's budget of $500.00 may be passed"
@@ -149,11 +150,11 @@ async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "refused", "again"),
-    [(renting.ONCE, False, True), (renting.ALWAYS, False, False), (None, True, True), ("else", True, True)],
+    [(spending.ONCE, False, True), (spending.ALWAYS, False, False), (None, True, True), ("else", True, True)],
 )
 async def test_what_the_author_answers(costs: Costs, answer: str | None, refused: bool, again: bool) -> None:
     author = Author(answer)
-    budget = renting.Budget(costs, author)
+    budget = spending.Budget(costs, author)
     question = await budget.question([HOUR], 1)
     assert question
     failure = await budget.asked(question, [HOUR])
@@ -164,7 +165,7 @@ async def test_what_the_author_answers(costs: Costs, answer: str | None, refused
 
 
 async def test_where_nobody_can_answer_it_is_refused_with_a_remedy(costs: Costs) -> None:
-    failure = await renting.Budget(costs).asked("too much", [HOUR])
+    failure = await spending.Budget(costs).asked("too much", [HOUR])
     assert failure == c.Failure("infrastructure", "too much", "raise the setting `orbit.modal.budget_usd`")
 
 
@@ -188,7 +189,7 @@ REFUSED = OnGpu("B200", c.Finished("r1", "infrastructure", c.Failure("infrastruc
 
 
 def text(*rows: OnGpu, stale: bool = False) -> str:
-    table = side_by_side.table(Comparison("", NOW - 300, rows), "saxpy", NOW, stale=stale)
+    table = gpu_table.table(Comparison("", NOW - 300, rows), "saxpy", NOW, stale=stale)
     return hover.render([table], markdown=False)
 
 
@@ -225,14 +226,14 @@ def test_one_end_for_all_of_them() -> None:
         "L4": replace(L4.finished, cost=c.Cost("L4", 3.0)),
         "B200": REFUSED.finished,
     }
-    said = comparisons.overall("all1", finished)
+    said = multi_gpu.overall("all1", finished)
     assert summary.one_line(said, compiled_only=False) == "H100 288 µs, L4 2.66 ms · 5.0 s of H100, L4"
     assert said.remarks == ("B200: no room\nmore",)
-    assert comparisons.overall("all1", {"B200": REFUSED.finished}).outcome == "infrastructure"
+    assert multi_gpu.overall("all1", {"B200": REFUSED.finished}).outcome == "infrastructure"
 
 
 def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
-    found = side_by_side.as_json("saxpy", Comparison("", NOW, (H100, L4, REFUSED)))
+    found = gpu_table.as_json("saxpy", Comparison("", NOW, (H100, L4, REFUSED)))
     assert [one["usd_per_million_launches"] for one in found["gpus"]] == [pytest.approx(0.288), None, None]
     assert [one["time_ns"] for one in found["gpus"]] == [288_000, 2_660_000, None]
 
@@ -244,8 +245,8 @@ async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: c.Act
     session = sessions.Session(
         settings=Settings.model_validate({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}})
     )
-    environment = startup.Environment(session, pytest.fail, lambda uris: None)
+    environment = run_environment.Environment(session, pytest.fail, lambda uris: None)
     job = c.Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")
     runner = await environment.runner_of(job)
-    assert isinstance(runner, renting.Budgeted) is asks
+    assert isinstance(runner, spending.Budgeted) is asks
     await environment.close()

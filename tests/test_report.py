@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.report import folder, opening, page, plot, sweep
+from orbit_lsp.profile import report_folder
+from orbit_lsp.report import opening, page, plot, sweep_report
 from orbit_lsp.report.page import Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
-from orbit_lsp.session import KernelId
+from orbit_lsp.state.session import KernelId
 from tests.test_spec_views import URI, Spec, point
 
 
@@ -57,7 +58,7 @@ def swept(*exponents: int, **fields: object) -> Spec:
 
 
 def report(spec: Spec, path: str = "/src/saxpy.cu") -> Reader:
-    html = page.html(sweep.page(spec.session.results[spec.key], "saxpy", path))
+    html = page.html(sweep_report.page(spec.session.results[spec.key], "saxpy", path))
     found = Reader(html)
     assert found.open == []
     return found
@@ -133,11 +134,11 @@ def test_the_ticks_of_an_axis(values: list[float], written: list[str]) -> None:
 
 
 def test_only_the_newest_reports_are_kept(tmp_path: Path) -> None:
-    for number in range(folder.MOST_REPORTS + 5):
-        saved = folder.save(tmp_path / "reports", f"k{number}/../é", "<p>")
+    for number in range(report_folder.MOST_REPORTS + 5):
+        saved = report_folder.save(tmp_path / "reports", f"k{number}/../é", "<p>")
         os.utime(saved, (number, number))
     kept = sorted((tmp_path / "reports").iterdir(), key=lambda one: one.stat().st_mtime)
-    assert len(kept) == folder.MOST_REPORTS
+    assert len(kept) == report_folder.MOST_REPORTS
     assert kept[0].name.startswith("k5-2")
 
 

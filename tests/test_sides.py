@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import others, sides, turns
 from orbit_lsp.closure import closure
-from orbit_lsp.config import Settings
-from orbit_lsp.others import Other
+from orbit_lsp.history import ab_compare, compare_candidates, variants
+from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.variants import NoSide, Side
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_lsp.session import KernelId, Session, path_of
-from orbit_lsp.sides import NoSide, Side
-from orbit_lsp.versions import Versions
-from orbit_remote import contracts as c
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.session import KernelId, Session, path_of
+from orbit_remote.common import messages as c
 from tests.remote.nvcc_check import needs_nvcc
 from tests.test_git import Repository
 
@@ -41,11 +41,11 @@ class Author:
         )
 
     async def side(self, kind: str, name: str = "") -> Side:
-        wanted = others.other(f"{kind}:{name}" if name else kind)
+        wanted = compare_candidates.other(f"{kind}:{name}" if name else kind)
         assert wanted
-        now = sides.now(self.session, self.target)
+        now = variants.now(self.session, self.target)
         try:
-            return await sides.against(self.session, self.versions, now, wanted, self.folder)
+            return await variants.against(self.session, self.versions, now, wanted, self.folder)
         finally:
             await self.versions.close()
 
@@ -78,7 +78,7 @@ async def shared_memory(job: c.Job) -> int | None:
 @needs_nvcc
 async def test_a_revision_has_its_own_headers_to_any_depth(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    now, then = sides.now(author.session, author.target), await author.side("revision", "HEAD~1")
+    now, then = variants.now(author.session, author.target), await author.side("revision", "HEAD~1")
     assert (await shared_memory(now.job), await shared_memory(then.job)) == (128, 256)
     assert "inner.cuh is as in HEAD~1 too: it runs in a folder without data files" in then.remarks
     assert then.digest == now.digest  # of the kernel's tokens, which are the same
@@ -201,34 +201,34 @@ async def test_what_there_is_not(repository: Repository, kind: str, name: str, s
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
     with pytest.raises(NoSide, match="now has neither a launch spec above k nor a way in"):
-        sides.now(author.session, author.target)
+        variants.now(author.session, author.target)
     broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
     with pytest.raises(NoSide, match="now cannot be run: "):
-        sides.now(broken.session, broken.target)
+        variants.now(broken.session, broken.target)
 
 
 @pytest.mark.parametrize("one", [Other("last"), Other("revision", "a:b"), Other("gpu", "H100:2")])
 def test_a_choice_and_its_word(one: Other) -> None:
-    assert others.other(one.word) == one
+    assert compare_candidates.other(one.word) == one
 
 
 @pytest.mark.parametrize("word", ["", "kernel", "kernel:", "whatever:x", "LAST"])
 def test_what_is_no_choice(word: str) -> None:
-    assert others.other(word) is None
+    assert compare_candidates.other(word) is None
 
 
 def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
     author.session.modal_account = True
-    found = sides._gpu(author.session, sides.now(author.session, author.target), "b200")
+    found = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
     with pytest.raises(NoSide, match="Z9 is none of the GPUs on Modal: T4, "):
-        sides._gpu(author.session, found, "Z9")
+        variants._gpu(author.session, found, "Z9")
 
 
 def test_a_header_that_changes_between_runs_of_a_side_is_seen() -> None:
     read: dict[str, str] = {}
-    assert turns._changed(read, {"/k.cu": "1", "/a.cuh": "1"}, "/k.cu") == ""
-    assert turns._changed(read, {}, "/k.cu") == ""  # what was built before may not say it again
-    assert turns._changed(read, {"/k.cu": "2", "/b.cuh": "1"}, "/k.cu") == ""
-    assert turns._changed(read, {"/a.cuh": "2"}, "/k.cu") == "a.cuh"
+    assert ab_compare._changed(read, {"/k.cu": "1", "/a.cuh": "1"}, "/k.cu") == ""
+    assert ab_compare._changed(read, {}, "/k.cu") == ""  # what was built before may not say it again
+    assert ab_compare._changed(read, {"/k.cu": "2", "/b.cuh": "1"}, "/k.cu") == ""
+    assert ab_compare._changed(read, {"/a.cuh": "2"}, "/k.cu") == "a.cuh"

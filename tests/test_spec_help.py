@@ -7,11 +7,11 @@ from textwrap import dedent
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.config import Settings
-from orbit_lsp.documents import to_client
-from orbit_lsp.session import Session
-from orbit_lsp.views import spec_completion, spec_hover
-from orbit_remote.nvcc_flags import allowed_flags
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.documents import to_client
+from orbit_lsp.state.session import Session
+from orbit_lsp.views.spec import spec_completion, spec_hover
+from orbit_remote.common.nvcc_flags import allowed_flags
 
 CUDA = """
 #include <cuda_fp16.h>

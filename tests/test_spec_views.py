@@ -11,10 +11,11 @@ from textwrap import dedent
 
 import pytest
 
-from orbit_lsp import filing, jobs
-from orbit_lsp.session import KernelId, path_of
+from orbit_lsp.runs import result_filing
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.session import KernelId, path_of
 from orbit_lsp.views import hints, hover, lenses
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.test_views import URI, Bench
 
 H100 = c.Device(
@@ -85,11 +86,11 @@ class Spec(Bench):
     ) -> Spec:
         frozen = self.session.freeze(self.uri)
         assert frozen
-        recipe = jobs.recipe_of(self.session, self.key)
-        job = jobs.make(self.session, frozen, "run", "r1", recipe)
+        recipe = job_builder.recipe_of(self.session, self.key)
+        job = job_builder.make(self.session, frozen, "run", "r1", recipe)
         first = next((one.launches for one in points if not one.case), ())
         finished = c.Finished("r1", outcome, launches=first, points=points, device=device, **fields)  # type: ignore[arg-type]
-        filing.finished(self.session, frozen, job, {self.key}, None, finished, recipe)
+        result_filing.finished(self.session, frozen, job, {self.key}, None, finished, recipe)
         return self
 
     @property
@@ -114,7 +115,7 @@ def test_the_job_of_a_click() -> None:
     )
     frozen = spec.session.freeze(URI)
     assert frozen
-    job = jobs.make(spec.session, frozen, "run", "r1", jobs.recipe_of(spec.session, spec.key))
+    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.recipe_of(spec.session, spec.key))
     assert (job.through, job.kernel, job.gpu, job.flags, job.run_timeout_s) == (
         "spec",
         "saxpy",
@@ -131,15 +132,15 @@ def test_the_job_of_a_click() -> None:
 )  # fmt: skip
 def test_the_gpu_of_a_spec_as_the_settings_spell_it(said: str, gpu: str) -> None:
     spec = Spec(f"// orbit: gpu {said}\n" + SAXPY, runner="modal", gpu="T4")
-    recipe = jobs.recipe_of(spec.session, spec.key)
-    assert jobs.refusal(spec.session, recipe) == ""
-    assert jobs.gpu_of(spec.session, recipe) == gpu
+    recipe = job_builder.recipe_of(spec.session, spec.key)
+    assert job_builder.refusal(spec.session, recipe) == ""
+    assert job_builder.gpu_of(spec.session, recipe) == gpu
     assert spec.lens.endswith(f"▶ Run on {gpu}")
 
 
 def test_a_gpu_that_nobody_rents_out_is_refused_before_anything_is_rented() -> None:
     spec = Spec("// orbit: gpu V100\n" + SAXPY, runner="modal")
-    why = jobs.refusal(spec.session, jobs.recipe_of(spec.session, spec.key))
+    why = job_builder.refusal(spec.session, job_builder.recipe_of(spec.session, spec.key))
     assert why.startswith("its launch spec asks for gpu V100, which is none of T4, L4, ")
 
 
@@ -148,7 +149,7 @@ def test_a_spec_without_launch_configures_the_program() -> None:
     spec = Spec(text, arguments=["of", "the", "settings"])
     frozen = spec.session.freeze(URI)
     assert frozen
-    job = jobs.make(spec.session, frozen, "run", "r1", jobs.recipe_of(spec.session, spec.key))
+    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.recipe_of(spec.session, spec.key))
     assert (job.through, job.definition, job.arguments, job.stdin, job.flags) == (
         "program", None, ("--size", "4"), "a\nb", ("-DN=4",),
     )  # fmt: skip
@@ -282,6 +283,6 @@ def test_a_programs_launches_do_not_replace_what_a_spec_has_measured() -> None:
     frozen = spec.session.freeze(URI)
     assert frozen
     finished = c.Finished("r2", "ok", launches=(launched(400), launched(9, name="other")), device=H100)
-    job = jobs.make(spec.session, frozen, "run", "r2")
-    filing.finished(spec.session, frozen, job, {KernelId(URI, "other")}, None, finished)
+    job = job_builder.make(spec.session, frozen, "run", "r2")
+    result_filing.finished(spec.session, frozen, job, {KernelId(URI, "other")}, None, finished)
     assert [str(one.label)[:9] for one in hints.hints(spec.session, URI, 0, 99)] == ["⏱ 288 µs ", "⏱ 9.00 µs"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_lsp import summary
-from orbit_remote import contracts as c
+from orbit_lsp.runs import summary
+from orbit_remote.common import messages as c
 
 TIMING = c.Timing(19, 288_000.0, "in program, n=19")
 

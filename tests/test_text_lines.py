@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_lsp.text_lines import places
+from orbit_lsp.state.line_map import places
 
 RAN = """\
 __global__ void k(float* x) {

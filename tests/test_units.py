@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_lsp import units
+from orbit_lsp.state import units
 
 
 @pytest.mark.parametrize(

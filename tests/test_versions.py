@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import lineage, moved
-from orbit_lsp.history import Entry
-from orbit_lsp.report import history as history_page
+from orbit_lsp.history import counter_diff, version_groups
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.report import history_report as history_page
 from orbit_lsp.report import page
-from orbit_lsp.runs import Run
-from orbit_lsp.session import Session
-from orbit_lsp.versions import Versions
-from orbit_lsp.views import hints, versions
-from orbit_remote import contracts as c
-from orbit_remote import measure
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import hints, version_table
+from orbit_remote.common import measure
+from orbit_remote.common import messages as c
 from tests.recorded_profiles import Profiling, finished, profile, profiled
 from tests.test_history import entry
 from tests.test_report import Reader
@@ -37,18 +37,18 @@ def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[En
 
 
 def regression(entries: list[Entry]) -> tuple[float, int] | None:
-    found = lineage.regression(entries)
+    found = version_groups.regression(entries)
     return (round(found.change, 2), found.edits) if found else None
 
 
 def test_runs_of_the_same_code_are_one_version() -> None:
-    found = lineage.grouped(timed(100, 101, 99, 120, 100, digests="aabba"))
+    found = version_groups.grouped(timed(100, 101, 99, 120, 100, digests="aabba"))
     assert [(one.digest, len(one.runs)) for one in found] == [("a", 2), ("b", 2), ("a", 1)]
     headers = [
         replace(one.said, files={"/src/a.cuh": name}) for one, name in zip(timed(1, 1, 1), "001", strict=True)
     ]
     same = [replace(one, said=said) for one, said in zip(timed(1, 1, 1, digests="aaa"), headers, strict=True)]
-    assert [len(one.runs) for one in lineage.grouped(same)] == [2, 1]
+    assert [len(one.runs) for one in version_groups.grouped(same)] == [2, 1]
 
 
 def test_a_regression_counts_the_versions_since_the_fastest() -> None:
@@ -128,7 +128,7 @@ def test_a_programs_kernel_in_several_configurations_has_no_one_time() -> None:
 def test_the_table_has_a_row_for_each_version_and_changes_within_a_setup() -> None:
     entries = timed(100, 110, 50, 121, digests="abcd")
     entries[2] = on_gpu(entries[2], "NVIDIA B200")
-    table = versions.table(entries, "saxpy", now=1_600.0)
+    table = version_table.table(entries, "saxpy", now=1_600.0)
     assert table.title == "saxpy: 4 versions, 4 runs"
     columns = [table.header.index(name) for name in ("version", "time", "change", "GPU")]
     assert [tuple(row[at] for at in columns) for row in table.rows] == [
@@ -238,12 +238,12 @@ async def test_a_file_that_was_closed_meanwhile_gets_nothing(tmp_path: Path) -> 
 
 
 def test_a_profile_against_itself_moves_nothing() -> None:
-    assert moved.moved(profile("memory_bound"), profile("memory_bound")) == ()
+    assert counter_diff.moved(profile("memory_bound"), profile("memory_bound")) == ()
 
 
 def test_what_moved_is_named_with_nvidias_numbers() -> None:
     before, after = profile("memory_bound"), profile("latency_bound")
-    found = {one.name: one for one in moved.moved(before, after)}
+    found = {one.name: one for one in counter_diff.moved(before, after)}
     for name in ("time under ncu", "DRAM throughput"):
         one = found[name]
         assert (one.before, one.after) == (before.metrics[one.metric].value, after.metrics[one.metric].value)
@@ -256,7 +256,9 @@ def test_a_counter_that_one_profile_lacks_is_left_out() -> None:
     less = {name: one for name, one in before.metrics.items() if not name.startswith("dram__")}
     after = replace(profile("latency_bound"), metrics=profile("latency_bound").metrics)
     assert not [
-        one for one in moved.moved(replace(before, metrics=less), after) if one.metric.startswith("dram__")
+        one
+        for one in counter_diff.moved(replace(before, metrics=less), after)
+        if one.metric.startswith("dram__")
     ]
 
 
@@ -264,6 +266,6 @@ def test_the_launch_that_took_longest_speaks_for_a_profile() -> None:
     one, other = profile("memory_bound"), profile("latency_bound")
     name = "gpu__time_duration.sum"
     longest = max((one, other), key=lambda it: it.metrics[name].value)
-    assert moved.main((one, other)) is longest
-    assert moved.main((replace(one, tier="times"),)) is None
-    assert moved.main(()) is None
+    assert counter_diff.main((one, other)) is longest
+    assert counter_diff.main((replace(one, tier="times"),)) is None
+    assert counter_diff.main(()) is None

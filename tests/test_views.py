@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp import filing, jobs, listing
-from orbit_lsp.config import Settings
-from orbit_lsp.documents import Change
-from orbit_lsp.session import KernelId, Running, Session
-from orbit_lsp.views import diagnostics, facts, hover, lenses
-from orbit_remote import contracts as c
+from orbit_lsp.cli import source_listing
+from orbit_lsp.runs import result_filing
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.config import Settings
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import KernelId, Running, Session
+from orbit_lsp.views import diagnostics, hover, kernel_status, lenses
+from orbit_remote.common import messages as c
 
 URI = "file:///src/k.cu"
 H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
@@ -43,8 +45,8 @@ class Bench:
         assert frozen
         problems = tuple(one for one in said if isinstance(one, c.Problem))
         resources = tuple(one for one in said if isinstance(one, c.Resources))
-        job = jobs.make(self.session, frozen, "compile", "r1")
-        filing.built(self.session, frozen, job, c.Built("r1", problems, resources))
+        job = job_builder.make(self.session, frozen, "compile", "r1")
+        result_filing.built(self.session, frozen, job, c.Built("r1", problems, resources))
         return self
 
     def ran(
@@ -53,8 +55,8 @@ class Bench:
         frozen = self.session.freeze(self.uri)
         assert frozen
         finished = c.Finished("r2", outcome, launches=launches, device=H100, **fields)
-        job = jobs.make(self.session, frozen, "run", "r2")
-        filing.finished(self.session, frozen, job, {KernelId(self.uri, target)}, None, finished)
+        job = job_builder.make(self.session, frozen, "run", "r2")
+        result_filing.finished(self.session, frozen, job, {KernelId(self.uri, target)}, None, finished)
         return self
 
     def typed(self, line: int, start: int, end: int, text: str) -> Bench:
@@ -63,7 +65,7 @@ class Bench:
         return self
 
     def shows(self, expected: str) -> None:
-        shown = "\n".join(listing.lines(self.session, self.uri, color=False)) + "\n"
+        shown = "\n".join(source_listing.lines(self.session, self.uri, color=False)) + "\n"
         assert shown == expected
 
 
@@ -161,10 +163,10 @@ def test_edited_since_and_undone() -> None:
 
 def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
     bench = Bench().ran(LAUNCHES)
-    (known,) = facts.of(bench.session, URI)
+    (known,) = kernel_status.of(bench.session, URI)
     assert not known.stale
     bench.session.flags["/src/k.cu"] = ("-DN=4",)
-    (known,) = facts.of(bench.session, URI)
+    (known,) = kernel_status.of(bench.session, URI)
     assert known.stale
 
 
@@ -234,9 +236,9 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
 
 def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     bench = Bench(gpu="T4")
-    assert jobs.architecture(bench.session) == "sm_75"
+    assert job_builder.architecture(bench.session) == "sm_75"
     bench.session.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
-    assert jobs.architecture(bench.session) == "sm_90a"
+    assert job_builder.architecture(bench.session) == "sm_90a"
     titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
 
@@ -306,7 +308,7 @@ def test_what_a_program_says_does_not_end_the_block_of_a_hover() -> None:
     ],
 )
 def test_the_base_name_of_a_demangled_name(demangled: str, base: str) -> None:
-    assert filing.base_name(demangled) == base
+    assert result_filing.base_name(demangled) == base
 
 
 def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:
@@ -322,7 +324,7 @@ def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:
 def test_a_terminal_is_given_nothing_to_obey() -> None:
     bench = Bench("// \x1b]0;title\x07\n" + SAXPY)
     bench.built(c.Problem("error", "says \x1b[2J", "nvcc", c.Place("/src/k.cu", 2)))
-    shown = "\n".join(listing.lines(bench.session, URI, color=False))
+    shown = "\n".join(source_listing.lines(bench.session, URI, color=False))
     assert "]0;title" in shown
     assert "says" in shown
     assert not {"\x1b", "\x07"} & set(shown)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbit_lsp.closure.tree import Tree, below
-from orbit_remote import contract_files
-from orbit_remote.contracts import Job, Manifest, content_hash
+from orbit_remote.common import harness_files
+from orbit_remote.common.messages import Job, Manifest, content_hash
 
 Content = bytes | Path
 """A file's content, or the file that holds it."""
@@ -84,7 +84,7 @@ def closure(
         from orbit_lsp.closure import imports
 
         beside = (
-            [str(one) for one in contract_files.companions(Path(path), job.text)]
+            [str(one) for one in harness_files.companions(Path(path), job.text)]
             if job.through == "contract"
             else []
         )

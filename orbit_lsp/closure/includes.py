@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from orbit_lsp.closure.tree import Spot, Tree, below, shown
-from orbit_lsp.kernels.cuda_lexer import clean_directive
-from orbit_lsp.kernels.cuda_macros import directives
-from orbit_remote.contracts import Job
+from orbit_lsp.kernels.cuda.lexer import clean_directive
+from orbit_lsp.kernels.cuda.macros import directives
+from orbit_remote.common.messages import Job
 
 Form = Literal["quoted", "angle", "next"]
 Kind = Literal["quote", "folder", "system", "file", "define", "input"]

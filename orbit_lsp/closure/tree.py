@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from orbit_lsp import units
 from orbit_lsp.closure.ignores import Ignores
-from orbit_remote.contracts import content_hash
-from orbit_remote.files import MOST_FILES, Hashes, unusable
+from orbit_lsp.state import units
+from orbit_remote.common.messages import content_hash
+from orbit_remote.modal_app.content_store import MOST_FILES, Hashes, unusable
 
 T = TypeVar("T")
 

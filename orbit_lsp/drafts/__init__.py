@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from orbit_remote.spec_parameters import Signature
+from orbit_remote.spec.signature import Signature
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from orbit_lsp.drafts import Subject, dynamic_shared, names
 from orbit_lsp.drafts.names import Sizes
-from orbit_remote import spec_dtypes
-from orbit_remote.spec_checks import MOST_THREADS
-from orbit_remote.spec_parameters import Parameter, TemplateParameter, element_of, plain_type
-from orbit_remote.spec_values import Scalar
+from orbit_remote.spec import dtypes
+from orbit_remote.spec.rules import MOST_THREADS
+from orbit_remote.spec.signature import Parameter, TemplateParameter, element_of, plain_type
+from orbit_remote.spec.values import Scalar
 
 _KEPT = 64
 """Answers about bodies that are kept: each launch of a kernel asks the same, and generated bodies have 200 kB."""
@@ -96,7 +96,7 @@ def _row(body: str) -> str:
 
 def _integral(one: Parameter) -> bool:
     """Of at least 4 bytes: what is smaller counts nothing."""
-    dtype = spec_dtypes.DTYPES.get(one.element)
+    dtype = dtypes.DTYPES.get(one.element)
     return dtype is not None and dtype.kind == "integer" and dtype.size >= 4
 
 
@@ -143,7 +143,7 @@ def _template_argument(one: TemplateParameter, subject: Subject) -> str | None:
         return "int" if re.match(r"(?:index|idx|int|offset)", one.name, re.IGNORECASE) else "float"
     if one.type == "bool":
         return "true"
-    if spec_dtypes.named(one.type.removeprefix("const ").strip(), "cuda") is None:
+    if dtypes.named(one.type.removeprefix("const ").strip(), "cuda") is None:
         return None
     if one.name and _squared(one.name, subject.body):
         return "16"
@@ -172,7 +172,7 @@ def value_of(one: Parameter, found: Sizes, types: dict[str, str], subject: Subje
     if one.kind == "tensor map":
         return "tensor_map(randn(1024, 1024, dtype=half), (64, 64))"
     element = element_of(one, types)
-    dtype = element[0] if element else spec_dtypes.DTYPES["float32"]
+    dtype = element[0] if element else dtypes.DTYPES["float32"]
     if dtype.kind == "bool":
         return "true"
     if dtype.kind == "integer":
@@ -275,7 +275,7 @@ def configured(subject: Subject, found: Sizes) -> list[str]:
         grid = _ALL_AT_ONCE
     parts = [grid, block]
     if shared:
-        known = spec_dtypes.cpp(shared)
+        known = dtypes.cpp(shared)
         # an array of bytes is room for something else
         parts.append(f"{threads} * sizeof({shared if known and known[0].size > 1 else 'float'})")
     return parts

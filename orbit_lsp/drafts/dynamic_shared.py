@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from orbit_lsp.drafts.scopes import Body, bodies
-from orbit_remote.spec_surroundings import bracketed
+from orbit_remote.spec.file_context import bracketed
 
 _ALIGNED = r"(?:(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)\s*)?"
 _DECLARED = re.compile(

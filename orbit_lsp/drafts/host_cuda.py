@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 
 from orbit_lsp.drafts import Subject, cuda, scopes
-from orbit_lsp.kernels import cuda_launches
-from orbit_remote import spec_dtypes
-from orbit_remote.spec_cpp import parsed
-from orbit_remote.spec_functions import function
-from orbit_remote.spec_parameters import Parameter, element_of
-from orbit_remote.spec_surroundings import bracketed
-from orbit_remote.spec_tree import Attribute, Call, Index, Name, walk
+from orbit_lsp.kernels.cuda import launch_sites
+from orbit_remote.spec import dtypes
+from orbit_remote.spec.cpp_expressions import parsed
+from orbit_remote.spec.file_context import bracketed
+from orbit_remote.spec.functions.function_table import function
+from orbit_remote.spec.signature import Parameter, element_of
+from orbit_remote.spec.syntax_tree import Attribute, Call, Index, Name, walk
 
 _ALLOCATION = r"\bcuda\w*(?:Malloc|MallocManaged|MallocAsync|MallocHost|HostAlloc)\s*\(\s*(?:\([^()]*\)\s*)?&\s*{name}\s*,"
 _VECTOR = r"\bdevice_vector\s*<[^;<>]*>\s*{name}\s*\(([^;]*?)\)\s*;"
@@ -34,7 +34,7 @@ def draft(subject: Subject) -> list[str] | None:
     if any(one.refused for one in header.parameters):
         return None
     for found in re.finditer(rf"\b{re.escape(subject.name)}\b\s*(<(?!<)[^;{{}}]*?>)?\s*<<<", subject.text):
-        launch = cuda_launches.find(subject.text, found.end() - 3)
+        launch = launch_sites.find(subject.text, found.end() - 3)
         behind = subject.text.find(">>>", found.end())
         inner = bracketed(subject.text[behind + 3 : behind + 8000].lstrip()) if behind > 0 else None
         if launch is None or inner is None:
@@ -65,9 +65,7 @@ class _Host:
         parameters = cuda.named(subject.header.parameters)
         if subject.header.lacking(len(chosen)):
             return None
-        if not all(
-            spec_dtypes.cpp(" ".join(one.split())) or self.expression(one) is not None for one in chosen
-        ):
+        if not all(dtypes.cpp(" ".join(one.split())) or self.expression(one) is not None for one in chosen):
             return None  # `k<T>` in a template of its own
         pairs = list(zip(parameters, arguments, strict=True))
         numbers = [one.kind == "scalar" for one in parameters]
@@ -194,7 +192,7 @@ class _Host:
         return found if found is None or re.fullmatch(r"\w+", found) else f"({found})"
 
     def resolve_known(self, name: str, depth: int) -> bool:
-        from orbit_remote.spec_dtypes import VECTORS, named
+        from orbit_remote.spec.dtypes import VECTORS, named
 
         if name in self.assigned or name in _KNOWN_CONSTANTS:
             return True

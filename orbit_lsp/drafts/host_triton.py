@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from orbit_lsp.drafts import Subject, triton
-from orbit_remote.spec_call import IGNORED
-from orbit_remote.spec_checks import OPTIONS
-from orbit_remote.spec_functions import function
+from orbit_remote.spec.functions.call import IGNORED
+from orbit_remote.spec.functions.function_table import function
+from orbit_remote.spec.rules import OPTIONS
 
 _SHAPES = {1: "1 << 20", 2: "1024, 1024", 3: "8, 512, 64", 4: "2, 8, 512, 64"}
 _PREFIXES = frozenset(("torch", "triton", "tl", "math"))

@@ -38,9 +38,9 @@ def track(
 ) -> Tracker:
     """Scan `text` and keep what is needed to follow its edits; parsers load on first use."""
     if language == "cuda":
-        from orbit_lsp.kernels.cuda import CudaTracker
+        from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
 
         return CudaTracker(text, macros=macros, headers=headers)
-    from orbit_lsp.kernels.triton import TritonTracker
+    from orbit_lsp.kernels.python.triton_kernels import TritonTracker
 
     return TritonTracker(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from html import escape
 
-from orbit_lsp import bottleneck, units
-from orbit_remote.contracts import Profile
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.state import units
+from orbit_remote.common.messages import Profile
 
 _SECTOR = 32
 _WIDTH, _HEIGHT = 760, 104

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from orbit_lsp.report import folder, page, profile, sweep
+from orbit_lsp.profile import report_folder
+from orbit_lsp.report import page, profile_report, sweep_report
 from orbit_lsp.report.page import Page
-from orbit_lsp.session import KernelId, Session, path_of
+from orbit_lsp.state.session import KernelId, Session, path_of
 
 log = logging.getLogger("orbit.report")
 
@@ -31,9 +32,9 @@ def _page(session: Session, target: KernelId, path: str, what: str | None) -> Pa
     if profiled and not profiled.profiles:
         profiled = None
     if profiled and what != "run" and (result is None or what == "profile" or profiled.at >= result.at):
-        return profile.page(profiled, target.key, path)
+        return profile_report.page(profiled, target.key, path)
     if result and what != "profile":
-        return sweep.page(result, target.key, path)
+        return sweep_report.page(result, target.key, path)
     if what == "profile":
         raise NoReport(f"orbit: there is no profile of {target.key} to report on; profile it first")
     raise NoReport(f"orbit: there is no run of {target.key} by its launch spec to report on; run it first")
@@ -42,7 +43,7 @@ def _page(session: Session, target: KernelId, path: str, what: str | None) -> Pa
 def put(made: Page, reports: Path, name: str) -> Path:
     """Raises NoReport where the folder cannot be written."""
     try:
-        return folder.save(reports, name, page.html(made))
+        return report_folder.save(reports, name, page.html(made))
     except OSError as error:
         log.warning("the report was not written: %s", error)
         raise NoReport(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from orbit_lsp.report.plot import Plot, svg
-from orbit_lsp.units import percent
+from orbit_lsp.state.units import percent
 
 
 @dataclass(frozen=True, slots=True)

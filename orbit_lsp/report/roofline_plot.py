@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from html import escape
 
-from orbit_lsp import units
-from orbit_lsp.roofline import Point, Roofline
+from orbit_lsp.profile.roofline import Point, Roofline
+from orbit_lsp.state import units
 
 _WIDTH, _HEIGHT = 760, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 104, 24, 20, 52

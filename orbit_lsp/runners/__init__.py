@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from orbit_remote.contracts import Event, Job, Machine
+from orbit_remote.common.messages import Event, Job, Machine
 
 
 class Runner(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Annotated, Any
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 
 @functools.cache

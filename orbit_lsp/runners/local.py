@@ -24,8 +24,9 @@ from typing import Any, cast
 
 from orbit_lsp.runners import refusals
 from orbit_lsp.runners.events import event_adapter
-from orbit_remote import contracts as c
-from orbit_remote.processes import MARK, end_marked, exit_status, kill_group
+from orbit_remote import MAIN
+from orbit_remote.common import messages as c
+from orbit_remote.process.process_groups import MARK, end_marked, exit_status, kill_group
 
 log = logging.getLogger("orbit.worker")
 
@@ -95,12 +96,9 @@ class _Worker:
 
     @classmethod
     async def start(cls, options: Options) -> _Worker:
-        import orbit_remote
-
-        home = Path(orbit_remote.__file__).parent
         cache = Path(options.cache) if options.cache else cache_folder()
         command = [
-            options.python, "-P", str(home / "__main__.py"), "worker",
+            options.python, "-P", str(MAIN), "worker",
             "--cache", str(_writable(cache)),
             "--cache-bytes", str(options.cache_bytes),
             "--spare-idle-s", str(options.spare_idle_s),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 
 def no_path(job: c.Job) -> c.Failure | None:
@@ -39,7 +39,7 @@ def syntax_error(job: c.Job, python: str) -> c.Finished | None:
             warnings.simplefilter("ignore")
             compile(job.text, job.path, "exec", dont_inherit=True)
     except SyntaxError as error:
-        from orbit_remote.triton_errors import explain
+        from orbit_remote.common.python_errors import explain
 
         found = explain(error, job.path)
         return c.Finished(job.run, found.failure.category, found.failure, problems=found.problems)

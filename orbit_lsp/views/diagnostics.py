@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.documents import Document
 from orbit_lsp.kernels import Span
-from orbit_lsp.session import Problems, Session
-from orbit_lsp.views import contract_views, facts, hints, positions, profile_lines, spec_diagnostics
-from orbit_remote.contracts import Place, Problem
+from orbit_lsp.state.documents import Document
+from orbit_lsp.state.session import Problems, Session
+from orbit_lsp.views import harness_view, hints, kernel_status, positions
+from orbit_lsp.views.profile import profile_lines
+from orbit_lsp.views.spec import spec_diagnostics
+from orbit_remote.common.messages import Place, Problem
 
 _SEVERITY = {
     "error": lsp.DiagnosticSeverity.Error,
@@ -105,7 +107,7 @@ def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagno
 
 
 def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         if labels := hints.labels(session, uri, known):
             yield known.kernel.name_span, labels
     lines = defaultdict[int, list[str]](list)
@@ -115,6 +117,6 @@ def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
     for line, said in lines.items():
         text = document.line(line).rstrip()
         yield Span(line, len(text) - len(text.lstrip()), line, len(text)), said
-    checked = contract_views.known(session, uri)
-    if checked and (said := contract_views.labels(session, uri)[1]):
+    checked = harness_view.known(session, uri)
+    if checked and (said := harness_view.labels(session, uri)[1]):
         yield checked.entry.span, said

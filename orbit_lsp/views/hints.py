@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import jobs, units
-from orbit_lsp.session import Result, Session
-from orbit_lsp.views import (
-    contract_views,
-    facts,
-    memory,
-    points,
-    positions,
-    profile_hints,
-    profile_lines,
-    rates,
-)
-from orbit_lsp.views.facts import Facts
-from orbit_remote.contracts import Launches, Resources, Timing
-from orbit_remote.measure import Difference
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Result, Session
+from orbit_lsp.views import harness_view, kernel_status, memory_view, positions, rates, sweep_tables
+from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.profile import profile_hints, profile_lines
+from orbit_remote.common.measure import Difference
+from orbit_remote.common.messages import Launches, Resources, Timing
 
 
 def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
@@ -27,7 +20,7 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
     if file is None:
         return []
     found: list[lsp.InlayHint] = []
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         line = known.kernel.name_span.line
         if not first <= line <= last:
             continue
@@ -38,7 +31,7 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
         if first <= line <= last:
             place = positions.line_end(session, file.document, line)
             found.append(lsp.InlayHint(place, label, padding_left=True))
-    line, said = contract_views.labels(session, uri)
+    line, said = harness_view.labels(session, uri)
     if first <= line <= last:
         place = positions.line_end(session, file.document, line)
         found += [lsp.InlayHint(place, label, padding_left=True) for label in said]
@@ -47,13 +40,13 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
 
 def labels(session: Session, uri: str, known: Facts) -> list[str]:
     """The texts for one kernel, most telling first."""
-    wanted = jobs.settings_of(session).hints
+    wanted = job_builder.settings_of(session).hints
     found: list[str] = []
     if wanted.measured and known.result:
         found.append(measured(session, known))
     if wanted.profile and known.profile:
         found.append(profile_hints.label(known.profile, stale=known.profile_stale))
-    if wanted.measured and (text := memory.label(session, uri, known)):
+    if wanted.measured and (text := memory_view.label(session, uri, known)):
         found.append(text)
     if wanted.static and known.figures and (text := static(session, uri, known)):
         found.append(text)
@@ -66,15 +59,15 @@ def measured(session: Session, known: Facts) -> str:
     if known.result.through == "spec":
         return by_spec(known.result) + mark
     launches = known.result.launches
-    main = facts.main_launch(launches)
+    main = kernel_status.main_launch(launches)
     if main is None:
         return f"⏱ the program did not launch it{mark}"
     parts = [f"⏱ {time_text(main.timing)}", f"({main.timing.label})"]
     if known.result.difference:
         parts.append(f"· {change(known.result.difference)}")
     x, y, z = main.block
-    arch = architecture_of(known) or jobs.architecture(session)
-    if occupancy := facts.launch_occupancy(main, arch, known.result.finished.resources):
+    arch = architecture_of(known) or job_builder.architecture(session)
+    if occupancy := kernel_status.launch_occupancy(main, arch, known.result.finished.resources):
         parts.append(f"· occ ≤{units.occupancy(occupancy.fraction)} ({x * y * z} thr)")
     if len(launches) > 1:
         total = sum(one.count for one in launches)
@@ -90,22 +83,22 @@ def by_spec(result: Result) -> str:
     parts: list[str] = []
     if result.launches:
         first, *others = result.launches
-        time = f"⏱ {points.time_text(result.launches)}"
-        every, one = points.timed(finished.points), points.shown(finished.points)
+        time = f"⏱ {sweep_tables.time_text(result.launches)}"
+        every, one = sweep_tables.timed(finished.points), sweep_tables.shown(finished.points)
         if one and len(every) > 1:
-            time += f" at {points.values_text(one)} ({every.index(one) + 1} of {len(every)})"
+            time += f" at {sweep_tables.values_text(one)} ({every.index(one) + 1} of {len(every)})"
         parts.append(time + (f" in {1 + len(others)} launches" if others else ""))
         if result.difference:
             parts.append(change(result.difference))
         if one:
-            found = rates.of(one, points.total_ns(result.launches), finished.device, result.elements)
+            found = rates.of(one, sweep_tables.total_ns(result.launches), finished.device, result.elements)
             parts.append(rates.short(found))
         capability = finished.device.capability if finished.device else None
         if not others and capability:
-            held = facts.launch_occupancy(first, capability, finished.resources)
+            held = kernel_status.launch_occupancy(first, capability, finished.resources)
             x, y, z = first.block
             parts.append(f"occ ≤{units.occupancy(held.fraction)} ({x * y * z} thr)" if held else "")
-    parts.append(points.verdict(finished.points))
+    parts.append(sweep_tables.verdict(finished.points))
     if finished.outcome not in ("ok", "wrong answer"):
         parts.append(f"then {finished.outcome}")
     return " · ".join(filter(None, parts)) or "⏱ not timed"
@@ -130,7 +123,7 @@ def static(session: Session, uri: str, known: Facts) -> str:
     resources = known.figures.resources
     widest = max(resources, key=lambda one: one.registers or 0)
     parts = resource_parts(widest)
-    if occupancy := facts.static_occupancy(session, uri, known.kernel, widest):
+    if occupancy := kernel_status.static_occupancy(session, uri, known.kernel, widest):
         parts.append(occupancy)
     parts.append(widest.architecture)
     if len(resources) > 1:

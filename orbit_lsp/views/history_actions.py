@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import others
+from orbit_lsp.history import compare_candidates
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.session import KernelId, Session
-from orbit_lsp.views import contract_views, facts
+from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.views import harness_view, kernel_status
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
     found: list[lsp.Command] = []
     entries = session.files[uri].scan.entries if uri in session.files else ()
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         kernel = known.kernel
         if kernel.whole.line > last or first > kernel.whole.end_line:
             continue
         runs = known.recipe.through != "program" or entries
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
             found += commands(session, known.target, kernel.name)
-    checked = contract_views.known(session, uri)
+    checked = harness_view.known(session, uri)
     if checked and first <= checked.entry.span.line <= last:
         found += commands(session, checked.entry.target, checked.entry.name)
     return [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in found]
 
 
 def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]:
-    choices = others.choices(session, target)
+    choices = compare_candidates.choices(session, target)
     found: list[lsp.Command] = []
     if choices and session.can_ask:
         found.append(_command(f"Compare with… ({name})", "orbit.compareWith", target))

@@ -8,24 +8,24 @@ from collections.abc import Sequence
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import units
-from orbit_lsp.session import Profiled, Result, Session
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Profiled, Result, Session
 from orbit_lsp.views import (
-    contract_views,
-    facts,
+    gpu_table,
+    harness_view,
     hints,
-    memory,
-    points,
+    kernel_status,
+    memory_view,
     positions,
-    profile_hover,
     rates,
-    side_by_side,
+    sweep_tables,
 )
-from orbit_lsp.views.facts import Facts
-from orbit_lsp.views.points import Code, Drawing, Table
-from orbit_lsp.views.versus import tables as tables_in_turn
-from orbit_remote import measure, occupancy
-from orbit_remote.contracts import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
+from orbit_lsp.views.ab_table import tables as tables_in_turn
+from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.profile import profile_hover
+from orbit_lsp.views.sweep_tables import Code, Drawing, Table
+from orbit_remote.common import measure, occupancy
+from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
@@ -39,7 +39,7 @@ def hover(
     file = session.files.get(uri)
     if file is None:
         return None
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         span = known.kernel.name_span
         if known.kernel.whole.line <= line <= span.end_line:
             sections = content(session, uri, known, time.time() if now is None else now)
@@ -62,14 +62,14 @@ def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Ho
 
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
-    found = contract_views.known(session, uri)
+    found = harness_view.known(session, uri)
     if found is None or line != found.entry.span.line or not (found.result or found.profile):
         return None
     sections: list[Section] = []
     if found.result:
         mark = ", edited since" if found.stale else ""
-        title = f"{found.entry.name}: checked {facts.ago(now - found.result.at)}{mark}"
-        sections.append((title, contract_views.rows(found.result) + run_rows(found.result.finished)))
+        title = f"{found.entry.name}: checked {kernel_status.ago(now - found.result.at)}{mark}"
+        sections.append((title, harness_view.rows(found.result) + run_rows(found.result.finished)))
     if found.profile:
         sections += _of_profile(found.entry.name, found.profile, now, stale=found.profile_stale)
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
@@ -87,23 +87,25 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
     name = known.kernel.qualified
     if known.result:
         mark = ", edited since" if known.stale else ""
-        title = f"{name}: run {facts.ago(now - known.result.at)}{mark}"
+        title = f"{name}: run {kernel_status.ago(now - known.result.at)}{mark}"
         rows = [row for one in known.result.launches for row in _launch_rows(one, known)]
         if known.result.through == "spec":
             rows += _spec_rows(known.result)
         elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
         found.append((title, rows + run_rows(known.result.finished)))
-        if known.result.through == "spec" and (table := points.table(known.result, f"{name}: every run")):
+        if known.result.through == "spec" and (
+            table := sweep_tables.table(known.result, f"{name}: every run")
+        ):
             found.append(table)
-        found += [table for one in known.result.launches if (table := points.tuning(one))]
+        found += [table for one in known.result.launches if (table := sweep_tables.tuning(one))]
     if known.profile:
         found += _of_profile(name, known.profile, now, stale=known.profile_stale)
-    if checked := memory.section(session, uri, known, now):
+    if checked := memory_view.section(session, uri, known, now):
         found.append(checked)
     if comparison := session.comparisons.get(known.target):
         stale = comparison.digest != known.digest
-        found.append(side_by_side.table(comparison, name, now, stale=stale))
+        found.append(gpu_table.table(comparison, name, now, stale=stale))
     if in_turn := session.versus.get(known.target):
         stale = in_turn.digest != known.digest
         found += tables_in_turn(name, in_turn, now, stale=stale)
@@ -119,8 +121,8 @@ def _spec_rows(result: Result) -> list[Row]:
     """What a launch spec adds: rates and checks, and the change to the version before."""
     finished = result.finished
     rows: list[Row] = []
-    if point := points.shown(finished.points):
-        found = rates.of(point, points.total_ns(result.launches), finished.device, result.elements)
+    if point := sweep_tables.shown(finished.points):
+        found = rates.of(point, sweep_tables.total_ns(result.launches), finished.device, result.elements)
         rows += [(f"{one.kind} rate", *rates.explained(one)) for one in found]
         if point.footprint is not None:
             rows.append(("memory of its arguments", units.size(point.footprint), "launch spec"))
@@ -129,7 +131,7 @@ def _spec_rows(result: Result) -> list[Row]:
         if result.difference.verdict == "inconclusive":
             said = "no more than two runs of the same code may differ"
         rows.append(("against the version before", said, "two runs, 99 % intervals of the medians"))
-    return rows + points.check_rows(points.telling(finished.points))
+    return rows + sweep_tables.check_rows(sweep_tables.telling(finished.points))
 
 
 def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
@@ -155,7 +157,9 @@ def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
     if timing.first is not None:
         rows.append(("first launch", units.time(timing.first), timing.clock))
     if held := _occupancy(launches, known):
-        value = f"≤{units.occupancy(held.fraction)}{facts.limited_by(held)}, {held.blocks} blocks per SM"
+        value = (
+            f"≤{units.occupancy(held.fraction)}{kernel_status.limited_by(held)}, {held.blocks} blocks per SM"
+        )
         rows.append(("occupancy, theoretical", value, "derived from the launch"))
     if launches.registers is not None:
         rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
@@ -180,7 +184,7 @@ def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
     capability = hints.architecture_of(known)
     assert known.result
     compiled = known.result.finished.resources
-    return facts.launch_occupancy(launches, capability, compiled) if capability else None
+    return kernel_status.launch_occupancy(launches, capability, compiled) if capability else None
 
 
 def run_rows(finished: Finished) -> list[Row]:
@@ -251,7 +255,7 @@ def _resource_rows(session: Session, uri: str, known: Facts, resources: Resource
         ("barriers", resources.barriers, str),
     )
     rows += [(name, show(value), source) for name, value, show in amounts if value is not None]
-    if reached := facts.static_occupancy(session, uri, known.kernel, resources):
+    if reached := kernel_status.static_occupancy(session, uri, known.kernel, resources):
         rows.append(("occupancy, theoretical", reached.removeprefix("occ "), "derived from the above"))
     rows += [(name, value, source) for name, value in resources.constants.items()]
     return rows

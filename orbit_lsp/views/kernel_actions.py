@@ -6,28 +6,28 @@ import time
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import dumps
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.session import KernelId, Session
-from orbit_lsp.views import contract_views, facts, memory
-from orbit_lsp.views.facts import Facts
+from orbit_lsp.profile import dump_files
+from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.views import harness_view, kernel_status, memory_view
+from orbit_lsp.views.kernel_status import Facts
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
     found: list[lsp.CodeAction] = []
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line and known.kernel.dsl in RUNNABLE:
             found += [
                 lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
                 for one in commands(session, uri, known)
             ]
-    checked = contract_views.known(session, uri)
+    checked = harness_view.known(session, uri)
     if checked and first <= checked.entry.span.line <= last:
         commands_of = (
-            contract_views.command(session, checked, time.monotonic()),
-            contract_views.profile_command(checked),
+            harness_view.command(session, checked, time.monotonic()),
+            harness_view.profile_command(checked),
         )
         found += [
             lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
@@ -50,7 +50,7 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
         found.append(_command(f"○ Live: run at every save ({name})", "orbit.live", target))
     if known.kernel.launchable and (by_spec or entries) and not known.running:
         found.append(_command(f"Profile in full ({name})", "orbit.profile", target, detail="full"))
-    if check := memory.command(session, uri, known):
+    if check := memory_view.command(session, uri, known):
         found.append(check)
     if known.result and known.result.through == "spec":
         found.append(_command(f"Open the report ({name})", "orbit.openReport", target, what="run"))
@@ -62,7 +62,7 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
             found.append(
                 _command(f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight")
             )
-    levels = {level: dumps.TITLES[level] for level in dumps.levels(known.profile)}
+    levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
     if session.can_ask and len(levels) > 1:
         *most, last = levels.values()
         found.append(_command(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target))

@@ -10,12 +10,12 @@ import time
 
 from lsprotocol import types as lsp
 
-from orbit_lsp import jobs
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
-from orbit_lsp.session import KernelId, Result, Session
-from orbit_lsp.views import contract_views, facts, hints, memory, points, positions
-from orbit_lsp.views.facts import Facts
-from orbit_remote.measure import Regression
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.session import KernelId, Result, Session
+from orbit_lsp.views import harness_view, hints, kernel_status, memory_view, positions, sweep_tables
+from orbit_lsp.views.kernel_status import Facts
+from orbit_remote.common.measure import Regression
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
@@ -24,18 +24,18 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
     if file is None:
         return []
     found: list[lsp.CodeLens] = []
-    gpu = facts.gpu_name(session)
-    for known in facts.of(session, uri):
+    gpu = kernel_status.gpu_name(session)
+    for known in kernel_status.of(session, uri):
         where = positions.whole_line(session, file.document, known.kernel.line)
         found += [
             lsp.CodeLens(where, command)
             for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
         ]
-        if check := memory.lens(session, uri, known):
+        if check := memory_view.lens(session, uri, known):
             found.append(lsp.CodeLens(where, check))
         if known.target in session.live:
             found.append(lsp.CodeLens(where, _command("◉ Live", "orbit.live", known.target)))
-    found += contract_views.lenses(session, uri, time.monotonic() if now is None else now)
+    found += harness_view.lenses(session, uri, time.monotonic() if now is None else now)
     if found and (command := gpu_command(session)):
         found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found
@@ -43,18 +43,18 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
 
 def gpu_command(session: Session) -> lsp.Command | None:
     """Which GPU runs are rented on, where they are."""
-    if jobs.place(session) != "modal":
+    if job_builder.place(session) != "modal":
         return None
-    title = f"Modal GPU: {jobs.settings_of(session).gpu} (change)"
+    title = f"Modal GPU: {job_builder.settings_of(session).gpu} (change)"
     return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
     found: list[lsp.CodeAction] = []
-    gpu = facts.gpu_name(session)
+    gpu = kernel_status.gpu_name(session)
     together: list[lsp.Command] = []
-    for known in facts.of(session, uri):
+    for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line:
             if one := all_command(session, uri, known):
@@ -73,7 +73,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
-    gpus = jobs.settings_of(session).gpus
+    gpus = job_builder.settings_of(session).gpus
     started = known.recipe.through == "spec" or session.files[uri].scan.entries
     if not (session.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE):
         return None
@@ -84,7 +84,7 @@ def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
 
 def _each_gpu(session: Session) -> list[lsp.Command]:
     """A client that cannot be asked chooses in its list of code actions."""
-    settings = jobs.settings_of(session)
+    settings = job_builder.settings_of(session)
     others = [gpu for gpu in settings.gpus if gpu != settings.gpu]
     return [
         lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}]) for gpu in others
@@ -109,9 +109,9 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if known.recipe.through == "program" and not session.files[uri].scan.entries:
         return [_command(f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target)]
-    if known.recipe.gpu and jobs.place(session) == "modal":
-        gpu = jobs.gpu_of(session, known.recipe)
-    warmth = facts.warmth(session, gpu)
+    if known.recipe.gpu and job_builder.place(session) == "modal":
+        gpu = job_builder.gpu_of(session, known.recipe)
+    warmth = kernel_status.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
         title += f" · last {last(known.result)}" + (
@@ -122,11 +122,11 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
 
 def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
-    always = jobs.settings_of(session).modal.restricted
+    always = job_builder.settings_of(session).modal.restricted
     runs = known.recipe.through != "program" or session.files[known.target.uri].scan.entries
     if command.command != "orbit.run" or not runs or always or not session.modal_account:
         return None
-    gpu = jobs.gpu_of(session, known.recipe)
+    gpu = job_builder.gpu_of(session, known.recipe)
     title = f"▶ Run on {gpu}, kept apart: the code is not mine"
     return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 
@@ -134,12 +134,12 @@ def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Com
 def last(result: Result) -> str:
     """`288 µs ±0.2% ✓`: the last run in as few words as a lens has room for."""
     if result.through == "program":
-        main = facts.main_launch(result.launches)
+        main = kernel_status.main_launch(result.launches)
         return hints.time_text(main.timing) if main else "not launched"
-    mark = points.verdict(result.finished.points)[:1]
+    mark = sweep_tables.verdict(result.finished.points)[:1]
     if not result.launches:
         return "✗ wrong answer" if mark == "✗" else result.finished.outcome
-    return f"{points.time_text(result.launches)} {mark}".strip()
+    return f"{sweep_tables.time_text(result.launches)} {mark}".strip()
 
 
 def regressed(session: Session, known: Facts) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.documents import Document, to_client
 from orbit_lsp.kernels import Span
-from orbit_lsp.session import Session
+from orbit_lsp.state.documents import Document, to_client
+from orbit_lsp.state.session import Session
 
 
 def position(session: Session, document: Document, line: int, column: int) -> lsp.Position:

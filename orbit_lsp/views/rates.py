@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from orbit_lsp import units
-from orbit_remote import peaks
-from orbit_remote.contracts import Device, Point
+from orbit_lsp.state import units
+from orbit_remote.common import peaks
+from orbit_remote.common.messages import Device, Point
 
 _OPERATIONS: dict[str, tuple[peaks.Operation, ...]] = {
     "float64": ("fp64", "fp64 tensor"),

@@ -4,4 +4,10 @@ Standard library only at import; never imports orbit_lsp, pygls, lsprotocol or p
 runs in whatever Python holds the user's torch and triton.
 """
 
+from pathlib import Path
+
 __version__ = "0.1.0"
+
+PACKAGE = Path(__file__).resolve().parent
+MAIN = PACKAGE / "__main__.py"
+"""The file that starts a role in any Python: `python -P MAIN ROLE`."""

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 ROLES = {
-    "worker": ("worker", "main"),
-    "devices": ("machine", "list_devices"),
-    "template": ("template", "main"),
-    "child": ("job_process", "child_main"),
-    "reports": ("profile_reader", "main"),
+    "worker": ("worker.main", "main"),
+    "devices": ("worker.probe", "list_devices"),
+    "template": ("worker.zygote", "main"),
+    "child": ("child.child_main", "child_main"),
+    "reports": ("ncu.report_process", "main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""
 

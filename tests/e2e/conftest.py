@@ -346,7 +346,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     """start(editor name, **settings) -> Editor; every server it started is shut down at the end.
 
     Each is a process of its own. It is forked from one that has imported everything; `forked=False` starts it as an
-    editor does. `constants` are other values of constants of its modules, as "orbit_lsp.server.SETTINGS_S".
+    editor does. `constants` are other values of constants of its modules, as "orbit_lsp.server.handlers.SETTINGS_S".
     """
     started: list[Editor] = []
     conversations = request.node.stash.setdefault(CONVERSATIONS, [])

@@ -2,7 +2,7 @@
 forks whenever it is asked to.
 
 A start of Python with all that the server imports takes a second of CPU, a fork 15 ms. What is forked is a process like
-any other: its own arguments, folder, environment and streams, and the exit status of `orbit_lsp.cli.main`. Nothing
+any other: its own arguments, folder, environment and streams, and the exit status of `orbit_lsp.cli.main.main`. Nothing
 that one of them does is seen by another. What a real start is like besides is shown where it is the subject
 (tests/e2e/test_start.py, tests/test_cli.py).
 
@@ -67,8 +67,9 @@ def prepare(more: list[str]) -> None:
     from lsprotocol import types as lsp
 
     import orbit_lsp
-    from orbit_lsp import history, server
+    from orbit_lsp.history import history_store
     from orbit_lsp.runners import events
+    from orbit_lsp.server import handlers
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
         if not module.name.endswith("__main__"):
@@ -79,8 +80,8 @@ def prepare(more: list[str]) -> None:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
     events.event_adapter()
-    history._adapter()
-    converter: Any = server.server.protocol._converter
+    history_store._adapter()
+    converter: Any = handlers.server.protocol._converter
     for kind in filter(attrs.has, vars(lsp).values()):
         converter.get_unstructure_hook(kind)
         with contextlib.suppress(StructureHandlerNotFoundError):  # of two that no client sends
@@ -155,10 +156,10 @@ def streams_of_their_own() -> tuple[TextIO, TextIO, TextIO]:
 
 def obey() -> int:
     """The exit code of the command line."""
-    from orbit_lsp import cli
+    from orbit_lsp.cli import main as cli_main
 
     try:
-        code = cli.main()
+        code = cli_main.main()
     except SystemExit as end:  # of argparse
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     threading._shutdown()

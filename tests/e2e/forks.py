@@ -25,7 +25,7 @@ LIMIT_S = 150
 LINE_LIMIT = 1 << 26
 
 
-MODAL = ("modal", "modal.cli.entry_point", "modal_proto.api_pb2", "orbit_remote.modal_app", "toml")
+MODAL = ("modal", "modal.cli.entry_point", "modal_proto.api_pb2", "orbit_remote.modal_app.app", "toml")
 """What servers and commands import of Modal's client, half a second of CPU, where there is an account."""
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "remote"))
 
-from orbit_remote import contracts as c
-from orbit_remote import wire
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
 
 DEVICE = c.Device(
     "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
@@ -150,7 +150,7 @@ def compiled(request: c.Job, profile: c.Profile, sass: str) -> tuple[c.Dump, ...
 
 def by_sanitizer(request: c.Job) -> None:
     """What compute-sanitizer said on the H100 of the program of this name."""
-    from orbit_remote import sanitizer_findings, sanitizer_records
+    from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
     from tests.recordings import planted
 
     program = Path(request.path).stem
@@ -228,7 +228,7 @@ def point(size: int, factor: float, expect: c.Place | None, swept: bool) -> c.Po
 def main() -> None:
     waiting: set[str] = set()
     for line in sys.stdin:
-        match wire.decode_request(line):
+        match codec.decode_request(line):
             case c.Probe(run=run):
                 packages = {"torch": "2.11.0", "triton": "3.6.0", "nvidia-ml-py": None}
                 say(

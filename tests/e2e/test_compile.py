@@ -14,7 +14,7 @@ import psutil
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_remote import nvcc
+from orbit_remote.toolchain import nvcc
 from tests.e2e.conftest import Editor
 from tests.e2e.forks import LIMIT_S
 from tests.remote.nvcc_check import COMPILER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.history import Store
+from orbit_lsp.history.history_store import Store
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import KERNEL, MEASURED, RUN, SPEC

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 from pydantic import TypeAdapter
 
-from orbit_lsp import schema
-from orbit_remote.contracts import VERSION
+from orbit_lsp.cli import schema
+from orbit_remote.common.messages import VERSION
 from tests.e2e.forks import command
 from tests.e2e.test_history import FASTER, SAXPY
 from tests.e2e.test_spec_runs import orbit

@@ -13,8 +13,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from pydantic import TypeAdapter
 
-from orbit_lsp import schema
-from orbit_remote import contracts as c
+from orbit_lsp.cli import schema
+from orbit_remote.common import messages as c
 from tests.e2e.conftest import EDITORS, Editor
 from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import named_gpu

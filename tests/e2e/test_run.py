@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.server import SETTINGS_S
+from orbit_lsp.server.handlers import SETTINGS_S
 from tests.e2e.conftest import EDITORS, Editor
 
 SOURCE = """\
@@ -47,7 +47,7 @@ async def test_a_click_before_the_settings_have_come_waits_for_them(
 ) -> None:
     settings = {"python": recorded_python, "compile_on_save": False}
     wait_s = 1000 if answers else SETTINGS_S
-    constants = {"orbit_lsp.server.SETTINGS_S": wait_s}
+    constants = {"orbit_lsp.server.handlers.SETTINGS_S": wait_s}
     editor: Editor = await start("vscode", withhold_settings=True, constants=constants, **settings)
     editor.open("saxpy.cu", SOURCE)
     await editor.until(lambda: editor.withheld)

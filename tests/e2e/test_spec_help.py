@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.documents import from_client, to_client
+from orbit_lsp.state.documents import from_client, to_client
 from tests.e2e.conftest import EDITORS, Editor
 
 # é has 1 unit in utf-16 and 2 in utf-8, the rocket 2 and 4

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.history import Entry, Said, Store
-from orbit_lsp.session import Session
-from orbit_remote import contracts as c
+from orbit_lsp.history.history_store import Entry, Said, Store
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
 from tests.e2e import recorded_worker as recorded
 from tests.e2e.conftest import Editor
 from tests.e2e.test_history import FASTER, SAXPY, click, opened, state

@@ -13,7 +13,7 @@ Start = Callable[..., Neovim]
 
 
 def test_a_server_that_is_too_old_is_said_and_used(neovim: Start) -> None:
-    old = "import orbit_lsp; orbit_lsp.__version__ = '0.0.9'; from orbit_lsp.cli import main; main()"
+    old = "import orbit_lsp; orbit_lsp.__version__ = '0.0.9'; from orbit_lsp.cli.main import main; main()"
     editor = neovim(server=f"exec {shlex.quote(sys.executable)} -P -c {shlex.quote(old)} serve")
     editor.open("saxpy.cu", SAXPY)
     editor.until_said("orbit-lsp 0.0.9 is older than")

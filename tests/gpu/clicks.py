@@ -9,9 +9,10 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from orbit_lsp import kernels, recipes
+from orbit_lsp import kernels
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_remote import contracts as c
+from orbit_lsp.specs import launch_plan
+from orbit_remote.common import messages as c
 
 
 class Bench:
@@ -34,7 +35,7 @@ class Bench:
         self.count += 1
         values: dict[str, Any] = {
             "run": f"r{self.count}", "action": "run", "language": language, "path": str(path), "text": text,
-            "kernel": kernel.name, "directory": str(self.folder), "definition": recipes.definition_of(kernel),
+            "kernel": kernel.name, "directory": str(self.folder), "definition": launch_plan.definition_of(kernel),
             "through": "spec" if "orbit: launch" in text else "program",
         }  # fmt: skip
         return c.Job(**values | fields)

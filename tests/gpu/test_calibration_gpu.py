@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.kernels import cuda
+from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_remote import calibration, job_process, machine, peaks
-from orbit_remote import contracts as c
+from orbit_remote import MAIN
+from orbit_remote.child import calibration, child_main
+from orbit_remote.common import messages as c
+from orbit_remote.common import peaks
+from orbit_remote.worker import probe
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,11 +35,10 @@ __global__ void copy(const float* x, float* y) { int i = blockIdx.x * 256 + thre
 def child(action: str, folder: Path) -> c.Finished:
     """A process of its own, as the worker starts one."""
     job = c.Job("r", action, "cuda", "calibration", "", through="spec")  # pyright: ignore[reportArgumentType]
-    (folder / "order").write_bytes(job_process.order(job))
+    (folder / "order").write_bytes(child_main.order(job))
     places = ["--order", "order", "--events", "events", "--cache", "cache", "--launches", "launches"]
-    main = Path(job_process.__file__).with_name("__main__.py")
-    subprocess.run([sys.executable, "-P", main, "child", *places], cwd=folder, check=True)
-    finished = job_process.outcome(folder / "events")
+    subprocess.run([sys.executable, "-P", MAIN, "child", *places], cwd=folder, check=True)
+    finished = child_main.outcome(folder / "events")
     assert finished
     return finished
 
@@ -47,7 +49,7 @@ def test_every_rate_lies_between_half_and_all_of_its_peak(tmp_path: Path) -> Non
     assert finished.device
     reached = finished.device.reached
     assert set(reached) == set(calibration.SOURCES)
-    device = machine.device(0)
+    device = probe.device(0)
     assert device
     known = peaks.peaks(device)
     assert known.dram
@@ -63,7 +65,7 @@ def test_after_a_first_launch_spec_the_next_ones_know_it(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "copy.cu"
     path.write_text(SPEC)
-    kernel = cuda.scan(SPEC).kernels[-1]
+    kernel = cuda_kernels.scan(SPEC).kernels[-1]
     spot = kernel.name_span
     where = c.Definition("copy", "copy", kernel.whole.line, kernel.line, spot.line, spot.end_column)
 

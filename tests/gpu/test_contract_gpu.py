@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import orbit_remote
-from orbit_remote import contracts as c
-from orbit_remote import job_process
+from orbit_remote import MAIN
+from orbit_remote.child import child_main
+from orbit_remote.common import messages as c
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU on this machine"),
 ]
 
-MAIN = Path(orbit_remote.__file__).with_name("__main__.py")
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
@@ -35,10 +34,10 @@ def carry_out(tmp_path_factory):
         places = ["--events", str(events), "--cache", str(cache), "--launches", str(launches)]
         done = subprocess.run(
             [sys.executable, "-P", str(MAIN), "child", *places],
-            input=job_process.order(job), capture_output=True, timeout=180, check=False,
+            input=child_main.order(job), capture_output=True, timeout=180, check=False,
             env=os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")},
         )  # fmt: skip
-        finished = job_process.outcome(events)
+        finished = child_main.outcome(events)
         assert isinstance(finished, c.Finished), done
         for point in finished.points:
             for one in point.launches[:1]:

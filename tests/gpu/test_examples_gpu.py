@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import kernels, recipes
-from orbit_remote import contracts as c
-from orbit_remote import spec
+from orbit_lsp import kernels
+from orbit_lsp.specs import launch_plan
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
 from tests.gpu.clicks import Bench
 
 pytestmark = [
@@ -26,8 +27,8 @@ def launched(path: Path) -> Iterator[tuple[Path, str, c.Definition]]:
     language = kernels.language_of(path.name)
     assert language
     for kernel in kernels.track(language, text).scan.kernels:
-        definition = recipes.definition_of(kernel)
-        if spec.check(text, spec.target_of(definition, language)).spec.launches:
+        definition = launch_plan.definition_of(kernel)
+        if launch_spec.check(text, launch_spec.target_of(definition, language)).spec.launches:
             yield path, kernel.name, definition
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import injection
+from orbit_remote.recording import injection
 
 pytestmark = [
     pytest.mark.gpu,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import occupancy as occ
+from orbit_remote.common import occupancy as occ
 
 pytestmark = [
     pytest.mark.gpu,

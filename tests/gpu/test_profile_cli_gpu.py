@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 
 pytestmark = pytest.mark.gpu
 PROGRAMS = Path(__file__).parents[1] / "recordings" / "profiles"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote import profile_tool
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import ncu_options
 from tests.remote import profiling
 from tests.remote.profiling import Bench, hottest
 
@@ -74,7 +74,7 @@ async def test_a_program(bench: Bench) -> None:
 async def test_values_are_those_of_the_report(bench: Bench) -> None:
     finished = await bench.profile(bench.job("k.cu", SAXPY + MAIN.format(body=LAUNCH)))
     (profile,) = counted(finished)
-    tool = profile_tool.find()
+    tool = ncu_options.find()
     assert tool
     told = _read_by_itself(tool, bench.report(finished))
     finite = {
@@ -85,7 +85,7 @@ async def test_values_are_those_of_the_report(bench: Bench) -> None:
     assert {name: one.value for name, one in profile.metrics.items()} == finite
 
 
-def _read_by_itself(tool: profile_tool.Tool, report: Path) -> dict[str, float]:
+def _read_by_itself(tool: ncu_options.Tool, report: Path) -> dict[str, float]:
     script = (
         "import sys, ncu_report\n"
         "action = ncu_report.load_report(sys.argv[1])[0][0]\n"
@@ -119,7 +119,7 @@ async def test_more_configurations_than_anybody_reads(bench: Bench) -> None:
     body = "for (int i = 1; i < 100; ++i) k<<<i, 256>>>(i * 256, 2.0f, x, y);"
     finished = await bench.profile(bench.job("k.cu", SAXPY + MAIN.format(body=body)))
     assert finished.outcome == "ok", (finished.failure, finished.remarks)
-    assert len(counted(finished)) == profile_tool.MOST_RESULTS
+    assert len(counted(finished)) == ncu_options.MOST_RESULTS
     assert any("each of another configuration" in one for one in finished.remarks)
 
 

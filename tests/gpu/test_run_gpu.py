@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import listing
-from orbit_lsp.runs import Run, Runs
-from orbit_lsp.session import KernelId, Session, uri_of
-from orbit_lsp.startup import Environment
-from orbit_remote import contracts as c
+from orbit_lsp.cli import source_listing
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.state.session import KernelId, Session, uri_of
+from orbit_remote.common import messages as c
 
 pytestmark = pytest.mark.gpu
 
@@ -69,7 +69,7 @@ class Bench:
         return await run.task
 
     def shown(self, name: str) -> str:
-        return "\n".join(listing.lines(self.session, uri_of(str(self.folder / name)), color=False))
+        return "\n".join(source_listing.lines(self.session, uri_of(str(self.folder / name)), color=False))
 
 
 @pytest.fixture

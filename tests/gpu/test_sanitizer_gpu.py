@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.gpu.clicks import Bench
 from tests.recordings import planted
 

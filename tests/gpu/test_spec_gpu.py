@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.gpu.clicks import Bench
 
 pytestmark = [

@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from orbit_remote import peaks, telemetry
+from orbit_remote.common import peaks
+from orbit_remote.recording import telemetry
 
 pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
 pytestmark = [

@@ -11,12 +11,14 @@ import sys
 import textwrap
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote import injection, program, recorder, spares
+from orbit_remote import PACKAGE
+from orbit_remote.common import messages as c
+from orbit_remote.process import program
+from orbit_remote.recording import injection, recorder
+from orbit_remote.worker import prefork
 
 pytestmark = [
     pytest.mark.gpu,
@@ -73,8 +75,8 @@ def run(tmp_path_factory):
 
     with asyncio.Runner() as runner:
 
-        async def make() -> spares.Spares:
-            return spares.Spares(cache=cache)
+        async def make() -> prefork.Spares:
+            return prefork.Spares(cache=cache)
 
         pool = runner.run(make())
 
@@ -326,7 +328,7 @@ print(all(begin <= r.start_ns < r.end_ns <= end for r in records))
 
 def test_without_a_compiler_torchs_profiler_records(tmp_path):
     (tmp_path / "kernels.py").write_text(ADD)
-    remote = str(Path(recorder.__file__).parents[1])
+    remote = str(PACKAGE.parent)
     command = [sys.executable, "-c", KINETO, remote, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "6 (1024, 1, 1) (128, 1, 1) True\nTrue\n", done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from orbit_lsp.kernels.cuda import scan
+from orbit_lsp.kernels.cuda.cuda_kernels import scan
 from orbit_lsp.kernels.model import Scan, Span
 
 

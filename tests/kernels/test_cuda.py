@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_lsp.kernels.cuda import scan
+from orbit_lsp.kernels.cuda.cuda_kernels import scan
 from tests.kernels.cuda_check import check, described, text_at
 
 SPELLINGS = {

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_lsp.kernels import cuda
-from orbit_lsp.kernels.cuda import CudaTracker, scan
-from orbit_lsp.kernels.cuda_reading import RegionReader
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker, scan
+from orbit_lsp.kernels.cuda.reading import RegionReader
 from orbit_lsp.kernels.model import Edit
 from tests.random_cases import random_cases
 
@@ -115,7 +115,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
                 lengths.append(region.length)
                 yield region
 
-    monkeypatch.setattr(cuda, "RegionReader", Watched)
+    monkeypatch.setattr(cuda_kernels, "RegionReader", Watched)
     return lengths
 
 

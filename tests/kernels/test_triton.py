@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from orbit_lsp.kernels.model import Scan
-from orbit_lsp.kernels.triton import scan
+from orbit_lsp.kernels.python.triton_kernels import scan
 
 
 def described(found: Scan) -> list[str]:

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orbit_lsp.kernels.model import Edit, Scan
-from orbit_lsp.kernels.python_regions import split
-from orbit_lsp.kernels.triton import TritonTracker, difference, scan
+from orbit_lsp.kernels.python.regions import split
+from orbit_lsp.kernels.python.triton_kernels import TritonTracker, difference, scan
 from tests.random_cases import random_cases
 
 FILE = dedent('''\

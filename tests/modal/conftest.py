@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.runners.modal import ModalRunner
-from orbit_lsp.runners.modal_pool import Known, Options
-from orbit_remote import contracts as c
-from orbit_remote.modal_spec import Spec
+from orbit_lsp.runners.modal.pool import Known, Options
+from orbit_lsp.runners.modal.runner import ModalRunner
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app.image_spec import Spec
 from tests.e2e.conftest import Editor, cache_of_the_session, of_the_run, shared_cache, start
 from tests.modal_loopback.fixture import started
 from tests.modal_loopback.loopback import LIMIT_S, Loopback

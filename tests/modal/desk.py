@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from orbit_lsp import startup, summary
-from orbit_lsp.runners.modal_errors import ModalError
-from orbit_lsp.runs import Run, Runs
-from orbit_lsp.session import Session, uri_of
-from orbit_remote import contracts as c
+from orbit_lsp.runners.modal.errors import ModalError
+from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.state.session import Session, uri_of
+from orbit_remote.common import messages as c
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Desk:
         disk = {"ORBIT_HOME": str(folder.parent / "disk-{container}")}
         modal.do(lambda world: world.container_env.update(disk))
         self.session = Session(folders=[str(folder)])
-        self.environment = startup.Environment(self.session, lambda text: None, lambda uris: None)
+        self.environment = run_environment.Environment(self.session, lambda text: None, lambda uris: None)
         self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
         assert self.environment.configure(None) == ()
         self.runs = Runs(self.session, self.environment.runner_of, self)

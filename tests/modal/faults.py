@@ -19,7 +19,7 @@ from typing import Any
 from grpclib import Status
 from modal_proto import api_pb2 as pb
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.modal.desk import HANGS, SAXPY, Desk, program
 
 NUMBERS = "saxpy(int, float, const float *, float *) 288 µs"
@@ -104,11 +104,11 @@ async def no_name(desk: Desk) -> None:
 @fault("the network is gone at a later click", "infrastructure", OFFLINE, warm=1)
 async def refused_later(desk: Desk) -> None:
     desk.patch.setattr(
-        "orbit_lsp.runners.modal_deploy._FRESH_S", 0
+        "orbit_lsp.runners.modal.deploy._FRESH_S", 0
     )  # no answer is so new that it is relied on
     await desk.run()
     desk.modal.refuse_connections()
-    desk.patch.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.5)
+    desk.patch.setattr("orbit_lsp.runners.modal.deploy.CONTACT_S", 0.5)
     await desk.run()
     desk.modal.accept_connections()
     await desk.until_reached()
@@ -117,7 +117,7 @@ async def refused_later(desk: Desk) -> None:
 @fault("… at one within 2 s of Modal's last word", "infrastructure",
        "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. look at the network", warm=1)  # fmt: skip
 async def refused_soon(desk: Desk) -> None:
-    desk.patch.setattr("orbit_lsp.runners.modal_deploy._FRESH_S", 3600)
+    desk.patch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 3600)
     await desk.run()
     desk.modal.refuse_connections()
     await desk.run()
@@ -215,8 +215,8 @@ async def server_dies_and_returns(desk: Desk) -> None:
 @fault("… and stays away for 20 s", "infrastructure",
        "Modal is out of reach since … s. look at the network; the container ends the run by itself", warm=1)  # fmt: skip
 async def server_dies(desk: Desk) -> None:
-    desk.patch.setattr("orbit_lsp.runners.modal_call._SIGN_S", 0.2)  # 5
-    desk.patch.setattr("orbit_lsp.runners.modal_call._AWAY_S", 2.0)  # 20
+    desk.patch.setattr("orbit_lsp.runners.modal.call._SIGN_S", 0.2)  # 5
+    desk.patch.setattr("orbit_lsp.runners.modal.call._AWAY_S", 2.0)  # 20
     desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "2"}))  # 20
     desk.runs_programs()
     run = desk.click(HANGS)

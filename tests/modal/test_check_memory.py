@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.modal.conftest import Author, container, script, told_of_a_gpu
 from tests.modal_loopback.fixture import started
 from tests.recordings import planted

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.runners.modal_costs import Costs, Wanted
-from orbit_lsp.runners.modal_ledger import Ledger, Span, state_folder
-from orbit_lsp.runners.modal_rates import MODALS, TABLES, Rates
-from orbit_lsp.runners.modal_sessions import Sessions
+from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.ledger import Ledger, Span, state_folder
+from orbit_lsp.runners.modal.rates import MODALS, TABLES, Rates
+from orbit_lsp.runners.modal.sessions import Sessions
 
 H100 = 3.95 + 2 * 0.0473 + 4 * 0.008
 """Dollars an hour of a container with one, two cores and 4 GiB, by the table."""
@@ -39,7 +39,7 @@ def test_a_container_costs_its_gpus_its_cores_and_its_memory(gpu: str, hourly: f
 
 
 def test_every_gpu_of_the_settings_has_a_price() -> None:
-    from orbit_lsp.config import GPUS
+    from orbit_lsp.state.config import GPUS
 
     assert [gpu for gpu in GPUS if Rates().of(gpu) is None] == []
 
@@ -141,7 +141,7 @@ def test_a_waiting_run_of_an_editor_that_died_is_forgotten(ledger: Ledger) -> No
 def test_many_processes_write_at_once(ledger: Ledger, tmp_path: Path) -> None:
     code = (
         "import sys, pathlib\n"
-        "from orbit_lsp.runners.modal_ledger import Ledger, Span\n"
+        "from orbit_lsp.runners.modal.ledger import Ledger, Span\n"
         "ledger = Ledger(lambda: pathlib.Path(sys.argv[1]))\n"
         f"for n in range(20): ledger.put(Span(f'{{sys.argv[2]}}-{{n}}', 'H100', {NOON} - 10, {NOON}, {RATE}, ''))\n"
         "print(ledger.complaints())\n"
@@ -204,8 +204,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("orbit_lsp.runners.modal_sessions.time", made)
-    monkeypatch.setattr("orbit_lsp.runners.modal_costs.time", made)
+    monkeypatch.setattr("orbit_lsp.runners.modal.sessions.time", made)
+    monkeypatch.setattr("orbit_lsp.runners.modal.costs.time", made)
     return made
 
 

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orbit_remote import contracts as c
-from orbit_remote import machine
+from orbit_remote import PACKAGE
+from orbit_remote.common import messages as c
 from tests.modal.conftest import Author
 
 PASTED = """\
@@ -77,7 +77,7 @@ async def test_what_no_folder_of_the_authors_has_is_not_found_there_either(modal
 def test_the_authors_own_python_says_where_it_looks(tmp_path: Path) -> None:
     """Of PYTHONPATH and of packages installed for editing, not what every Python has."""
     (tmp_path / "python").mkdir()
-    remote = Path(machine.__file__).parents[1]
+    remote = PACKAGE.parent
     paths = f"{remote}:{tmp_path / 'python'}:{tmp_path / 'absent'}:{tmp_path / 'python'}"
     code = "from orbit_remote import machine; print(*machine.python_path(), sep='\\n')"
     done = subprocess.run(

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp import jobs
 from orbit_lsp.runners import refusals
-from orbit_lsp.session import Session
-from orbit_remote import contracts as c
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import SOURCE
 from tests.modal.conftest import SAXPY, SPEC, Author, click_run, gpus, states, told_of_a_gpu, whys
@@ -144,13 +144,13 @@ def test_what_counts_as_just_compiled() -> None:
     job = c.Job("r1", "compile", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="H100")
     session = Session()
     click = c.Job("r2", "run", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="B200")
-    assert not jobs.is_compiled(session, click)
+    assert not job_builder.is_compiled(session, click)
     session.compiled["/k/saxpy.cu"] = (job, session.disk)
-    assert jobs.is_compiled(session, click)
-    assert not jobs.is_compiled(session, replace(click, text=SAXPY + " "))
-    assert not jobs.is_compiled(session, replace(click, flags=()))
+    assert job_builder.is_compiled(session, click)
+    assert not job_builder.is_compiled(session, replace(click, text=SAXPY + " "))
+    assert not job_builder.is_compiled(session, replace(click, flags=()))
     session.disk += 1  # a header was saved
-    assert not jobs.is_compiled(session, click)
+    assert not job_builder.is_compiled(session, click)
 
 
 # -- what nobody needs to be asked about ------------------------------------------------------------

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import triton
 
-from orbit_remote import contracts as c
-from orbit_remote.modal_kept import Kept, Kind
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app.volume_cache import Kept, Kind
 from tests.modal.conftest import SAXPY, Author
 from tests.modal_loopback.loopback import Loopback
 
@@ -81,7 +81,7 @@ def test_what_is_not_whole_is_a_miss_and_goes(tmp_path: Path, harm: str) -> None
 
 
 def test_a_name_that_leads_out_of_the_cache_is_a_miss(tmp_path: Path) -> None:
-    from orbit_remote.modal_kept import _pack
+    from orbit_remote.modal_app.volume_cache import _pack
 
     folder = tmp_path / "volume/triton" / FILE
     folder.mkdir(parents=True)

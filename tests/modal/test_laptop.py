@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orbit_remote import contracts as c
+from orbit_remote.common import messages as c
 from tests.e2e.conftest import Editor, first_of
 from tests.e2e.test_compile import KERNEL
 from tests.modal.conftest import Author, script
@@ -98,12 +98,12 @@ async def test_offline_is_said_once_and_over_when_it_is_over(modal, laptop) -> N
 async def test_a_connection_that_was_lost_is_noticed_before_work_is_sent(
     modal, author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orbit_lsp.runners.modal_deploy._FRESH_S", 0.0)
+    monkeypatch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 0.0)
     one: Author = author()
     assert (await one.finished(one.job("compile"))).outcome == "ok"
     modal.refuse_connections()
     with monkeypatch.context() as impatient:
-        impatient.setattr("orbit_lsp.runners.modal_deploy.CONTACT_S", 0.3)  # 5 s
+        impatient.setattr("orbit_lsp.runners.modal.deploy.CONTACT_S", 0.3)  # 5 s
         finished = await one.finished(one.job("compile"))
     assert isinstance(finished.failure, c.Failure)
     assert finished.failure.message == "Modal did not answer within 0.3 s"

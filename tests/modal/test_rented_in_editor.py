@@ -10,7 +10,7 @@ import re
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.runners.modal_ledger import Ledger, Span, ledger_file
+from orbit_lsp.runners.modal.ledger import Ledger, Span, ledger_file
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import MEASURED, SOURCE
 from tests.modal_loopback.loopback import Loopback

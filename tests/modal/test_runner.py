@@ -16,9 +16,9 @@ import psutil
 import pytest
 from grpclib import Status
 
-from orbit_lsp import startup
-from orbit_lsp.session import Session
-from orbit_remote import contracts as c
+from orbit_lsp.runs import run_environment
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
 from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys
 from tests.modal_loopback import images
 from tests.modal_loopback.loopback import Loopback
@@ -128,12 +128,12 @@ async def test_a_container_that_lost_the_files_is_sent_them_again(h100s, author)
 
 
 async def test_every_choice_of_gpu_is_asked_for_so_that_no_other_answers() -> None:
-    from orbit_lsp.config import GPUS
-    from orbit_lsp.runners import modal_gpus
+    from orbit_lsp.runners.modal import gpu_names
+    from orbit_lsp.state.config import GPUS
     from tests.modal_loopback.world import GPUS as MODALS
 
-    assert {modal_gpus.asked(gpu) for gpu in GPUS} <= MODALS
-    assert [modal_gpus.asked(gpu) for gpu in ("H100", "H100:2", "RTX PRO 6000:4", "A100-40GB")] == [
+    assert {gpu_names.asked(gpu) for gpu in GPUS} <= MODALS
+    assert [gpu_names.asked(gpu) for gpu in ("H100", "H100:2", "RTX PRO 6000:4", "A100-40GB")] == [
         "H100!", "H100!:2", "RTX-PRO-6000:4", "A100-40GB"
     ]  # fmt: skip
 
@@ -156,9 +156,9 @@ async def test_every_choice_of_gpu_is_asked_for_so_that_no_other_answers() -> No
     ],
 )
 def test_nvml_s_name_answers_for_the_asked_one(gpu: str, name: str, right: bool) -> None:
-    from orbit_lsp.runners import modal_gpus
+    from orbit_lsp.runners.modal import gpu_names
 
-    assert modal_gpus.answers(gpu, name) is right
+    assert gpu_names.answers(gpu, name) is right
 
 
 # -- cancelling -------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def interrupted(loopback: Loopback) -> list[str]:
 
 async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signs of life stop, as when the editor's machine is gone; nobody cancels."""
-    monkeypatch.setattr("orbit_lsp.runners.modal_call._SIGN_S", 3600)
+    monkeypatch.setattr("orbit_lsp.runners.modal.call._SIGN_S", 3600)
     one: Author = author()
     h100s.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "0.5"}))
     finished = await one.finished(one.job(text=SAXPY + "// SLOW\n"))
@@ -417,7 +417,7 @@ async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
     modal, author, nvcc: str | None, asked: bool, where: str
 ) -> None:
     session = Session(machine=c.Machine("m", c.VERSION, "python", "3.12.3", nvcc=nvcc))
-    environment = startup.Environment(session, print, lambda uris: None)
+    environment = run_environment.Environment(session, print, lambda uris: None)
     environment.options = {"modal": {"compile": asked}}
     assert environment.configure(None) == ()
     runner = await environment.runner_of(author().job("compile"))
@@ -426,7 +426,7 @@ async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
 
 
 def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> None:
-    environment = startup.Environment(Session(), print, lambda uris: None)
+    environment = run_environment.Environment(Session(), print, lambda uris: None)
     environment.options = {"modal": {"idle_s": 60}}
     (complaint,) = environment.configure({"modal": {"pip": ["evil"]}})
     assert "`modal` is not taken from a workspace that is not trusted" in complaint
@@ -438,7 +438,7 @@ def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> No
 def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> None:
     packages = {"torch": "2.13.0+cpu", "triton": "3.6.0"}
     session = Session(machine=c.Machine("m", c.VERSION, "python", "3.11.7", packages=packages))
-    environment = startup.Environment(session, print, lambda uris: None)
+    environment = run_environment.Environment(session, print, lambda uris: None)
     spec = environment.modal().options.spec
     assert (spec.python, spec.torch, spec.triton) == ("3.11", "2.13.0", "3.6.0")
     session.machine = replace(session.machine, packages=packages | {"triton": "3.7.0.dev20261101"})
@@ -449,11 +449,11 @@ def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> No
 def test_a_local_session_never_imports_modal(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from orbit_lsp import startup\n"
-        "from orbit_lsp.session import Session\n"
+        "from orbit_lsp.runs import run_environment\n"
+        "from orbit_lsp.state.session import Session\n"
         "async def main():\n"
         "    session = Session()\n"
-        "    around = startup.Environment(session, print, lambda uris: None)\n"
+        "    around = run_environment.Environment(session, print, lambda uris: None)\n"
         "    around.options = {'runner': 'auto'}\n"
         "    around.configure(None)\n"
         "    await around.look_around()\n"

@@ -10,10 +10,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(sys.argv[2]).parents[1]))
 
-from orbit_remote import contracts as c
-from orbit_remote import machine, worker
+from orbit_remote.common import messages as c
+from orbit_remote.worker import main as worker_main
+from orbit_remote.worker import probe
 
 DEVICE = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132)
 
-machine.device = lambda index: DEVICE
-worker.main(sys.argv[4:])
+probe.device = lambda index: DEVICE
+worker_main.main(sys.argv[4:])

@@ -9,7 +9,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(sys.argv[2]).parents[1]))
 
-from orbit_remote import nvcc, worker
+from orbit_remote.toolchain import nvcc
+from orbit_remote.worker import main as worker_main
 
 nvcc.candidates = lambda environment, python=None: iter(())
-worker.main(sys.argv[4:])
+worker_main.main(sys.argv[4:])

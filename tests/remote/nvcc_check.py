@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orbit_remote import build, nvcc
-from orbit_remote import contracts as c
-from orbit_remote.cache import Cache
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import build, nvcc
+from orbit_remote.toolchain.build_cache import Cache
 
 COMPILER = nvcc.find()
 needs_nvcc = pytest.mark.skipif(

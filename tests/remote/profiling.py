@@ -12,9 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orbit_lsp import kernels, recipes
-from orbit_remote import contracts as c
-from orbit_remote.worker import Context, Worker
+from orbit_lsp import kernels
+from orbit_lsp.specs import launch_plan
+from orbit_remote.common import messages as c
+from orbit_remote.worker.main import Context, Worker
 from tests import processes_check
 
 
@@ -58,7 +59,7 @@ class Bench:
         return replace(
             c.Job(
                 "r1", "profile", language, str(path), text, kernel=kernel, run_timeout_s=60,
-                definition=recipes.definition_of(found) if found else None,
+                definition=launch_plan.definition_of(found) if found else None,
             ),
             **fields,
         )  # fmt: skip

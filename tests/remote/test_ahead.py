@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from orbit_remote.ahead import Ahead
-from orbit_remote.contracts import Job
+from orbit_remote.common.messages import Job
+from orbit_remote.worker.prebuild import Ahead
 from tests.loop_check import settled
 
 SAXPY = Job("r1", "compile", "cuda", "/src/saxpy.cu", "first text", architecture="sm_90a")

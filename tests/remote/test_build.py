@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import build, nvcc
-from orbit_remote import contracts as c
-from orbit_remote.cache import Cache
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import build, nvcc
+from orbit_remote.toolchain.build_cache import Cache
 from tests.processes_check import LIMIT_S
 from tests.remote.nvcc_check import COMPILER, built, check, ignore, lines_of, needs_nvcc
 

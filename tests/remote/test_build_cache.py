@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.cache import Cache, Entry, file_hash
-from orbit_remote.contracts import content_hash
+from orbit_remote.common.messages import content_hash
+from orbit_remote.toolchain.build_cache import Cache, Entry, file_hash
 from tests.remote.nvcc_check import built, needs_nvcc
 
 
@@ -103,7 +103,7 @@ def test_what_a_dead_writer_left_is_removed(tmp_path):
 def test_many_processes_at_once(tmp_path):
     """Writers of one key with different content, and readers: every load is whole or absent."""
     program = (
-        "import sys; from pathlib import Path; from orbit_remote.cache import Cache, Entry\n"
+        "import sys; from pathlib import Path; from orbit_remote.toolchain.build_cache import Cache, Entry\n"
         "cache = Cache(Path(sys.argv[1]), limit=4_000_000)\n"
         "for round in range(30):\n"
         "    cache.store(f'key{round % 3}', Entry({}, bytes([int(sys.argv[2])]) * 300_000, {}))\n"

@@ -13,19 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contract_data, job_process, recorder
-from orbit_remote import contracts as c
-from orbit_remote.contract_files import Kept, companions, kept, model_files
+from orbit_remote import MAIN
+from orbit_remote.child import child_main
+from orbit_remote.child.harness import tensor_data
+from orbit_remote.common import messages as c
+from orbit_remote.common.harness_files import Kept, companions, kept, model_files
+from orbit_remote.recording import recorder
 
 torch = pytest.importorskip("torch")
-
-MAIN = Path(job_process.__file__).with_name("__main__.py")
 
 
 @pytest.fixture
 def carry_out(tmp_path, monkeypatch):
     """The job of a text as it stands in the editor, in this process, put back as it was afterwards."""
-    from orbit_remote import contract_job
+    from orbit_remote.child.harness import harness_job
 
     modules, finders, argv = dict(sys.modules), list(sys.meta_path), list(sys.argv)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -35,7 +36,7 @@ def carry_out(tmp_path, monkeypatch):
         job = c.Job(
             "1", "run", "triton", str(tmp_path / name), textwrap.dedent(text), through="contract", **fields
         )
-        return contract_job.carry_out(job, lambda _: None, recorder.Nothing(), device="cpu")
+        return harness_job.carry_out(job, lambda _: None, recorder.Nothing(), device="cpu")
 
     yield run
     sys.meta_path[:], sys.argv[:] = finders, argv
@@ -477,16 +478,16 @@ def test_which_contract_a_text_keeps(text, contract):
 def test_inputs_are_cloned_refilled_and_compared_wherever_their_tensors_are():
     one = torch.tensor([1.0, float("nan")])
     data = {"x": [one, (one, 3)], "n": None}
-    copy = contract_data.cloned(torch, data)
+    copy = tensor_data.cloned(torch, data)
     assert copy["x"][0] is copy["x"][1][0] is not one
-    assert contract_data.changed(torch, data, copy, "data") == []
+    assert tensor_data.changed(torch, data, copy, "data") == []
     copy["x"][0][0] = 7
-    assert contract_data.changed(torch, data, copy, "data") == ["data['x'][0]", "data['x'][1][0]"]
-    assert contract_data.refill(torch, copy, data)
-    assert contract_data.changed(torch, data, copy, "data") == []
-    assert not contract_data.refill(torch, copy, {"x": [one, (one, 4)], "n": None})
-    assert not contract_data.refill(torch, copy, {"x": [one.double(), (one, 3)], "n": None})
-    assert contract_data.size(torch, data) == 8
+    assert tensor_data.changed(torch, data, copy, "data") == ["data['x'][0]", "data['x'][1][0]"]
+    assert tensor_data.refill(torch, copy, data)
+    assert tensor_data.changed(torch, data, copy, "data") == []
+    assert not tensor_data.refill(torch, copy, {"x": [one, (one, 4)], "n": None})
+    assert not tensor_data.refill(torch, copy, {"x": [one.double(), (one, 3)], "n": None})
+    assert tensor_data.size(torch, data) == 8
 
 
 def test_a_child_without_a_gpu_says_so(tmp_path):
@@ -495,10 +496,10 @@ def test_a_child_without_a_gpu_says_so(tmp_path):
     places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
     subprocess.run(
         [sys.executable, "-P", str(MAIN), "child", *places],
-        input=job_process.order(job), capture_output=True, timeout=120, check=False,
+        input=child_main.order(job), capture_output=True, timeout=120, check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    finished = job_process.outcome(events)
+    finished = child_main.outcome(events)
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "infrastructure"
     assert "finds no GPU" in finished.failure.message

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from orbit_remote import contract_timing, recorder
-from orbit_remote.contract_timing import CallBench, Side
-from orbit_remote.measure import LaunchRecord
+from orbit_remote.child.harness import call_timing
+from orbit_remote.child.harness.call_timing import CallBench, Side
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.recording import recorder
 
 torch = pytest.importorskip("torch")
 
@@ -185,6 +186,6 @@ def test_the_gpu_is_kept_busy_while_the_host_launches():
     bench = CallBench(made, Records(gpu))
     side = version(gpu, "a", 1_000)
     bench.time([side], [[torch.zeros(4)]], [torch.empty(4)], written=False, budget_s=0.2)
-    least = contract_timing._LEAST_LEAD_NS * contract_timing._CYCLES_A_NS
+    least = call_timing._LEAST_LEAD_NS * call_timing._CYCLES_A_NS
     assert slept
     assert min(slept) >= least

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import injection
+from orbit_remote.recording import injection
 
 
 def find_or_skip() -> injection.Cupti:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_remote import measure
-from orbit_remote.contracts import Place, Resources
-from orbit_remote.measure import LaunchRecord
+from orbit_remote.common import measure
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Place, Resources
 
 durations = st.lists(st.integers(1, 10**9), min_size=1, max_size=60)
 

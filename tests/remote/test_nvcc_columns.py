@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 
-from orbit_remote.columns import tokenise
+from orbit_remote.toolchain.carets import tokenise
 from tests.remote.nvcc_check import built, needs_nvcc
 
 MACROS = """\

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import nvcc, room
-from orbit_remote.contracts import Failure
+from orbit_remote.common.messages import Failure
+from orbit_remote.process import disk_space
+from orbit_remote.toolchain import nvcc
 from tests.processes_check import LIMIT_S
 
 pytestmark = pytest.mark.skipif(
@@ -156,7 +157,7 @@ def test_a_host_compiler_nvcc_cannot_use(machine):
 def test_a_full_temporary_folder_is_not_blamed_on_the_host_compiler(machine, monkeypatch):
     """The words are nvcc 13.0's and g++ 12's with such a TMPDIR; that it is full is pretended."""
     monkeypatch.setenv("TMPDIR", "/full")
-    monkeypatch.setattr(room, "full", lambda folder: folder == Path("/full"))
+    monkeypatch.setattr(disk_space, "full", lambda folder: folder == Path("/full"))
     text = ANSWERS.replace(
         'echo "#$', 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; echo "#$'
     )

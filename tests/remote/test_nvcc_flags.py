@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from orbit_remote.architectures import architecture_for, architecture_of, asked_for, gencode
-from orbit_remote.nvcc_flags import allowed_flags, flags_for, is_shell_active
+from orbit_remote.common.architectures import architecture_for, architecture_of, asked_for, gencode
+from orbit_remote.common.nvcc_flags import allowed_flags, flags_for, is_shell_active
 from tests.remote.nvcc_check import COMPILER, needs_nvcc
 
 TAKEN = [

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from orbit_remote import nvcc_output, ptx, ptxas
+from orbit_remote.toolchain import diagnostics, ptx, ptxas
 from tests.remote.nvcc_check import lines_of
 
 SOURCE = """\
@@ -32,10 +32,10 @@ PTX = """\
 
 
 def read(text: str, *, failed: bool = False) -> list[str]:
-    context = nvcc_output.Context(
+    context = diagnostics.Context(
         "k.cu", {"k.cu": SOURCE}.get, scratch="/tmp/work", ptx=(ptx.read(PTX),)
     )  # fmt: skip
-    return lines_of(nvcc_output.parse(text, context, failed=failed))
+    return lines_of(diagnostics.parse(text, context, failed=failed))
 
 
 CASES = {

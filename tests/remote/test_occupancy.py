@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orbit_remote import occupancy as occ
+from orbit_remote.common import occupancy as occ
 
 ARCHITECTURES = [f"sm_{major}{minor}" for major, minor in occ.LIMITS]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_remote import peaks
-from orbit_remote.contracts import Device
+from orbit_remote.common import peaks
+from orbit_remote.common.messages import Device
 
 # Published multiprocessors, clocks in MHz and bus: the derived peak must be the datasheet's. NVIDIA
 # states Hopper's and Blackwell's tensor rates at a lower clock than their boost, so those have two.

@@ -16,10 +16,12 @@ import ncu_report
 import pytest
 import triton
 
-from orbit_remote import contracts as c
-from orbit_remote import cubin, profile_dumps, profile_report, triton_kernels
-from orbit_remote.profile_dumps import Collected
-from orbit_remote.profile_report import Answer
+from orbit_remote.child import triton_instances
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import compiler_dumps, report_reader
+from orbit_remote.ncu.compiler_dumps import Collected
+from orbit_remote.ncu.report_reader import Answer
+from orbit_remote.toolchain import elf
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "profiles"
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
@@ -30,7 +32,7 @@ def report_of(name: str) -> Path:
 
 
 def answer_of(name: str) -> Answer:
-    return profile_report.read(ncu_report, profile_report.Request(str(report_of(name)), f"/src/{name}.py"))
+    return report_reader.read(ncu_report, report_reader.Request(str(report_of(name)), f"/src/{name}.py"))
 
 
 def profile(registers: int | None = None, threads: int = 128, ns: float = 1.0) -> c.Profile:
@@ -65,7 +67,7 @@ def levels(found: Collected) -> list[tuple[str, int]]:
 
 
 def the_only_cubin(name: str) -> bytes:
-    (code,) = cubin.images(report_of(name).read_bytes())
+    (code,) = elf.images(report_of(name).read_bytes())
     return code
 
 
@@ -102,7 +104,7 @@ def test_of_several_instances_the_one_whose_code_is_in_the_report(folder: Path) 
     compiled(folder, 0, b"tried while autotuning")
     compiled(folder, 1, the_only_cubin("softmax"), constants=[["BLOCK", "2048"]])
     compiled(folder, 2, the_only_cubin("matmul"))
-    found = profile_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
+    found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
     assert levels(found) == [("ttir", 0), ("sass", 0)]
     ttir, sass = found.dumps
     assert unpacked(ttir) == "// instance 1"
@@ -117,7 +119,7 @@ def test_the_instance_of_the_longest_launch_comes_first(folder: Path, tmp_path: 
     for number, threads in enumerate((64, 128, 256)):
         compiled(folder, number, b"", threads=threads, registers=30)
     launches = (profile(32, 256, ns=5.0), profile(32, 128, ns=9.0))
-    found = profile_dumps.collect(Answer(launches, sass=("of 256", "of 128")), report, folder)
+    found = compiler_dumps.collect(Answer(launches, sass=("of 256", "of 128")), report, folder)
     assert [unpacked(one) for one in found.dumps] == [
         "// instance 1", "of 128", "// instance 2", "of 256", "// instance 0",
     ]  # fmt: skip
@@ -130,14 +132,14 @@ def test_code_of_another_size_is_of_another_instance(folder: Path, tmp_path: Pat
     compiled(folder, 0, the_only_cubin("matmul"), symbol="matmul")
     compiled(folder, 1, the_only_cubin("softmax"))
     compiled(folder, 2, the_only_cubin("softmax"))
-    found = profile_dumps.collect(
+    found = compiler_dumps.collect(
         replace(answer_of("softmax"), sass=("\n        /*0000*/  EXIT\n",)), report, folder
     )
     assert levels(found) == [("sass", 0), ("ttir", 1), ("ttir", 2)]
 
 
 def test_of_a_cuda_file_its_ptx_and_the_kernels_own_code(folder: Path) -> None:
-    found = profile_dumps.collect(answer_of("in_library"), report_of("in_library"), folder, ".entry a")
+    found = compiler_dumps.collect(answer_of("in_library"), report_of("in_library"), folder, ".entry a")
     assert levels(found) == [("ptx", 0), ("sass", 0)]
     assert unpacked(found.dumps[0]) == ".entry a"
     assert "/src/in_library.cu:12" in unpacked(found.dumps[1])
@@ -145,13 +147,13 @@ def test_of_a_cuda_file_its_ptx_and_the_kernels_own_code(folder: Path) -> None:
 
 def test_what_is_too_large_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(folder, 0, the_only_cubin("softmax"))
-    monkeypatch.setattr(profile_dumps, "_MOST_TEXT", 1000)
-    found = profile_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
+    monkeypatch.setattr(compiler_dumps, "_MOST_TEXT", 1000)
+    found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
     assert levels(found) == [("ttir", 0)]
     assert found.remarks == ("too large to be kept: sass of softmax (1 MiB)",)
-    monkeypatch.setattr(profile_dumps, "_MOST_TEXT", 1 << 20)
-    monkeypatch.setattr(profile_dumps, "_MOST_PACKED", 100)
-    assert levels(profile_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)) == [("ttir", 0)]
+    monkeypatch.setattr(compiler_dumps, "_MOST_TEXT", 1 << 20)
+    monkeypatch.setattr(compiler_dumps, "_MOST_PACKED", 100)
+    assert levels(compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)) == [("ttir", 0)]
 
 
 def test_so_many_instances_and_no_more(folder: Path, tmp_path: Path) -> None:
@@ -159,18 +161,18 @@ def test_so_many_instances_and_no_more(folder: Path, tmp_path: Path) -> None:
     report.write_bytes(b"NVR")
     for number in range(10):
         compiled(folder, number, bytes([number]))
-    found = profile_dumps.collect(Answer((profile(),)), report, folder)
+    found = compiler_dumps.collect(Answer((profile(),)), report, folder)
     assert levels(found) == [("ttir", number) for number in range(8)]
     assert found.remarks == ("what the compiler made is kept of 8 of 10 instances",)
 
 
 def test_without_a_report_there_is_nothing(folder: Path) -> None:
     compiled(folder, 0, b"code")
-    assert profile_dumps.collect(Answer((profile(),)), None, folder) == Collected()
+    assert compiler_dumps.collect(Answer((profile(),)), None, folder) == Collected()
 
 
 def test_nothing_is_kept_of_a_process_that_compiled_nothing(folder: Path) -> None:
-    triton_kernels.keep_compiled(folder)
+    triton_instances.keep_compiled(folder)
     assert list(folder.iterdir()) == []
 
 
@@ -184,6 +186,6 @@ def test_launches_of_the_same_code_have_it_once() -> None:
         def load_report(self, path: str) -> list[list[object]]:
             return [[ncu_report.load_report(path)[0][0]] * 2]
 
-    found = profile_report.read(Twice(), profile_report.Request(str(report_of("softmax")), "/src/softmax.py"))
+    found = report_reader.read(Twice(), report_reader.Request(str(report_of("softmax")), "/src/softmax.py"))
     assert len(found.profiles) == 2
     assert found.sass == (answer_of("softmax").sass[0], "")

@@ -20,11 +20,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from orbit_lsp import kernels, recipes
-from orbit_remote import contracts as c
-from orbit_remote import machine, profile_counters, profile_run, profile_tool
-from orbit_remote.profile_reader import Reader
-from orbit_remote.profile_report import Answer, Request
+from orbit_lsp import kernels
+from orbit_lsp.specs import launch_plan
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import counter_permission, ncu_options, ncu_run
+from orbit_remote.ncu.report_process import Reader
+from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.worker import probe
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS, RECORDED
 from tests.remote.nvcc_check import needs_nvcc
@@ -84,10 +86,10 @@ async def bench(
     tmp_path: Path, kept: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Faked]:
     bench = Faked(tmp_path, kept)
-    monkeypatch.setattr(machine, "device", lambda index: H100)
+    monkeypatch.setattr(probe, "device", lambda index: H100)
     # not by the path, which belongs to what a build is known by
-    monkeypatch.setattr(profile_tool, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
-    monkeypatch.setattr(profile_run, "_now", bench.time)
+    monkeypatch.setattr(ncu_options, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
+    monkeypatch.setattr(ncu_run, "_now", bench.time)
     bench.context._reports = reader
     yield bench
     bench.context._reports = None
@@ -189,7 +191,7 @@ async def test_a_program_that_hangs_after_its_kernel_has_a_profile(bench: Faked)
 
 
 async def test_profiling_ends_when_it_has_seen_enough_configurations(bench: Faked) -> None:
-    bench.ncu("memory_bound", PROGRESS * profile_tool.MOST_RESULTS, waits=True)
+    bench.ncu("memory_bound", PROGRESS * ncu_options.MOST_RESULTS, waits=True)
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, len(finished.profiles)) == ("ok", 1)
     assert "profiling was ended after 16 launches, each of another configuration" in finished.remarks
@@ -248,7 +250,7 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
     scan = kernels.track("cuda", text).scan
     asked: list[str] = []
     for kernel in scan.kernels:
-        await bench.profile(replace(job, definition=recipes.definition_of(kernel)))
+        await bench.profile(replace(job, definition=launch_plan.definition_of(kernel)))
         words = bench.calls.read_text().splitlines()[-1].split()
         asked.append(words[words.index("--kernel-name") + 1])
     assert asked[0] == "regex:^(_ZN1a1kEPf)$"
@@ -320,7 +322,7 @@ async def test_a_refusal_is_forgotten_with_another_driver(
 ) -> None:
     bench.ncu(log=f"{PERMISSION}\n")
     await bench.profile(saxpy(bench))
-    monkeypatch.setattr(machine, "device", lambda index: replace(H100, driver="590.1"))
+    monkeypatch.setattr(probe, "device", lambda index: replace(H100, driver="590.1"))
     bench.ncu("memory_bound")
     finished = await bench.profile(saxpy(bench))
     assert [one.tier for one in finished.profiles] == ["counters"]
@@ -341,14 +343,14 @@ async def test_what_a_machine_says_of_counters_before_they_are_tried(
 ) -> None:  # fmt: skip
     bench.ncu(log=f"{PERMISSION}\n")
     (tmp_path / "params").write_text(parameters)
-    monkeypatch.setattr(profile_counters, "_PARAMETERS", tmp_path / "params")
-    monkeypatch.setattr(profile_counters, "_rights", lambda: ("1000", capabilities))
-    monkeypatch.setattr(machine, "all_devices", lambda: (H100,))
-    told = await machine.probe(c.Probe("p"), counters=bench.context.counters)
+    monkeypatch.setattr(counter_permission, "_PARAMETERS", tmp_path / "params")
+    monkeypatch.setattr(counter_permission, "_rights", lambda: ("1000", capabilities))
+    monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
+    told = await probe.probe(c.Probe("p"), counters=bench.context.counters)
     assert told.profiler
     assert (told.profiler.version, told.profiler.permitted) == ("2025.3.1.0", permitted)
     await bench.profile(saxpy(bench))  # now it is known
-    told = await machine.probe(c.Probe("p"), counters=bench.context.counters)
+    told = await probe.probe(c.Probe("p"), counters=bench.context.counters)
     assert told.profiler
     assert told.profiler.permitted is False
     assert "ERR_NVGPUCTRPERM" in told.profiler.why
@@ -357,7 +359,7 @@ async def test_what_a_machine_says_of_counters_before_they_are_tried(
 async def test_a_refusal_is_tried_again_after_a_day(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.ncu(log="==ERROR== LibraryNotLoaded\n")
     await bench.profile(saxpy(bench))
-    monkeypatch.setattr(profile_counters, "_REFUSED_S", -1.0)
+    monkeypatch.setattr(counter_permission, "_REFUSED_S", -1.0)
     bench.ncu("memory_bound")
     assert [one.tier for one in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
 
@@ -403,7 +405,7 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
 
 
 async def test_no_ncu(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile_tool, "_candidates", list)
+    monkeypatch.setattr(ncu_options, "_candidates", list)
     finished = await bench.profile(saxpy(bench))
     assert finished.outcome == "ok"
     assert any("Nsight Compute is not installed where the kernel runs" in one for one in finished.remarks)

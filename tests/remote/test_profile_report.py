@@ -26,10 +26,11 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from orbit_remote import contracts as c
-from orbit_remote import line_table, profile_report, ptx_inlining
-from orbit_remote.profile_reader import Reader
-from orbit_remote.profile_report import Answer, Request
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import report_reader
+from orbit_remote.ncu.report_process import Reader
+from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.toolchain import dwarf_lines, ptx_inlining
 from tests.remote.nvcc_check import needs_nvcc
 
 RECORDED = Path(__file__).parent.parent / "recordings" / "profiles"
@@ -49,7 +50,7 @@ def request(name: str, **fields: Any) -> Request:
 
 @functools.cache
 def profile(name: str, **fields: Any) -> c.Profile:
-    (found,) = profile_report.read(ncu_report, request(name, **fields)).profiles
+    (found,) = report_reader.read(ncu_report, request(name, **fields)).profiles
     return found
 
 
@@ -195,7 +196,7 @@ def test_advice_is_that_of_nvidias_rules_without_their_links(name: str) -> None:
 
 def test_a_link_leaves_its_words() -> None:
     text = "See @url:the guide:https://docs.nvidia.com/x/index.html#a@ and @section:LaunchStats:Launch Statistics@."
-    assert profile_report._plain(text) == "See the guide and Launch Statistics."
+    assert report_reader._plain(text) == "See the guide and Launch Statistics."
 
 
 def test_numbers_that_are_none_are_absent() -> None:
@@ -221,18 +222,18 @@ def test_numbers_that_are_none_are_absent() -> None:
         )
     )
     acted = types.SimpleNamespace(metric_names=lambda: [*values, "none"], metric_by_name=Metric)
-    reader = profile_report._Reader(module, Request("", ""), {})
+    reader = report_reader._Reader(module, Request("", ""), {})
     assert {name: one.value for name, one in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
 
 
 def test_of_several_instances_with_one_name_each_has_its_own_lines() -> None:
     """As Triton's have that differ in their constants; the other's table here is that of another kernel."""
     theirs = action("softmax")
-    (right,) = profile_report._line_tables(request("softmax"), {"softmax"})["softmax"]
-    (other,) = profile_report._line_tables(request("matmul"), {"matmul"})["matmul"]
+    (right,) = report_reader._line_tables(request("softmax"), {"softmax"})["softmax"]
+    (other,) = report_reader._line_tables(request("matmul"), {"matmul"})["matmul"]
     wanted = profile("softmax").lines
     for tables in ([right, other], [other, right], [right, right]):
-        reader = profile_report._Reader(ncu_report, request("softmax"), {"softmax": tables})
+        reader = report_reader._Reader(ncu_report, request("softmax"), {"softmax": tables})
         assert reader.profile(theirs).lines == wanted
 
 
@@ -272,7 +273,7 @@ def embedded(name: str, folder: Path) -> Path:
 )
 def test_lines_are_those_of_nvdisasm(name: str, tmp_path: Path) -> None:
     cubin = embedded(name, tmp_path)
-    found = line_table.read(cubin.read_bytes())
+    found = dwarf_lines.read(cubin.read_bytes())
     for function, wanted in disassembled(cubin).items():
         assert {at: found[function].at(at) for at in wanted} == wanted
         assert len(wanted) > 20
@@ -281,7 +282,7 @@ def test_lines_are_those_of_nvdisasm(name: str, tmp_path: Path) -> None:
 def test_lines_of_calls_within_calls(tmp_path: Path) -> None:
     """Of cub's recursive templates nvdisasm 12.8 leaves out repeated frames between; the ends are the same."""
     cubin = embedded("in_library", tmp_path)
-    found = line_table.read(cubin.read_bytes())
+    found = dwarf_lines.read(cubin.read_bytes())
     depth = 0
     for function, wanted in disassembled(cubin).items():
         for at, frames in wanted.items():
@@ -312,11 +313,11 @@ def test_lines_of_a_file_with_several_functions(tmp_path: Path) -> None:
     source, cubin = tmp_path / "k.cu", tmp_path / "k.cubin"
     source.write_text(INLINED)
     subprocess.run(["nvcc", "-O3", "-lineinfo", "-arch=sm_90a", "-cubin", "-o", cubin, source], check=True)
-    found = line_table.read(cubin.read_bytes())
+    found = dwarf_lines.read(cubin.read_bytes())
     wanted = disassembled(cubin)
     assert {name: {at: found[name].at(at) for at in each} for name, each in wanted.items()} == wanted
-    assert line_table.read(cubin.read_bytes(), {"_Z5otherPf"}) == {"_Z5otherPf": found["_Z5otherPf"]}
-    assert line_table.read(cubin.read_bytes(), {"absent"}) == {}
+    assert dwarf_lines.read(cubin.read_bytes(), {"_Z5otherPf"}) == {"_Z5otherPf": found["_Z5otherPf"]}
+    assert dwarf_lines.read(cubin.read_bytes(), {"absent"}) == {}
     k = found["_Z1kPKfPfP6__half"]
     chains = {tuple(line for _, line in frames) for _, frames in k.frames}
     assert {(3, 8), (8,), (9,), (6,)} <= chains
@@ -325,11 +326,11 @@ def test_lines_of_a_file_with_several_functions(tmp_path: Path) -> None:
 
 def test_a_table_that_is_damaged(tmp_path: Path) -> None:
     content = bytearray(embedded("memory_bound", tmp_path).read_bytes())
-    at = content.index(line_table.Cubin(bytes(content)).section(".debug_line"))
+    at = content.index(dwarf_lines.Cubin(bytes(content)).section(".debug_line"))
     for step in range(0, 200, 7):
         broken = bytes(content[: at + step]) + b"\xff" * 16 + bytes(content[at + step + 16 :])
         with contextlib.suppress(ValueError):
-            line_table.read(broken)
+            dwarf_lines.read(broken)
 
 
 LOOP = """\
@@ -362,7 +363,7 @@ def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path, text:
         ASTSource(module.softmax, signature, {(3,): 2048}), target=GPUTarget("cuda", 90, 32)
     )
     code, ptx = made.asm["cubin"], made.asm["ptx"]
-    plain = line_table.read(code)["softmax"]
+    plain = dwarf_lines.read(code)["softmax"]
     lines = ptx_inlining.add(plain, "softmax", code, ["another PTX", ptx])
     chains = {tuple((Path(file).name, line) for file, line in frames) for _, frames in lines.frames}
     calls = dict(enumerate(text.splitlines(), 1))
@@ -389,7 +390,7 @@ async def reader() -> Any:
 @in_one_loop
 async def test_the_process_answers_what_reading_here_does(reader: Reader) -> None:
     for name in ("memory_bound", "softmax"):
-        assert await reader.read((), request(name)) == profile_report.read(ncu_report, request(name))
+        assert await reader.read((), request(name)) == report_reader.read(ncu_report, request(name))
 
 
 @in_one_loop

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import profile_tool
-from orbit_remote.profile_log import Log
-from orbit_remote.profile_tool import CLICK, Order, Tool
+from orbit_remote.ncu import ncu_options
+from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.ncu.ncu_options import CLICK, Order, Tool
 
 SAXPY = """\
 ==WARNING== Note: Running with unmodified GPU clocks. If not controlled otherwise, profiling results may be inconsistent.
@@ -86,7 +86,7 @@ def test_the_reader_beside_it_is_found_through_a_link(
     link.parent.mkdir()
     link.symlink_to(real)
     monkeypatch.setenv("PATH", f"{link.parent}:/usr/bin:/bin")
-    tool = profile_tool.find()
+    tool = ncu_options.find()
     assert tool
     assert (tool.path, tool.version) == (str(link), "2025.3.1.0")
     assert tool.readers[0] == str(real.parent / "extras" / "python")
@@ -96,8 +96,8 @@ def test_one_that_does_not_start_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     broken = tmp_path / "ncu"
     broken.write_text("#!/nowhere\n")
     broken.chmod(0o755)
-    monkeypatch.setattr(profile_tool, "_candidates", lambda: [broken])
-    assert profile_tool.find() is None
+    monkeypatch.setattr(ncu_options, "_candidates", lambda: [broken])
+    assert ncu_options.find() is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_how_old_it_may_be(version: str, old: bool) -> None:
 
 def asked(**wanted: object) -> list[str]:
     order = Order(Path("/s/report.ncu-rep"), Path("/s/log.txt"), **wanted)  # pyright: ignore[reportArgumentType]
-    return profile_tool.command(Tool("/ncu", "2025.3.1.0"), order, ["./program", "--set", "x"])
+    return ncu_options.command(Tool("/ncu", "2025.3.1.0"), order, ["./program", "--set", "x"])
 
 
 def test_the_programs_own_words_come_last() -> None:
@@ -135,14 +135,14 @@ def test_symbols_are_matched_whole_and_literally() -> None:
 
 
 def test_many_instances_are_asked_for_by_the_kernels_name() -> None:
-    from orbit_remote import contracts as c
-    from orbit_remote import profile_kernels
+    from orbit_remote.common import messages as c
+    from orbit_remote.ncu import kernel_selection
 
     job = c.Job("r", "profile", "cuda", "/k.cu", "", kernel="ns::k")
     instances = [f"_ZN2ns1kILi{n}EEvPf" for n in range(100)]
-    words = asked(symbols=tuple(instances), pattern=profile_kernels.pattern(job))
+    words = asked(symbols=tuple(instances), pattern=kernel_selection.pattern(job))
     assert matched(words, [*instances, "_Z2kkPf", "_Z11another_onePf", "k"]) == [*instances, "k"]
     triton = c.Job("r", "profile", "triton", "/k.py", "", kernel="k")
-    words = asked(pattern=profile_kernels.pattern(triton), marked=True)
+    words = asked(pattern=kernel_selection.pattern(triton), marked=True)
     assert matched(words, ["k", "kk", "k_fused"]) == ["k"]
     assert ("--profile-from-start", "off") in itertools.pairwise(words)

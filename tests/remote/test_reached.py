@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote.reached import Reached
+from orbit_remote.common import messages as c
+from orbit_remote.worker.calibration_store import Reached
 
 H100 = c.Device("NVIDIA H100 80GB HBM3", uuid="GPU-1", driver="580.159.04")
 RATES = {"dram": 3.0e12, "fp32": 6.0e13}

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orbit_remote import sanitizer_findings, sanitizer_records, verdict
-from orbit_remote.contracts import Job, Problem
-from orbit_remote.sanitizer_records import Record
+from orbit_remote.common.messages import Job, Problem
+from orbit_remote.recording import run_outcome
+from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
+from orbit_remote.sanitizer.sanitizer_records import Record
 from tests.recordings import planted
 
 FOLDER = "/src/sanitizer/"
@@ -197,7 +198,7 @@ def test_no_xml_makes_the_reader_fail(xml: str) -> None:
 def test_an_assertion_stands_where_the_cuda_runtime_says() -> None:
     printed = (planted.RECORDED / "asserts.memcheck.out").read_text()
     job = Job("r", "sanitize", "cuda", f"{FOLDER}asserts.cu", "", directory=FOLDER)
-    assertion = verdict.assertion(job, printed)
+    assertion = run_outcome.assertion(job, printed)
     records = sanitizer_records.read(*recorded("asserts", "memcheck"))
     (problem,) = sanitizer_findings.problems("memcheck", records, own, assertion)
     assert problem.place

@@ -12,17 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote import (
-    job_process,
-    machine,
-    program,
-    sanitizer,
-    sanitizer_job,
-    sanitizer_spec,
-    spec,
-    worker,
-)
+from orbit_remote.child import child_main, spec_sanitize
+from orbit_remote.common import messages as c
+from orbit_remote.process import program
+from orbit_remote.sanitizer import sanitizer_tool
+from orbit_remote.spec import launch_spec
+from orbit_remote.worker import main as worker_main
+from orbit_remote.worker import probe, sanitize_action
 from tests.processes_check import is_alive
 from tests.recordings import planted
 
@@ -46,7 +42,7 @@ class Desk:
         options = argparse.Namespace(
             cache=str(cache), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
         )
-        self.context = worker.Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
+        self.context = worker_main.Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
 
     def job(self, name: str, text: str | None = None, **fields: object) -> c.Job:
         source = text or (planted.PROGRAMS / name).read_text()
@@ -64,7 +60,7 @@ class Desk:
         return path
 
     async def check(self, name: str, text: str | None = None, **fields: object) -> c.Finished:
-        return await sanitizer_job.carry_out(self.job(name, text, **fields), self.context)
+        return await sanitize_action.carry_out(self.job(name, text, **fields), self.context)
 
 
 @pytest.fixture
@@ -76,9 +72,9 @@ def desk(
     tools.mkdir()
     (tools / "compute-sanitizer").symlink_to(REPLAY)
     # not by the path, which belongs to what a build is known by
-    monkeypatch.setattr(sanitizer, "_candidates", lambda _compiler: iter([tools / "compute-sanitizer"]))
+    monkeypatch.setattr(sanitizer_tool, "_candidates", lambda _compiler: iter([tools / "compute-sanitizer"]))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(machine, "device", lambda _index: H100)
+    monkeypatch.setattr(probe, "device", lambda _index: H100)
     (tmp_path / "cache").mkdir()
     for name in ("builds", "cupti"):
         (tmp_path / "cache" / name).symlink_to(kept / name)
@@ -149,7 +145,7 @@ async def test_the_correct_twin_is_clean(desk: Desk) -> None:
 async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
     job = desk.job("out_of_bounds_write.cu")
     desk.save(job.path, "something else")
-    problems = (await sanitizer_job.carry_out(job, desk.context)).problems
+    problems = (await sanitize_action.carry_out(job, desk.context)).problems
     wanted = planted.lines("out_of_bounds_write.cu", "memcheck")
     assert {one.place.line for one in problems if one.place} == wanted
 
@@ -281,7 +277,7 @@ async def test_a_refusal_is_a_sentence(desk: Desk, tmp_path: Path, said: str) ->
 async def test_without_the_tool_the_author_is_told_how_to_get_it(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sanitizer, "_candidates", lambda _compiler: iter(()))
+    monkeypatch.setattr(sanitizer_tool, "_candidates", lambda _compiler: iter(()))
     finished = await desk.check("race_right.cu")
     assert finished.failure
     assert (finished.outcome, finished.failure.message) == (
@@ -294,11 +290,13 @@ def test_the_tool_of_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "compute-sanitizer").symlink_to(REPLAY)
     folders = str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]
     monkeypatch.setenv("PATH", os.pathsep.join(folders))
-    assert sanitizer.find() == sanitizer.Sanitizer(str(tmp_path / "compute-sanitizer"), "2025.3.1.0")
+    assert sanitizer_tool.find() == sanitizer_tool.Sanitizer(
+        str(tmp_path / "compute-sanitizer"), "2025.3.1.0"
+    )
 
 
 async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "device", lambda _index: None)
+    monkeypatch.setattr(probe, "device", lambda _index: None)
     finished = await desk.check("race.cu")
     assert finished.failure
     assert finished.failure.message == "there is no NVIDIA GPU in this machine to run it on"
@@ -319,11 +317,12 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
         "__global__ void k(float* x, int n) {}\n"
     )
     where = c.Definition("k", "k", 3, 3, 3, 17)
-    checked = spec.check(text, spec.target_of(where, "cuda"))
-    every, _ = spec.points(checked.spec)
-    chosen = sanitizer_spec.choose(checked, every)
+    checked = launch_spec.check(text, launch_spec.target_of(where, "cuda"))
+    every, _ = launch_spec.points(checked.spec)
+    chosen = spec_sanitize.choose(checked, every)
     values = [
-        spec.compute(checked.spec, checked.signature, one, spec.World("cuda"))[0]["n"] for one in chosen
+        launch_spec.compute(checked.spec, checked.signature, one, launch_spec.World("cuda"))[0]["n"]
+        for one in chosen
     ]
     assert [getattr(one, "value", None) for one in values] == [1 << 10, 1003]
 
@@ -335,12 +334,12 @@ async def test_the_job_of_a_child_asks_for_no_recorder(
     (tmp_path / "torch.py").write_text("raise ImportError\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     job = desk.job("k.py", "def main():\n    print('ran')\n", language="triton", tools=("memcheck",))
-    target = sanitizer_job._child(job, desk.context, tmp_path)
+    target = sanitize_action._child(job, desk.context, tmp_path)
     process = await asyncio.create_subprocess_exec(*target.command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert out.decode().strip() == "ran"
     assert target.events
-    finished = job_process.outcome(target.events)
+    finished = child_main.outcome(target.events)
     assert finished
     assert replace(finished, toolchain={}, run_s=None, files={}, remarks=()) == c.Finished(
         "r", "ok", exit_code=0

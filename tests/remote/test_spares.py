@@ -14,8 +14,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from orbit_remote import children, processes, program, spares
-from orbit_remote import contracts as c
+from orbit_remote import PACKAGE
+from orbit_remote.common import messages as c
+from orbit_remote.process import process_groups, program
+from orbit_remote.worker import children, prefork
 from tests.processes_check import ended, is_alive
 
 pytestmark = [
@@ -34,7 +36,7 @@ def job(text: str, **fields) -> c.Job:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(tmp_path_factory):
     """One of all tests that leave its template alive, which takes seconds to start."""
-    pool = spares.Spares(cache=tmp_path_factory.mktemp("cache"))
+    pool = prefork.Spares(cache=tmp_path_factory.mktemp("cache"))
     yield pool
     await pool.close()
 
@@ -48,7 +50,7 @@ def quick(tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own_pool(tmp_path):
-    pool = spares.Spares(cache=tmp_path)
+    pool = prefork.Spares(cache=tmp_path)
     yield pool
     await pool.close()
 
@@ -63,7 +65,7 @@ async def finish(child: children.Child) -> tuple[int, c.Finished | None, str, st
     return status, result, (await out).decode(), (await err).decode()
 
 
-async def run(pool: spares.Spares, text: str, env=ENV, **fields) -> tuple[int, c.Finished | None, str, str]:
+async def run(pool: prefork.Spares, text: str, env=ENV, **fields) -> tuple[int, c.Finished | None, str, str]:
     return await finish(await pool.take(job(text, **fields), env))
 
 
@@ -239,10 +241,11 @@ async def test_a_job_of_megabytes_and_a_result_of_megabytes(pool):
 WORKER = """
 import asyncio, os, sys
 from pathlib import Path
-from orbit_remote import contracts as c, spares
+from orbit_remote.common import messages as c
+from orbit_remote.worker import prefork
 
 async def main():
-    pool = spares.Spares(cache=Path(sys.argv[1]))
+    pool = prefork.Spares(cache=Path(sys.argv[1]))
     text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)\\n    time.sleep(600)"
     child = await pool.take(c.Job("1", "run", "triton", "/k.py", text), os.environ)
     print(child.pid, int(await child.stdout.readline()), flush=True)
@@ -253,8 +256,8 @@ asyncio.run(main())
 
 
 async def test_nothing_is_left_when_the_worker_is_killed(tmp_path, quick):
-    path = os.pathsep.join([quick["PYTHONPATH"], str(Path(spares.__file__).parents[1])])
-    worker = await processes.start(
+    path = os.pathsep.join([quick["PYTHONPATH"], str(PACKAGE.parent)])
+    worker = await process_groups.start(
         [sys.executable, "-c", WORKER, str(tmp_path)], env=quick | {"PYTHONPATH": path}, stderr=None
     )
     assert worker.stdout is not None
@@ -266,7 +269,7 @@ async def test_nothing_is_left_when_the_worker_is_killed(tmp_path, quick):
 
 
 async def test_where_nothing_can_be_forked_a_job_has_a_fresh_process(own_pool, quick, monkeypatch):
-    monkeypatch.setattr(spares, "FORKS", False)
+    monkeypatch.setattr(prefork, "FORKS", False)
     await own_pool.prepare(quick)
     text = "import sys\ndef main(): print('fresh'); sys.exit(3)"
     status, result, out, _ = await run(own_pool, text, quick)

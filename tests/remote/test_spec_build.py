@@ -8,25 +8,28 @@ from textwrap import dedent
 
 import pytest
 
-from orbit_lsp.kernels import cuda
-from orbit_remote import nvcc, spec, spec_build, symbols
-from orbit_remote.contracts import Definition, Failure
-from orbit_remote.cubin import Cubin
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_remote.common import symbols
+from orbit_remote.common.messages import Definition, Failure
+from orbit_remote.spec import launch_spec
+from orbit_remote.toolchain import nvcc
+from orbit_remote.toolchain.elf import Cubin
+from orbit_remote.worker import spec_instances
 from tests.spec.spec_check import target
 
 
 def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
     """The cubin of the last kernel's spec, what ptxas said, and the instances."""
     source = dedent(source).lstrip("\n")
-    kernel = cuda.scan(source).kernels[-1]
-    checked = spec.check(source, target(kernel))
+    kernel = cuda_kernels.scan(source).kernels[-1]
+    checked = launch_spec.check(source, target(kernel))
     assert not [fault for fault in checked.faults if fault.severity == "error"], checked.faults
-    names = spec_build.instances(checked)
+    names = spec_instances.instances(checked)
     name = kernel.name_span
     where = Definition(
         kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column
     )
-    text = spec_build.source(source, "/src/k.cu", checked.spec.launches[0].span.line + 1, names, where)
+    text = spec_instances.source(source, "/src/k.cu", checked.spec.launches[0].span.line + 1, names, where)
     file = tmp_path / "k.cu"
     file.write_text(text)
     found = nvcc.find(None)
@@ -48,7 +51,7 @@ def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
 
 def check(tmp_path: Path, source: str, expected: str) -> None:
     cubin, _, names = compiled(tmp_path, source)
-    found = spec_build.read(cubin, names)
+    found = spec_instances.read(cubin, names)
     shown = [f"{name}: {symbols.demangle(one.symbol)} takes {one.parameters}" for name, one in found.items()]
     assert "\n".join(shown) == dedent(expected).strip()
 

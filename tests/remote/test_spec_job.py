@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import torch
 
-from orbit_lsp.kernels import cuda
-from orbit_remote import contracts as c
-from orbit_remote import spec_job
-from orbit_remote.spec_interpreter import Scope, evaluate
-from orbit_remote.spec_launch import Bound, Facts, Memory, Ready
-from orbit_remote.spec_parameters import Signature
-from orbit_remote.spec_tree import Launch, Reference, SpecError, Symbol
-from orbit_remote.spec_trial import Gpu, Trial
-from orbit_remote.spec_values import Scalar, Tensor, Value, World
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_remote.child.spec import spec_job
+from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.spec.trial import Gpu, Trial
+from orbit_remote.common import messages as c
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.signature import Signature
+from orbit_remote.spec.syntax_tree import Launch, Reference, SpecError, Symbol
+from orbit_remote.spec.values import Scalar, Tensor, Value, World
 
 Kernel = Callable[..., None]
 
@@ -102,7 +102,7 @@ def run(
     source: str, kernel: Kernel, *, tuned: bool = False, free: int = 1 << 30, **others: Kernel
 ) -> tuple[c.Finished, list[c.Point], Acted]:
     text = dedent(source).lstrip("\n")
-    found = cuda.scan(text).kernels[-1]
+    found = cuda_kernels.scan(text).kernels[-1]
     spot = found.name_span
     where = c.Definition(
         found.name, found.qualified, found.whole.line, found.line, spot.line, spot.end_column

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from orbit_remote.spec_compare import compare, unravelled
-from orbit_remote.spec_dtypes import DTYPES, Tolerance, tolerance
-from orbit_remote.spec_memory import POISONS, Memory, needed
-from orbit_remote.spec_values import Tensor, contiguous
+from orbit_remote.child.spec.device_memory import POISONS, Memory, needed
+from orbit_remote.child.spec.output_compare import compare, unravelled
+from orbit_remote.spec.dtypes import DTYPES, Tolerance, tolerance
+from orbit_remote.spec.values import Tensor, contiguous
 
 
 def named(name: str, data: torch.Tensor, *, unset: bool = False) -> Tensor:
@@ -161,14 +161,14 @@ def test_fp8_is_compared_by_its_values() -> None:
 
 
 def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orbit_remote import spec_compare
+    from orbit_remote.child.spec import output_compare
 
     expected = torch.randn(7, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     actual = expected.clone()
     actual[5, 3] += 1
     actual[6, 10] -= 2
     whole = compare(torch, actual, expected, Tolerance(1e-7, 0.0, 1e-7))
-    monkeypatch.setattr(spec_compare, "_PIECE", 10)
+    monkeypatch.setattr(output_compare, "_PIECE", 10)
     assert compare(torch, actual, expected, Tolerance(1e-7, 0.0, 1e-7)) == whole
     assert (whole.differing, whole.index, whole.error) == (2, (5, 3), 2.0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_remote.spec_sm_clock import Note, mean_mhz
+from orbit_remote.child.spec.sm_clock import Note, mean_mhz
 
 NONE = (0, 0)
 

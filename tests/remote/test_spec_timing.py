@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from orbit_remote.contracts import Timing
-from orbit_remote.measure import LaunchRecord
-from orbit_remote.spec_timing import Bench, Clock
+from orbit_remote.child.spec.launch_timing import Bench, Clock
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Timing
 
 US = 1000
 MS = 1000 * US

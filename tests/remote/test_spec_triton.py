@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import triton.language as tl
 
-from orbit_remote.spec_dtypes import DTYPES
-from orbit_remote.spec_tree import Span, SpecError
-from orbit_remote.spec_triton import passed
-from orbit_remote.spec_values import Dim3, Scalar, Tensor, Value
+from orbit_remote.child.spec.triton_backend import passed
+from orbit_remote.spec.dtypes import DTYPES
+from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, Value
 
 HERE = Span(0, 0, 0, 1)
 

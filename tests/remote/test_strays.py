@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from orbit_lsp.runners import local
-from orbit_remote import contracts as c
-from orbit_remote import processes
+from orbit_remote import PACKAGE
+from orbit_remote.process import process_groups
 from tests.processes_check import command, ended
 
 pytestmark = [
@@ -114,7 +114,7 @@ async def worker(program: Path, tmp_path: Path) -> AsyncIterator[Worker]:
     mark = str(tmp_path)  # of no other test, which may run beside this one
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WORKER, program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(Path(c.__file__).parents[1]), processes.MARK: mark},
+        env=os.environ | {"PYTHONPATH": str(PACKAGE.parent), process_groups.MARK: mark},
     )  # fmt: skip
     yield Worker(process, mark)
     if process.returncode is None:
@@ -126,12 +126,12 @@ async def test_a_child_can_be_interrupted_whatever_this_process_ignores() -> Non
     """As where a shell has started the suite, or an editor, in the background."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        child = await processes.start(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"])
+        child = await process_groups.start(["grep", "-E", "SigIgn|SigBlk", "/proc/self/status"])
     finally:
         signal.signal(signal.SIGINT, before)
     assert child.stdout
     masks = dict(line.split() for line in (await child.stdout.read()).decode().splitlines())
-    await processes.finish(child)
+    await process_groups.finish(child)
     interrupts = 1 << signal.SIGINT - 1 | 1 << signal.SIGQUIT - 1
     assert {name: int(mask, 16) & interrupts for name, mask in masks.items()} == {"SigBlk:": 0, "SigIgn:": 0}
 
@@ -156,7 +156,7 @@ async def test_another_run_and_the_workers_own_processes_live_on(worker: Worker)
     assert not psutil.pid_exists(daemon)
     assert all(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in (theirs, helper, other))
     psutil.Process(helper).kill()
-    processes.end_marked(worker.mark)  # the run that was left
+    process_groups.end_marked(worker.mark)  # the run that was left
 
 
 async def test_the_server_ends_what_a_killed_worker_left(worker: Worker) -> None:
@@ -164,9 +164,9 @@ async def test_the_server_ends_what_a_killed_worker_left(worker: Worker) -> None
     worker.process.kill()
     await worker.process.wait()
     assert psutil.pid_exists(daemon)
-    processes.end_marked("of another worker")
+    process_groups.end_marked("of another worker")
     assert psutil.pid_exists(daemon)
-    processes.end_marked(worker.mark)
+    process_groups.end_marked(worker.mark)
     await ended(daemon)
 
 
@@ -175,7 +175,7 @@ async def test_the_runner_looks_after_a_killed_worker(tmp_path: Path, program: P
     runner = local.LocalRunner(local.Options(cache=str(tmp_path)))
     await runner.machine()
     [worker] = [child for child in psutil.Process().children() if str(tmp_path) in command(child.pid)]
-    mark = {processes.MARK: worker.environ()[processes.MARK]}
+    mark = {process_groups.MARK: worker.environ()[process_groups.MARK]}
     leader = await asyncio.create_subprocess_exec(program, "600", env=mark, stdout=subprocess.PIPE)
     assert leader.stdout
     daemon = int(await leader.stdout.readline())

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_remote import symbols
+from orbit_remote.common import symbols
 
 
 @pytest.mark.parametrize(

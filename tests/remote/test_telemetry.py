@@ -14,8 +14,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from orbit_remote import telemetry
-from orbit_remote.contracts import Device
+from orbit_remote.common.messages import Device
+from orbit_remote.recording import telemetry
 
 
 class NVMLError(Exception):

@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-import orbit_remote
-from orbit_remote import contracts as c
-from orbit_remote import job_process, spares, triton_job
-from orbit_remote.injection import CudaError, Recorded
-from orbit_remote.measure import LaunchRecord
-from orbit_remote.user_module import Entry, UserFile
+from orbit_remote import MAIN
+from orbit_remote.child import child_main, python_job
+from orbit_remote.child.user_module import Entry, UserFile
+from orbit_remote.common import messages as c
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.recording.injection import CudaError, Recorded
+from orbit_remote.worker import prefork
 
 pytest.importorskip("triton")
 
 T = TypeVar("T")
-MAIN = Path(orbit_remote.__file__).with_name("__main__.py")
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Children:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _make_pool(self, cache: Path) -> spares.Spares:
-        return spares.Spares(cache=cache)
+    async def _make_pool(self, cache: Path) -> prefork.Spares:
+        return prefork.Spares(cache=cache)
 
     async def _run(self, request: c.Job) -> Done:
         child = await self._pool.take(request, self._environment)
@@ -124,10 +124,10 @@ def fresh_job(tmp_path, monkeypatch):
         places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
         done = subprocess.run(
             [sys.executable, "-P", str(MAIN), "child", *places],
-            input=job_process.order(job_of(tmp_path / name, text, **fields)).decode(),
+            input=child_main.order(job_of(tmp_path / name, text, **fields)).decode(),
             capture_output=True, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
-        finished = job_process.outcome(events)
+        finished = child_main.outcome(events)
         assert finished, done
         return Done(finished, done.returncode, done.stdout, done.stderr)
 
@@ -768,7 +768,7 @@ def launched(symbol: str, start: int) -> LaunchRecord:
 def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, message):
     request = c.Job("1", "run", "triton", "/k.py", ADD)
     recorded = Recorded((launched("add", 100), launched("add", 200), launched("at_native_fill", 300)))
-    finished = triton_job.crashed(request, status, recorded)
+    finished = python_job.crashed(request, status, recorded)
     assert (finished.outcome, finished.exit_code) == (outcome, status)
     assert (finished.failure.message if finished.failure else None) == message
     [launches] = finished.launches
@@ -777,7 +777,7 @@ def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, messag
 
 def test_a_crash_after_a_cuda_error_is_the_cuda_errors(tmp_path):
     error = CudaError(5, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "add", 9)
-    finished = triton_job.crashed(c.Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
+    finished = python_job.crashed(c.Job("1", "run", "triton", "/k.py", ADD), -6, Recorded(errors=(error,)))
     assert finished.failure is not None
     assert finished.failure.message.startswith("CUDA_ERROR_ILLEGAL_ADDRESS")
     assert (finished.failure.symbol, finished.failure.place) == ("add", c.Place("/k.py", 6))

@@ -7,14 +7,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote import recorder, triton_job, triton_kernels
-from orbit_remote.measure import LaunchRecord
-from orbit_remote.triton_kernels import Instance
+from orbit_remote import PACKAGE
+from orbit_remote.child import python_job, triton_instances
+from orbit_remote.child.triton_instances import Instance
+from orbit_remote.common import messages as c
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.recording import recorder
 
 
 def instance(block: int = 128, **fields) -> Instance:
@@ -41,28 +42,28 @@ def launch(start: int = 100, **fields) -> LaunchRecord:
     ],
 )
 def test_a_record_tells_instances_of_one_name_apart(other, record):
-    matched = triton_kernels.match([record, launch()], [instance(128), other])
+    matched = triton_instances.match([record, launch()], [instance(128), other])
     assert [resources.constants["BLOCK"] for _, resources in matched.launches] == ["512", "128"]
 
 
 def test_registers_are_recorded_in_steps_of_eight():
-    [(_, resources)] = triton_kernels.match([launch(registers=24)], [instance(registers=18)]).launches
+    [(_, resources)] = triton_instances.match([launch(registers=24)], [instance(registers=18)]).launches
     assert resources.registers == 18
 
 
 def test_of_instances_that_cannot_be_told_apart_only_what_they_share_is_said():
-    [(_, resources)] = triton_kernels.match([launch()], [instance(128), instance(256)]).launches
+    [(_, resources)] = triton_instances.match([launch()], [instance(128), instance(256)]).launches
     assert resources.constants == {"num_warps": "4"}
 
 
 def test_kernels_that_are_not_tritons_are_counted():
-    matched = triton_kernels.match([launch(symbol="at_native_fill"), launch()], [instance()])
+    matched = triton_instances.match([launch(symbol="at_native_fill"), launch()], [instance()])
     assert (len(matched.launches), matched.others) == (1, 1)
 
 
 def test_a_record_without_shared_memory_and_registers_still_fits():
     record = launch(static_shared=None, dynamic_shared=None, registers=None)
-    [(_, resources)] = triton_kernels.match([record], [instance()]).launches
+    [(_, resources)] = triton_instances.match([record], [instance()]).launches
     assert resources.constants["BLOCK"] == "128"
 
 
@@ -96,7 +97,7 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
     configuration = triton.Config({})
     tuner = autotuner.Autotuner(kernel, ["x"], [configuration], [], None, None, do_bench=bench)
     tuner.nargs = {}
-    with triton_job._autotuning(Clock()) as tuning:
+    with python_job._autotuning(Clock()) as tuning:
         for _ in range(2):
             try:
                 tuner._bench(config=configuration)
@@ -126,7 +127,7 @@ print(json.dumps([Recorder.ended, any("add" in e.key for e in found.key_averages
 
 def test_the_users_profiler_comes_first():
     pytest.importorskip("torch")
-    remote = str(Path(recorder.__file__).parents[1])
+    remote = str(PACKAGE.parent)
     done = subprocess.run(
         [sys.executable, "-c", YIELDS, remote], capture_output=True, text=True, timeout=100, check=True,
         env={k: v for k, v in os.environ.items() if not k.startswith("COV")},
@@ -162,7 +163,7 @@ def test_what_autotuning_chose_is_told_of_each_kernel_that_was_tuned():
     def scale(x, BLOCK: tl.constexpr):  # noqa: N803 - as kernels are written
         tl.store(x + tl.arange(0, BLOCK), 1.0)
 
-    assert not [one for one in triton_kernels.tuned() if one.endswith(" for scale")]
+    assert not [one for one in triton_instances.tuned() if one.endswith(" for scale")]
     scale.best_config = configs[1]
-    (said,) = [one for one in triton_kernels.tuned() if one.endswith(" for scale")]
+    (said,) = [one for one in triton_instances.tuned() if one.endswith(" for scale")]
     assert said.startswith("autotuning chose BLOCK: 128, num_warps: 4")

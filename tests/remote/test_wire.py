@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from orbit_remote import contracts as c
-from orbit_remote import wire
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
 
 FINISHED = c.Finished(
     run="7",
@@ -28,11 +28,11 @@ FINISHED = c.Finished(
 
 @pytest.mark.parametrize("message", [FINISHED, c.Finished("1", "ok"), c.Stage("1", "running", 2.0)])
 def test_what_was_sent_comes_back(message):
-    assert wire.build(type(message), json.loads(c.encode(message))) == message
+    assert codec.build(type(message), json.loads(c.encode(message))) == message
 
 
 def test_an_integer_is_a_float_where_one_is_meant():
-    assert wire.build(c.Stage, {"run": "1", "state": "done", "at": 5}).at == 5.0
+    assert codec.build(c.Stage, {"run": "1", "state": "done", "at": 5}).at == 5.0
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_an_integer_is_a_float_where_one_is_meant():
 )
 def test_what_is_no_contract_is_refused(change):
     with pytest.raises(ValueError, match=r"not"):
-        wire.build(c.Finished, json.loads(c.encode(FINISHED)) | change)
+        codec.build(c.Finished, json.loads(c.encode(FINISHED)) | change)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import contracts as c
+from orbit_remote import MAIN
+from orbit_remote.common import messages as c
 from tests.remote.nvcc_check import needs_nvcc
 
-MAIN = Path(c.__file__).with_name("__main__.py")
 KERNEL = "__global__ void k(float* x) { x[0] = 1; }\n"
 
 

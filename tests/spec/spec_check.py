@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.launch_specs import target
-from orbit_remote import spec
-from orbit_remote.spec_checks import Limits
-from orbit_remote.spec_dtypes import DType
-from orbit_remote.spec_tree import Lambda
-from orbit_remote.spec_values import Dim3, Scalar, Tensor, TensorMap, Value
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs.spec_cache import target
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.dtypes import DType
+from orbit_remote.spec.rules import Limits
+from orbit_remote.spec.syntax_tree import Lambda
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value
 
 CUDA = "__global__ void k(int n, float a, const float* x, float* y) {}\n"
 TRITON = "import triton\nimport triton.language as tl\n\n\n{spec}@triton.jit\ndef k(x, y, n, BLOCK: tl.constexpr):\n    pass\n"
 
 
-def checked(source: str, language: str, limits: Limits | None = None) -> spec.Checked:
-    scan = cuda.scan(source) if language == "cuda" else triton.scan(source)
-    return spec.check(source, target(scan.kernels[-1]), limits)
+def checked(source: str, language: str, limits: Limits | None = None) -> launch_spec.Checked:
+    scan = cuda_kernels.scan(source) if language == "cuda" else triton_kernels.scan(source)
+    return launch_spec.check(source, target(scan.kernels[-1]), limits)
 
 
 def written(value: Value) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from orbit_lsp.kernels import cuda, triton
+from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.model import Kernel
-from orbit_remote import spec
-from orbit_remote.spec_interpreter import Scope, evaluate
-from orbit_remote.spec_values import Scalar, Tensor, World
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.values import Scalar, Tensor, World
 from tests.spec.spec_check import target
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -24,8 +25,8 @@ def _with_specs() -> dict[str, tuple[str, Kernel]]:
     found: dict[str, tuple[str, Kernel]] = {}
     for file in sorted([*EXAMPLES.glob("*.cu"), *EXAMPLES.glob("*.py")]):
         text = file.read_text(encoding="utf-8")
-        for kernel in (cuda if file.suffix == ".cu" else triton).scan(text).kernels:
-            if spec.check(text, target(kernel)).spec.launches:
+        for kernel in (cuda_kernels if file.suffix == ".cu" else triton_kernels).scan(text).kernels:
+            if launch_spec.check(text, target(kernel)).spec.launches:
                 found[f"{file.name}:{kernel.name}"] = text, kernel
     return found
 
@@ -45,15 +46,15 @@ def test_there_are_as_many_as_the_table_says() -> None:
 @pytest.mark.parametrize("name", SPECS)
 def test_an_example(name: str) -> None:
     text, kernel = SPECS[name]
-    read = spec.check(text, target(kernel))
+    read = launch_spec.check(text, target(kernel))
     assert [fault.message for fault in read.faults] == []
     assert read.spec.expects
     assert "bytes" in read.spec.amounts
-    cases = [point for point in spec.points(read.spec)[0] if point.case]
+    cases = [point for point in launch_spec.points(read.spec)[0] if point.case]
     assert cases
     for point in cases:
         world = World(read.spec.language, torch=torch)
-        values, faults = spec.compute(read.spec, read.signature, point, world)
+        values, faults = launch_spec.compute(read.spec, read.signature, point, world)
         assert not faults
         for one in read.spec.expects:
             expected = evaluate(one.expected, replace(world, exact=True), Scope(values))

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from orbit_remote import spec
-from orbit_remote.spec_functions import FUNCTIONS
-from orbit_remote.spec_text import WORDS
-from orbit_remote.spec_values import Tensor, Work, World
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.comment_scanner import WORDS
+from orbit_remote.spec.functions.function_table import FUNCTIONS
+from orbit_remote.spec.values import Tensor, Work, World
 from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, TRITON, checked
 
@@ -36,7 +36,7 @@ def source(lines: list[str], language: str) -> str:
     return text + CUDA if language == "cuda" else TRITON.replace("{spec}", text)
 
 
-def sound(found: spec.Checked, text: str) -> None:
+def sound(found: launch_spec.Checked, text: str) -> None:
     lines = len(text.splitlines()) + 1
     for fault in found.faults:
         assert fault.message
@@ -197,8 +197,11 @@ def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
     read = checked(text, language)
     work = Work(2000)
     with Watched() as watched:
-        made, found = spec.compute(
-            read.spec, read.signature, spec.Point(), World(language, torch=torch, memory=_ROOM, work=work)
+        made, found = launch_spec.compute(
+            read.spec,
+            read.signature,
+            launch_spec.Point(),
+            World(language, torch=torch, memory=_ROOM, work=work),
         )
     for one in made.values():
         assert not isinstance(one, Tensor) or one.bytes <= _ROOM

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import spec_functions
-from orbit_remote.spec_text import WORDS
+from orbit_remote.spec.comment_scanner import WORDS
+from orbit_remote.spec.functions import function_table
 from tests.spec.spec_check import faults
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "launch-specs.md").read_text(encoding="utf-8")
@@ -24,4 +24,4 @@ def test_it_names_every_word_and_lists_every_function() -> None:
     assert len(EXAMPLES) == 2
     for word in WORDS:
         assert re.search(rf"`{word}\b|\b{word}\(", PAGE), word
-    assert spec_functions.markdown().strip() in PAGE
+    assert function_table.markdown().strip() in PAGE

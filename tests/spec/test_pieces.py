@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from orbit_lsp.kernels import cuda, triton
-from orbit_lsp.launch_specs import definition
-from orbit_remote import spec
-from orbit_remote.spec_checks import Limits
+from orbit_lsp.kernels.cuda import cuda_kernels
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs.spec_cache import definition
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.rules import Limits
 from tests.spec.spec_check import check, checked, values
 
 SAXPY = "__global__ void saxpy(int n, float a, const float* x, float* y) {}\n"
@@ -336,7 +337,7 @@ def test_sweeps_and_cases_make_points() -> None:
 """
     found = checked(source + SAXPY, "cuda")
     assert not found.faults
-    every, _ = spec.points(found.spec)
+    every, _ = launch_spec.points(found.spec)
     assert [one.case for one in every] == ["", "", "", "", "tail"]
     assert list(found.spec.amounts) == ["iterations", "timeout", "seed"]
     check(
@@ -407,7 +408,10 @@ def test_a_spec_is_found_above_every_form_of_triton_kernel(form: str) -> None:
 
 
 def test_the_job_carries_what_the_spec_modules_ask() -> None:
-    for scan, language in ((cuda.scan(saxpy()), "cuda"), (triton.scan(add("seed 1")), "triton")):
-        of = spec.target_of(definition(scan.kernels[0]), language)
+    for scan, language in (
+        (cuda_kernels.scan(saxpy()), "cuda"),
+        (triton_kernels.scan(add("seed 1")), "triton"),
+    ):
+        of = launch_spec.target_of(definition(scan.kernels[0]), language)
         assert (of.name, of.language) == (scan.kernels[0].name, language)
         assert of.start_line == scan.kernels[0].whole.line

@@ -9,9 +9,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from orbit_remote import spec
-from orbit_remote.spec_functions import FUNCTIONS
-from orbit_remote.spec_values import Tensor, Value, World
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.functions.function_table import FUNCTIONS
+from orbit_remote.spec.values import Tensor, Value, World
 from tests.random_cases import random_cases
 from tests.spec.spec_check import CUDA, checked, written
 
@@ -64,7 +64,7 @@ def both(lines: list[str], language: str) -> tuple[dict[str, Value], dict[str, V
     text = "".join(f"{mark}{line}\n" for line in lines)
     read = checked(text + kernel if language == "cuda" else kernel.format(text), language)
     world = World(read.spec.language, torch=torch)
-    made, faults = spec.compute(read.spec, read.signature, spec.Point(), world)
+    made, faults = launch_spec.compute(read.spec, read.signature, launch_spec.Point(), world)
     return dict(read.values), made, [fault.message for fault in faults]
 
 
@@ -112,7 +112,9 @@ def test_random_values_are_the_same_again_and_others_in_another_turn() -> None:
     assert torch.equal(first["x"].data, again["x"].data)
     assert not torch.equal(first["x"].data, first["y"].data)
     read = checked("// orbit: x = randn(8)\n" + CUDA, "cuda")
-    other, _ = spec.compute(read.spec, read.signature, spec.Point(), World("cuda", torch=torch, turn=1))
+    other, _ = launch_spec.compute(
+        read.spec, read.signature, launch_spec.Point(), World("cuda", torch=torch, turn=1)
+    )
     assert not torch.equal(first["x"].data, other["x"].data)
 
 

@@ -56,7 +56,7 @@ const stranger = script('stranger', `touch "${touched}"; echo "no module named p
 const silent = script('silent', 'exec sleep 600');
 const other = script(
   'other',
-  `exec "${serverPython}" -c 'import orbit_lsp; orbit_lsp.__version__ = "9.0.0"; from orbit_lsp.cli import main; main()'`,
+  `exec "${serverPython}" -c 'import orbit_lsp; orbit_lsp.__version__ = "9.0.0"; from orbit_lsp.cli.main import main; main()'`,
 );
 const here = dirname(fileURLToPath(import.meta.url));
 addClangd({ vscode, here, modules: join(ROOT, 'editors/vscode/node_modules') });

@@ -1,0 +1,212 @@
+"""What works on this machine now, what does not yet, and what mends it: `orbit-lsp doctor` as text."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+from orbit_lsp.runners import Runner
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+
+_TRITON = ("torch", "triton")
+_LAUNCHERS = ("cuda-core", "cuda-bindings")
+_NVML = "nvidia-ml-py"
+_TOKEN = f"{sys.executable} -m modal token new"
+
+_COMPILER_TRIAL = """\
+#include <cooperative_groups.h>
+#include <thrust/functional.h>
+__global__ void trial(int* out) {
+  cooperative_groups::this_thread_block().sync();
+  out[0] = thrust::maximum<int>()(out[0], 1);
+}
+"""
+"""Fails where the headers do not belong to the compiler: these two check its version, cuda_runtime.h does not."""
+
+_WHEELS = "cccl,crt,cudart,cupti,nvcc,nvvm"
+"""The extras of NVIDIA's package `cuda-toolkit` that make a compiler; `[cuda]` in pyproject.toml names the same."""
+
+
+async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | None:
+    """Why the machine's nvcc does not compile a small file with NVIDIA's own headers; None where it does, or where
+    there is no nvcc. Takes a second the first time; the build is cached.
+    """
+    if machine.nvcc is None:
+        return None
+    job = c.Job(
+        "doctor", "compile", "cuda", str(Path.home() / "orbit-trial.cu"), _COMPILER_TRIAL, nvcc=machine.nvcc
+    )
+    finished: c.Finished | None = None
+    async with aclosing(runner.run(job)) as events:
+        async for event in events:
+            finished = event if isinstance(event, c.Finished) else finished
+    assert finished is not None  # the last event of every job
+    if finished.outcome == "ok":
+        return None
+    if finished.outcome != "compile error":
+        return finished.failure
+    errors = [problem.message for problem in finished.problems if problem.severity == "error"]
+    if not errors and finished.failure:  # in a header of NVIDIA's, which has no place in the file
+        errors = [finished.failure.message.partition(": ")[2] or finished.failure.message]
+    why = errors[0].partition("\n")[0] if errors else "nvcc gives no reason"
+    return c.Failure(
+        "infrastructure",
+        f"{machine.nvcc} {machine.nvcc_version} does not compile a file that includes cooperative_groups.h and "
+        f"thrust/functional.h: {why}",
+        _matching_headers(machine),
+    )
+
+
+def _matching_headers(machine: c.Machine) -> str:
+    """How to get headers of the compiler's own release."""
+    assert machine.nvcc is not None
+    assert machine.nvcc_version is not None
+    if "site-packages" not in Path(machine.nvcc).parts:
+        return "reinstall the CUDA toolkit, or set `nvcc` to one that works"
+    beside = (
+        python
+        for python in (machine.python, sys.executable)
+        if Path(machine.nvcc).is_relative_to(Path(python).parents[1])
+    )
+    pip = f"{next(beside, 'python')} -m pip"
+    release = ".".join(machine.nvcc_version.split(".")[:2])
+    return f"{pip} install 'cuda-toolkit[{_WHEELS}]=={release}.*'"
+
+
+def lines(
+    session: Session, machine: c.Machine, *, compiles_on_modal: bool, compiler: c.Failure | None = None
+) -> list[str]:
+    """What there is, what works with it, and what is missing, the most useful first. What is missing is
+    named once, whatever it holds back, and packages that nothing here could use are not missing. `compiler` is
+    what `compiler_failure` returned.
+    """
+    compiles_on_modal = compiles_on_modal and session.modal_account
+    return [
+        *_inventory(machine),
+        "",
+        "works now",
+        *([f"  ✓ {one}" for one in _works(session, machine, compiles_on_modal, compiler)] or ["    nothing"]),
+        *_missing(session, machine, compiles_on_modal, compiler),
+    ]
+
+
+def _inventory(machine: c.Machine) -> list[str]:
+    packages = [f"{name} {version}" for name, version in machine.packages.items() if version]
+    found = [f"Python    {machine.python} {machine.python_version}"]
+    if machine.nvcc:
+        found.append(
+            f"compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}"
+        )
+    for device in machine.devices:
+        capability = f", compute capability {device.capability}" if device.capability else ""
+        driver = f", driver {device.driver}" if device.driver else ""
+        found.append(f"GPU {device.index:<5} {device.name}{capability}{driver}")
+    if machine.profiler:
+        found.append(f"profiler  {machine.profiler.path} {machine.profiler.version}")
+    return [*found, f"packages  {', '.join(packages)}"] if packages else found
+
+
+def _works(
+    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
+    rented = job_builder.place(session) == "modal"
+    own = None if rented else job_builder.own_gpu(session)
+    triton = not _absent(machine, _TRITON)
+    found: list[str] = []
+    compiles = bool(machine.nvcc) and compiler is None
+    if compiles or compiles_on_modal:
+        where = "" if machine.nvcc else ", compiled on Modal"
+        found.append(f"CUDA files: compiler errors, registers, occupancy{where}")
+    if triton:
+        found.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
+    if rented and session.modal_account:
+        gpu = job_builder.settings_of(session).gpu
+        found.append(
+            f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not tried here)"
+        )
+    if own and compiles:
+        found.append(f"CUDA files: run and timed on {own.name}")
+        if not _absent(machine, ("torch", *_LAUNCHERS)):
+            found.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
+    if own and triton:
+        found.append(f"Triton files: run and timed on {own.name}")
+    if own and machine.profiler and machine.profiler.permitted is not False:
+        tried = (
+            ""
+            if machine.profiler.permitted
+            else "; the first one finds out whether the driver permits counters"
+        )
+        found.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
+    if own and machine.sanitizer and (compiles or triton):
+        found.append(f"memory checks: compute-sanitizer {machine.sanitizer} on {own.name}")
+    return found
+
+
+def _missing(
+    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
+    problems = iter(machine.problems)
+    no_gpu = None if machine.devices else next(problems, None)
+    no_compiler = compiler if machine.nvcc else next(problems, None)
+    local = job_builder.place(session) == "local"
+    found: list[str] = []
+    if no_compiler and not compiles_on_modal:
+        found += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
+    if no_gpu and local:
+        found += _fault("running kernels", no_gpu.message, no_gpu.remedy)
+        if job_builder.settings_of(session).runner == "auto":
+            found.append(f"    or rent one from Modal: {_TOKEN}")
+    elif not local and not session.modal_account:
+        found += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
+    elif local and machine.devices and job_builder.own_gpu(session) is None:
+        wanted = job_builder.settings_of(session).device
+        have = ", ".join(str(one.index) for one in machine.devices)
+        found += _fault(
+            "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"
+        )
+    if absent := _absent(machine, _TRITON):
+        what = (
+            "Triton files (.py; CUDA files with a main need none of it)"
+            if local
+            else "compiler errors and registers of Triton files without a run"
+        )
+        found += _package(what, machine, absent)
+    if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
+        found += _package("launch specs of CUDA kernels", machine, absent)
+    if local and machine.devices and (absent := _absent(machine, (_NVML,))):
+        found += _package("clocks, power and throttling beside the times", machine, absent)
+    if local and machine.devices:
+        found += _no_counters(machine)
+        if not machine.sanitizer:
+            mend = f"install the CUDA toolkit, or {machine.python} -m pip install nvidia-cuda-sanitizer-api"
+            found += _fault("memory checks", "there is no compute-sanitizer", mend)
+    return ["", "does not work yet", *found] if found else []
+
+
+def _no_counters(machine: c.Machine) -> list[str]:
+    """What keeps a profile from more than times."""
+    what, profiler = "counters in profiles (times and resources need none of it)", machine.profiler
+    if profiler is None:
+        return _fault(
+            what, "there is no Nsight Compute (ncu)", "install the CUDA toolkit's package nsight-compute"
+        )
+    if profiler.permitted is not False:
+        return []
+    why, _, mend = profiler.why.partition("; to enable counters: ")
+    return _fault(what, why, mend or "install a newer one")
+
+
+def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not machine.packages.get(name)]
+
+
+def _package(what: str, machine: c.Machine, absent: list[str]) -> list[str]:
+    why = f"{machine.python} has no {' and no '.join(absent)}"
+    return _fault(what, why, f"{machine.python} -m pip install {' '.join(absent)}")
+
+
+def _fault(what: str, why: str, mend: str) -> list[str]:
+    return [f"  ✗ {what}: {why}", f"    mend it: {mend}"]

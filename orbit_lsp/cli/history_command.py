@@ -1,0 +1,171 @@
+"""`orbit-lsp compare` and `orbit-lsp history`: text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+
+from orbit_lsp import kernels
+from orbit_lsp.cli import json_output, source_listing
+from orbit_lsp.history.ab_compare import Turns
+from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.version_groups import grouped, regression
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runs import summary
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Watcher
+from orbit_lsp.state import harness
+from orbit_lsp.state.session import KernelId, Session, path_of
+from orbit_lsp.views import ab_table as versus_view
+from orbit_lsp.views import hover, kernel_status, lenses
+from orbit_lsp.views import version_table as versions_view
+from orbit_remote.common import messages as c
+
+
+class Mistake(Exception):  # noqa: N818 - the command line's, not the program's
+    """What is wrong with the command line; the text is the sentence to print."""
+
+
+# -- compare ----------------------------------------------------------------------------------------
+
+
+async def compare(
+    options: argparse.Namespace,
+    session: Session,
+    environment: Environment,
+    versions: Versions,
+    watcher: Watcher,
+    uri: str,
+    target: KernelId | None,
+) -> int:
+    """Returns the exit code. Raises Mistake."""
+    wanted = other(options)
+    kernel = target or _only(session, uri)
+    await environment.look_around()
+    turns = Turns(session, environment, versions, watcher)
+    try:
+        run = turns.start(kernel, wanted)
+        assert run
+        assert run.task
+        try:
+            finished = await asyncio.shield(run.task)
+        except asyncio.CancelledError:
+            turns.cancel_run(run.id)
+            await asyncio.wait([run.task])
+            raise
+    finally:
+        await turns.close()
+    name = harness.named(kernel) or kernel.key
+    versus = session.versus.get(kernel)
+    if options.json and versus:
+        _print_json(json_output.compared(name, versus))
+    elif versus and (tables := versus_view.tables(name, versus, time.time(), stale=False)):
+        print(source_listing.visible(hover.render(tables, markdown=False)))
+    if finished.failure:
+        print(f"orbit-lsp: {finished.outcome}: {finished.failure.message}", file=sys.stderr)
+        if finished.failure.remedy:
+            print(f"  {finished.failure.remedy}", file=sys.stderr)
+    elif spent := spending.total([versus.cost if versus else None]):
+        print(summary.cost(spent), file=sys.stderr)
+    return c.EXIT_CODES[finished.outcome]
+
+
+def other(options: argparse.Namespace) -> Other:
+    """What the options name. Raises Mistake where they name two things."""
+    named = [
+        Other("kernel", options.with_kernel) if options.with_kernel else None,
+        Other("gpu", options.with_gpu) if options.with_gpu else None,
+        _file_or_revision(options.against) if options.against else None,
+    ]
+    found = [one for one in named if one]
+    if len(found) > 1:
+        raise Mistake("compare with one thing: --with, --with-kernel or --with-gpu")
+    return found[0] if found else Other("last")
+
+
+def _file_or_revision(name: str) -> Other:
+    if name == "last":
+        return Other("last")
+    path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
+    if path.suffix and path.exists():
+        return Other("file", name)
+    if kernels.language_of(name):
+        raise Mistake(f"there is no file {name} to compare with")
+    return Other("revision", name)
+
+
+def _only(session: Session, uri: str) -> KernelId:
+    checked = harness.of(session, uri)
+    found = (
+        [checked.target]
+        if checked
+        else [one.target for one in kernel_status.of(session, uri) if one.kernel.launchable]
+    )
+    if len(found) != 1:
+        have = ", ".join(one.key for one in found)
+        raise Mistake(
+            f"which kernel? Add --kernel; this file has: {have}"
+            if found
+            else "no kernel in this file can be launched"
+        )
+    return found[0]
+
+
+# -- history ----------------------------------------------------------------------------------------
+
+
+async def history(options: argparse.Namespace, versions: Versions, uri: str) -> int:
+    """Returns the exit code. Raises Mistake. A kernel that is no longer in the file has its history all the same."""
+    path = path_of(uri)
+    by_kernel: dict[str, list[Entry]] = {}
+    for entry in await versions.entries(path):
+        by_kernel.setdefault(entry.kernel, []).append(entry)
+    if options.kernel:
+        by_kernel = {
+            name: entries
+            for name, entries in by_kernel.items()
+            if options.kernel in (name, name.rpartition("::")[2], harness.named(KernelId(uri, name)))
+        }
+        if not by_kernel:
+            raise Mistake(f"the history has no run of {options.kernel} in {path}")
+    if options.text is not None:
+        return await _text(versions, by_kernel, options.text)
+    if options.json:
+        found = [json_output.kernel_history(name, entries) for name, entries in by_kernel.items()]
+        _print_json(json_output.FileHistory(path, tuple(found)))
+        return 0
+    if not by_kernel:
+        print(f"the history has no run of a kernel in {path}")
+    for name, entries in by_kernel.items():
+        table = versions_view.table(entries, harness.named(KernelId(uri, name)) or name)
+        print(source_listing.visible(hover.render([table], markdown=False)))
+        if found := regression(entries):
+            print(f"  {lenses.regression(found)}")
+        print()
+    return 0
+
+
+async def _text(versions: Versions, by_kernel: dict[str, list[Entry]], number: int) -> int:
+    """Print the file as it was when a version of its one kernel ran."""
+    if len(by_kernel) != 1:
+        raise Mistake("--text is of one kernel's versions: add --kernel")
+    (entries,) = by_kernel.values()
+    known = grouped(entries)
+    if not 1 <= number <= len(known):
+        raise Mistake(f"there is no version {number}: the history has 1 to {len(known)}")
+    text = await versions.text(known[number - 1].runs[-1].text)
+    if text is None:
+        raise Mistake(f"the text of version {number} is not kept")
+    sys.stdout.write(text)
+    return 0
+
+
+def _print_json(value: json_output.Compared | json_output.FileHistory) -> None:
+    print(json.dumps(dataclasses.asdict(value), ensure_ascii=False, indent=2))

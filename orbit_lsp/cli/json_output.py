@@ -1,0 +1,159 @@
+"""What `compare --json` and `history --json` say: published as JSON schemas, like `Finished` of the other commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_lsp.history import counter_diff as moved
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.version_groups import grouped, regression
+from orbit_lsp.state.session import Versus
+from orbit_lsp.views import ab_table as versus_view
+from orbit_lsp.views import kernel_status, sweep_tables
+from orbit_remote.common.messages import Cost, Failure, Launches, Metric, Timing
+
+
+@dataclass(frozen=True, slots=True)
+class MovedMetric:
+    """A counter that is another between profiles of the two sides; `name` is for people, `unit` NVIDIA's."""
+
+    name: str
+    metric: str
+    then: float
+    now: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A kernel as it stands (`now`) against something else (`then`, by the name `against`), whole runs in turn.
+
+    `ratio` is the time now over the time then, and lies from `low` to `high` at 95 %; `pairs` are of runs. All three and
+    `verdict` are null where there was none, for the reason of `failure`. `runs` are the times of the counted runs in
+    nanoseconds, `devices` the GPUs by NVML's names: then, now.
+    """
+
+    kernel: str
+    against: str
+    sentence: str
+    verdict: Literal["faster", "slower", "inconclusive"] | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+    then: Timing | None = None
+    now: Timing | None = None
+    runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    devices: tuple[str, str] = ("", "")
+    moved: tuple[MovedMetric, ...] = ()
+    remarks: tuple[str, ...] = ()
+    failure: Failure | None = None
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """One run or profile of a kernel. `at` is seconds since 1970, `version` counts its versions from 1, `digest` is of
+    the tokens that ran and `text` the name under which the whole text is kept, null where it is not.
+
+    `time_ns` is of all that a launch spec launches with its first values, else of the configuration that took most of the
+    program's time; `timing` and `warm` are of its first launch, `occupancy` is theoretical. `metrics` are a profile's, by
+    NVIDIA's names.
+    """
+
+    at: float
+    version: int
+    action: Literal["run", "profile"]
+    digest: str
+    outcome: str
+    gpu: str | None = None
+    time_ns: float | None = None
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    values: dict[str, str] | None = None
+    timing: Timing | None = None
+    warm: Timing | None = None
+    occupancy: float | None = None
+    metrics: dict[str, Metric] | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """The last version takes `change` more time than the fastest before it (0.12: 12 %), which was `edits` versions ago."""
+
+    change: float
+    edits: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelHistory:
+    kernel: str
+    regression: Slower | None
+    runs: tuple[KeptRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileHistory:
+    """Oldest first."""
+
+    file: str
+    kernels: tuple[KernelHistory, ...]
+
+
+def compared(name: str, versus: Versus) -> Compared:
+    found = versus.comparison
+    metrics = tuple(
+        MovedMetric(one.name, one.metric, one.before, one.after, one.unit) for one in versus.moved
+    )
+    return Compared(
+        name, versus.against, versus_view.sentence(name, versus),
+        verdict=found.verdict if found else None,
+        ratio=found.ratio if found else None,
+        low=found.low if found else None,
+        high=found.high if found else None,
+        pairs=found.pairs if found else 0,
+        then=versus.then, now=versus.now, runs=versus.runs, devices=versus.devices, moved=metrics, remarks=versus.remarks,
+        failure=versus.failure, cost=versus.cost,
+    )  # fmt: skip
+
+
+def kernel_history(name: str, entries: Sequence[Entry]) -> KernelHistory:
+    """`entries` are of one kernel, oldest first."""
+    slower = regression(entries)
+    runs = [
+        _run(number, entry) for number, version in enumerate(grouped(entries), 1) for entry in version.runs
+    ]
+    return KernelHistory(name, Slower(slower.change, slower.edits) if slower else None, tuple(runs))
+
+
+def _run(version: int, entry: Entry) -> KeptRun:
+    said, finished = entry.said, entry.said.finished
+    device = finished.device
+    gpu = device.name if device else None
+    if entry.action == "profile":
+        profile = moved.main(finished.profiles)
+        return KeptRun(
+            entry.at, version, "profile", entry.digest, finished.outcome, gpu,
+            grid=profile.grid if profile else None, block=profile.block if profile else None,
+            metrics=dict(profile.metrics) if profile else None, text=entry.text,
+        )  # fmt: skip
+    one = shown(said.launches, said.through)
+    point = sweep_tables.shown(finished.points)
+    capability = device.capability if device else None
+    held = kernel_status.launch_occupancy(one, capability, finished.resources) if one and capability else None
+    total = one.timing.median if one and said.through == "program" else sweep_tables.total_ns(said.launches)
+    return KeptRun(
+        entry.at, version, "run", entry.digest, finished.outcome, gpu, total, one.grid if one else None,
+        one.block if one else None, dict(point.values) if point else None, one.timing if one else None,
+        one.warm if one else None, held.fraction if held else None, text=entry.text,
+    )  # fmt: skip
+
+
+def shown(launches: tuple[Launches, ...], through: str) -> Launches | None:
+    """The launch that a single number speaks of."""
+    if through == "program":
+        return kernel_status.main_launch(launches)
+    return launches[0] if launches else None

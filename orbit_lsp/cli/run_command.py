@@ -1,0 +1,425 @@
+"""run, profile, check, compile, show and doctor: the editor's engine with a terminal as its watcher."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from orbit_lsp.cli import doctor, gpus_command, history_command, source_listing
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.kernels import language_of
+from orbit_lsp.profile import dump_files
+from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.runs.scheduler import Action, Run, Runs
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state import harness
+from orbit_lsp.state.session import KernelId, Session, path_of, uri_of
+from orbit_lsp.views import harness_view, hover, kernel_status
+from orbit_lsp.views.sweep_tables import Table
+from orbit_remote.common import messages as c
+
+_USAGE = c.EXIT_CODES["usage"]
+_ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
+_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
+
+
+class UsageError(Exception):
+    """The command line or the file it names; the text is the sentence to print."""
+
+
+class TerminalWatcher:
+    """States on standard error - one line that changes on a terminal, a line each when piped -, the
+    program's own output where the program put it.
+    """
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._shown = False
+
+    def begin(self, run: Run) -> None:
+        pass
+
+    def stage(self, run: Run, state: c.State, why: str) -> None:
+        text = f"{state}: {why}" if why else state
+        self._status(f"{run.title}: {text}")
+
+    def output(self, run: Run, stream: str, text: str) -> None:
+        del run
+        if self._quiet:
+            return
+        self._clear()
+        with suppress(BrokenPipeError):  # the run goes on; what is printed last says it again
+            print(text, end="", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
+
+    def end(self, run: Run, finished: c.Finished) -> None:
+        del run, finished
+        self._clear()
+
+    def changed(self, uris: set[str]) -> None:
+        pass
+
+    def _status(self, text: str) -> None:
+        if self._live:
+            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+            self._shown = True
+        elif not self._quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+
+def main(options: argparse.Namespace) -> int:
+    try:
+        return asyncio.run(_history(options) if options.command == "history" else _main(options))
+    except (UsageError, history_command.Mistake) as error:
+        print(f"orbit-lsp: {error}", file=sys.stderr)
+        return _USAGE
+    except KeyboardInterrupt:
+        print("orbit-lsp: cancelled", file=sys.stderr)
+        return c.EXIT_CODES["cancelled"]
+
+
+async def _main(options: argparse.Namespace) -> int:
+    session = Session(folders=_folders())
+    watcher = TerminalWatcher(quiet=options.json)
+    environment = run_environment.Environment(session, _complain, watcher.changed)
+    environment.budget.lifted = options.over_budget
+    environment.budget.remedy = "add --over-budget, or raise --budget"
+    values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
+    for name in ("python", "nvcc"):
+        if name in values:
+            values[name] = _program(values[name])
+    if (limit := _limit(options)) is not None:
+        values["modal"] = {"budget_usd": limit}
+    if options.command == "check":
+        limit = {"timeout_s": options.run_timeout_s} if options.run_timeout_s is not None else {}
+        values["check_memory"] = limit | (
+            {"tools": list(dict.fromkeys(options.tools))} if options.tools else {}
+        )
+    if options.nvcc_flags:
+        values["nvcc_flags"] = options.nvcc_flags
+    # who types the command has said what may run
+    environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
+    if complaints := environment.configure(None):
+        raise UsageError(complaints[0].removesuffix("; its default is used"))
+    runs = Runs(session, environment.runner_of, watcher, environment.profile_folder)
+    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    runs.filed = versions.filed
+    try:
+        if options.command == "doctor":
+            return await _doctor(session, environment, as_json=options.json)
+        if options.command == "compare":
+            uri = _open(session, options.file)
+            for refused in environment.choose_flags(uri):
+                _complain(f"nvcc flag {refused}")
+            target = _target(session, uri, options.kernel)
+            return await history_command.compare(
+                options, session, environment, versions, watcher, uri, target
+            )
+        return await _file(options, session, environment, runs)
+    finally:
+        await runs.close()
+        await versions.close()
+        await environment.close()
+
+
+async def _history(options: argparse.Namespace) -> int:
+    """Needs no GPU, no compiler and no settings."""
+    session = Session(folders=_folders())
+    watcher = TerminalWatcher(quiet=True)
+    environment = run_environment.Environment(session, _complain, watcher.changed)
+    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    try:
+        return await history_command.history(options, versions, _open(session, options.file))
+    finally:
+        await versions.close()
+        await environment.close()
+
+
+def _complain(text: str) -> None:
+    print(f"orbit-lsp: {text}", file=sys.stderr)
+
+
+def _limit(options: argparse.Namespace) -> float | None:
+    """Dollars of the month. A variable that is no number is a mistake: it was meant to hold something back."""
+    if options.budget is not None:
+        return options.budget
+    said = os.environ.get("ORBIT_BUDGET_USD", "").strip()
+    try:
+        return float(said) if said else None
+    except ValueError:
+        raise UsageError(f"ORBIT_BUDGET_USD is {said!r:.40}, which is no number of dollars") from None
+
+
+def _folders() -> list[str]:
+    """The current folder, unless it has been deleted."""
+    try:
+        return [str(Path.cwd())]
+    except FileNotFoundError:
+        return []
+
+
+def _program(name: str) -> str:
+    """A program as a shell understands it: a name for PATH to find, or a path from the current folder."""
+    return str(Path(name).expanduser().absolute()) if os.sep in name else name
+
+
+async def _file(
+    options: argparse.Namespace, session: Session, environment: run_environment.Environment, runs: Runs
+) -> int:
+    uri = _open(session, options.file)
+    for refused in environment.choose_flags(uri):
+        print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
+    target = _target(session, uri, getattr(options, "kernel", None))
+    action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
+    dump = Path(options.dump) if getattr(options, "dump", None) else None
+    if dump and dump.exists() and not dump.is_dir():
+        raise UsageError(f"{dump} is not a folder, so nothing can be dumped there")
+    if action == "profile":
+        target = _only(session, uri, target)
+    targets = _targets(session, uri, target, action)
+    if getattr(options, "sweep", False):
+        targets = _swept(session, uri, targets)
+    if options.json and len(targets) > 1 and not getattr(options, "on", None):
+        names = ", ".join(one.key for one in targets if one)
+        raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
+    if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
+        # compiling Triton imports the module: only `compile` and `run` do
+        return _shown(options, session, uri)
+    gpus = [one.strip() for one in on.split(",")] if (on := getattr(options, "on", None)) else None
+    if mistake := environment.gpus_mistake(gpus):
+        raise UsageError(mistake.removeprefix("orbit: "))
+    if options.gpu is None or action != "compile":
+        await environment.look_around()
+    if gpus:
+        watcher = TerminalWatcher(quiet=options.json)
+        return await gpus_command.run(session, environment, watcher, uri, targets, gpus, as_json=options.json)
+    code = 0
+    for one in targets:
+        finished, made = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
+        if action == "compile":
+            finished = _with_specs(finished, session, uri)
+        code = code or c.EXIT_CODES[finished.outcome]
+        if options.json:
+            print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
+        elif options.command != "show":
+            # a program is of all its kernels
+            only = target or (one if one in _by_spec(session, uri) else None)
+            _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
+        if dump:
+            _dump(finished, made, dump)
+    if options.command == "show":
+        return 0 if options.json else _shown(options, session, uri)
+    return code
+
+
+def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
+    if options.json:
+        print("null")
+        return 0
+    color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    print("\n".join(source_listing.lines(session, uri, color=color)))
+    return 0
+
+
+def _targets(session: Session, uri: str, target: KernelId | None, action: Action) -> list[KernelId | None]:
+    """What is run: the kernel that is named, else the program, else every kernel that has a launch spec.
+
+    A program is run as the one spec without a launch says, if the file has one.
+    """
+    if target or action == "compile":
+        return [target]
+    if session.files[uri].scan.entries:
+        said = [
+            one.target
+            for one in kernel_status.of(session, uri)
+            if one.recipe.lines and not one.recipe.definition
+        ]
+        return [said[0] if len(said) == 1 else None]
+    checked = harness.of(session, uri)
+    return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
+
+
+def _only(session: Session, uri: str, target: KernelId | None) -> KernelId:
+    """The kernel that is named, or the only one that there is to launch. Raises UsageError."""
+    if target:
+        return target
+    found = [one.target for one in kernel_status.of(session, uri) if one.kernel.launchable]
+    if len(found) != 1:
+        have = ", ".join(one.key for one in found)
+        raise UsageError(
+            f"which kernel? Add --kernel; this file has: {have}"
+            if found
+            else "no kernel in this file can be launched"
+        )
+    return found[0]
+
+
+def _by_spec(session: Session, uri: str) -> list[KernelId]:
+    return [one.target for one in kernel_status.of(session, uri) if one.recipe.through == "spec"]
+
+
+def _swept(session: Session, uri: str, targets: list[KernelId | None]) -> list[KernelId | None]:
+    """Those of `targets` whose launch specs have a sweep."""
+    wanted = _by_spec(session, uri) if targets == [None] else [one for one in targets if one]
+    swept = [one for one in kernel_status.of(session, uri) if one.target in wanted and one.recipe.swept]
+    if not swept:
+        raise UsageError("no launch spec of this file has a sweep, as in `n = sweep(1 << 20, 1 << 24)`")
+    return [one.target for one in swept]
+
+
+def _open(session: Session, name: str) -> str:
+    try:
+        path = Path(name).resolve()
+        uri = uri_of(str(path))
+        if language_of(str(path)) is None:
+            raise UsageError(f"{name} is not a .cu, .cuh or .py file")
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
+            raise UsageError(f"{name} is not a regular file")
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {name}") from None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeEncodeError:
+        raise UsageError(f"{name}: the path is not valid UTF-8, which a job's path has to be") from None
+    except RuntimeError:  # Python 3.12 and older say this of symbolic links
+        raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
+    session.open(uri, 0, text)
+    return uri
+
+
+def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
+    if name is None:
+        return None
+    known = [found for found, _, _ in session.kernels(uri)]
+    if (checked := harness.of(session, uri)) and checked.name == name:
+        return checked.target
+    for found in known:
+        if found.key == name or found.key.rpartition("::")[2] == name:
+            return found
+    have = ", ".join(found.key for found in known) or "none"
+    raise UsageError(f"there is no kernel {name} in this file; it has: {have}")
+
+
+async def _carry_out(
+    runs: Runs, action: Action, uri: str, target: KernelId | None, *, full: bool = False
+) -> tuple[c.Finished, Path | None]:
+    """How it ended, and the folder of what the compiler made, if that is kept."""
+    run = runs.start(action, uri, target, detail="full" if full else "click")
+    assert run is not None
+    assert run.task is not None
+    try:
+        return await asyncio.shield(run.task), run.dumps
+    except asyncio.CancelledError:
+        runs.cancel_run(run.id)
+        await run.task
+        raise
+    finally:
+        if run.report:
+            print(f"the report is kept; Nsight Compute opens it: ncu-ui {run.report}", file=sys.stderr)
+
+
+def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
+    """Raises OSError where it cannot be written there."""
+    if made is None:
+        print("orbit-lsp: nothing is dumped: no code of a compiler came with a profile", file=sys.stderr)
+    else:
+        print(f"in {to}: {', '.join(dump_files.copy(finished, made, to))}", file=sys.stderr)
+
+
+def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:
+    """A compilation with what is wrong with the file's launch specs, which no compiler reads."""
+    path = path_of(uri)
+    found = tuple(
+        c.Problem(
+            one.severity, one.message, "launch spec", c.Place(path, one.span.line + 1, one.span.column + 1)
+        )
+        for one in spec_cache.faults(session, uri)
+    )
+    finished = replace(finished, problems=(*finished.problems, *found))
+    errors = [one for one in found if one.severity == "error"]
+    if not errors or finished.outcome != "ok":
+        return finished
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    text = f"line {first.place.line if first.place else 0}, in the launch spec: {first.message}{more}"
+    return replace(
+        finished, outcome="compile error", failure=c.Failure("compile error", text, place=first.place)
+    )
+
+
+# -- what is printed --------------------------------------------------------------------------------
+
+
+def _as_json(finished: c.Finished | None) -> object:
+    return dataclasses.asdict(finished) if finished else None
+
+
+def _report(
+    session: Session,
+    uri: str,
+    target: KernelId | None,
+    finished: c.Finished | None,
+    action: Action,
+    *,
+    sweep: bool,
+) -> None:
+    for line in [*source_listing.problems(session), *source_listing.spec_faults(session, uri)]:
+        print(source_listing.visible(line))
+    for known in kernel_status.of(session, uri):
+        if target and known.target != target:
+            continue
+        sections = hover.content(session, uri, known, time.time())
+        if sweep:
+            sections = [one for one in sections if isinstance(one, Table)]
+        if sections:
+            print(source_listing.visible(hover.render(sections, markdown=False)), end="\n\n")
+    if (checked := harness_view.known(session, uri)) and checked.result and not sweep:
+        title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
+        rows = harness_view.rows(checked.result) + hover.run_rows(checked.result.finished)
+        print(source_listing.visible(hover.render([(title, rows)], markdown=False)), end="\n\n")
+    for remark in finished.remarks if finished and finished.outcome == "ok" else ():
+        print(f"note: {remark}", file=sys.stderr)
+    if finished and finished.outcome != "ok" and finished.failure:
+        failure = finished.failure
+        _line(sys.stderr, f"orbit-lsp: {finished.outcome}: {failure.message}", failure.remedy)
+    elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
+        print("no kernel in this file")
+    elif finished:
+        print(f"ok: {summary.one_line(finished, compiled_only=action == 'compile')}", file=sys.stderr)
+
+
+def _line(stream: TextIO, text: str, remedy: str) -> None:
+    print(text + (f"\n  {remedy}" if remedy else ""), file=stream)
+
+
+async def _doctor(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:
+    await environment.look_around()
+    machine = session.machine
+    if machine is None:
+        text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
+        print(text, file=sys.stderr if as_json else sys.stdout)
+        return c.EXIT_CODES["infrastructure"]
+    failure = await doctor.compiler_failure(environment.runner(), machine)
+    if as_json:
+        whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
+        print(json.dumps(dataclasses.asdict(whole), ensure_ascii=False, indent=2))
+        return 0
+    compiles_on_modal = environment.compiles_on_modal()
+    print("\n".join(doctor.lines(session, machine, compiles_on_modal=compiles_on_modal, compiler=failure)))
+    compiles = (machine.nvcc and failure is None) or compiles_on_modal
+    return 0 if compiles else c.EXIT_CODES["infrastructure"]

@@ -1,0 +1,115 @@
+"""A file as an editor would show it, in a terminal: lenses above, hints behind, squiggles below."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.documents import from_client
+from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.views import diagnostics, hints, lenses
+
+_STYLE = {
+    "lens": "\x1b[2;36m",
+    "hint": "\x1b[2;33m",
+    "error": "\x1b[31m",
+    "warning": "\x1b[33m",
+    "information": "\x1b[34m",
+    "number": "\x1b[2m",
+}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_NAMES = {
+    lsp.DiagnosticSeverity.Error: "error",
+    lsp.DiagnosticSeverity.Warning: "warning",
+    lsp.DiagnosticSeverity.Information: "information",
+    lsp.DiagnosticSeverity.Hint: "information",
+}
+
+
+def lines(session: Session, uri: str, *, color: bool) -> list[str]:
+    """The whole file; what a lens, a hint and a diagnostic say is what an editor would be sent."""
+    document = session.files[uri].document
+    above: dict[int, list[str]] = defaultdict(list)
+    behind: dict[int, list[str]] = defaultdict(list)
+    below: dict[int, list[lsp.Diagnostic]] = defaultdict(list)
+    for lens in lenses.lenses(session, uri):
+        if lens.command:
+            above[lens.range.start.line].append(lens.command.title)
+    for hint in hints.hints(session, uri, 0, len(document.lines)):
+        behind[hint.position.line].append(str(hint.label))
+    for found in diagnostics.diagnostics(session, uri):
+        below[found.range.start.line].append(found)
+    width = len(str(len(document.lines)))
+    shown: list[str] = []
+    for number, line in enumerate(document.lines):
+        text = visible(line.rstrip("\r\n").expandtabs(4))
+        indent = " " * (width + 1)
+        if number in above:
+            lead = len(text) - len(text.lstrip())
+            shown.append(indent + " " * lead + _paint("lens", " | ".join(above[number]), color))
+        tail = "".join("   " + _paint("hint", label, color) for label in behind[number])
+        shown.append((_paint("number", f"{number + 1:>{width}} ", color) + text + tail).rstrip())
+        for found in below[number]:
+            shown += [indent + part for part in _squiggle(session, line, found, color)]
+    if shown and not document.lines[-1]:
+        shown.pop()  # the empty line after the last line end
+    return shown
+
+
+def _squiggle(session: Session, line: str, found: lsp.Diagnostic, color: bool) -> list[str]:
+    style = _NAMES[found.severity or lsp.DiagnosticSeverity.Error]
+    start = from_client(line, found.range.start.character, session.encoding)
+    same_line = found.range.end.line == found.range.start.line
+    end = from_client(line, found.range.end.character, session.encoding) if same_line else len(line)
+    before = len(line[:start].expandtabs(4))
+    length = max(1, len(line[:end].expandtabs(4)) - before)
+    code = f" {found.code}" if found.code else ""
+    parts = [" " * before + _paint(style, "~" * length, color)]
+    parts += [
+        " " * before
+        + _paint(style, visible(text if number else f"{style} {found.source}{code}: {text}"), color)
+        for number, text in enumerate(found.message.splitlines() or [""])
+    ]
+    for note in found.related_information or []:
+        place = note.location
+        file = path_of(place.uri).rpartition("/")[2]
+        parts.append(
+            " " * before + _paint(style, f"  {file}:{place.range.start.line + 1}: {note.message}", color)
+        )
+    return parts
+
+
+def problems(session: Session) -> list[str]:
+    """Every diagnostic as one line, `file:line:column: error nvcc #20: …`, its notes indented."""
+    shown: list[str] = []
+    for (_, uri), kept in session.problems.items():
+        for problem in kept.items:
+            place = problem.place
+            where = path_of(uri) + (f":{place.line}" if place else "")
+            where += f":{place.column}" if place and place.column else ""
+            code = f" {problem.code}" if problem.code else ""
+            shown.append(f"{where}: {problem.severity} {problem.tool}{code}: {problem.message}")
+            for note in problem.notes:
+                at = f"{note.place.file}:{note.place.line}: " if note.place else ""
+                shown.append(f"    {at}{note.message}")
+    return shown
+
+
+def spec_faults(session: Session, uri: str) -> list[str]:
+    """What is wrong with the launch specs of a file, a line each: `file:line:column: error launch spec: …`."""
+    return [
+        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity} launch spec: {one.message}"
+        for one in spec_cache.faults(session, uri)
+    ]
+
+
+def visible(text: str) -> str:
+    """What a source, a compiler or a program says, without what a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _paint(style: str, text: str, color: bool) -> str:
+    return f"{_STYLE[style]}{text}\x1b[0m" if color else text

@@ -1,0 +1,69 @@
+"""What a kernel may be compared with, as an author chooses it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state import harness
+from orbit_lsp.state.session import KernelId, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What to compare with: the version before, a revision, another file, a kernel of the same file, a GPU on Modal."""
+
+    kind: Literal["last", "revision", "file", "kernel", "gpu"]
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        match self.kind:
+            case "last":
+                return "the version before"
+            case "gpu":
+                return f"{self.name} on Modal"
+            case _:
+                return self.name
+
+    @property
+    def word(self) -> str:
+        """As a command's argument says it."""
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+
+def other(word: str) -> Other | None:
+    """The reverse of `Other.word`; None for anything else."""
+    kind, _, name = word.partition(":")
+    match kind:
+        case "last":
+            return Other("last")
+        case "revision" | "file" | "kernel" | "gpu" if name:
+            return Other(kind, name)
+        case _:
+            return None
+
+
+def in_git(path: str) -> bool:
+    """Whether a file lies in a working tree of git. Blocking."""
+    return any((folder / ".git").exists() for folder in Path(path).absolute().parents)
+
+
+def choices(session: Session, target: KernelId) -> list[Other]:
+    """What an editor offers, most likely first."""
+    found = [Other("last")] if target in session.results else []
+    if target.uri in session.in_git:
+        found.append(Other("revision", "HEAD"))
+    if not harness.named(target):
+        found += [
+            Other("kernel", other.key)
+            for other, kernel, _ in session.kernels(target.uri)
+            if other != target and kernel.launchable
+        ][:3]
+    if session.modal_account:
+        settings = job_builder.settings_of(session)
+        here = settings.gpu if job_builder.place(session) == "modal" else ""
+        found += [Other("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
+    return found

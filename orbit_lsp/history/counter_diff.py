@@ -1,0 +1,60 @@
+"""Which counters are others between two profiles: those that tell an author why a time changed."""
+
+from __future__ import annotations
+
+from orbit_lsp.profile.bottleneck import COMPUTE, DRAM, MEMORY, TIME, WAVE, value, warp_state
+from orbit_lsp.state.session import Moved
+from orbit_remote.common.messages import Profile
+
+_NAMES = {
+    TIME: "time under ncu",
+    COMPUTE: "compute throughput",
+    MEMORY: "memory throughput",
+    DRAM: "DRAM throughput",
+    "dram__bytes_read.sum": "DRAM read",
+    "dram__bytes_write.sum": "DRAM written",
+    "l1tex__t_sector_hit_rate.pct": "L1 hit rate",
+    "lts__t_sector_hit_rate.pct": "L2 hit rate",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "achieved occupancy",
+    "sm__maximum_warps_per_active_cycle_pct": "theoretical occupancy",
+    "smsp__inst_executed.sum": "instructions",
+    "launch__registers_per_thread": "registers per thread",
+    "launch__shared_mem_per_block_static": "static shared memory",
+    "launch__shared_mem_per_block_dynamic": "dynamic shared memory",
+    WAVE: "waves per SM",
+    "launch__grid_size": "blocks",
+    "launch__block_size": "threads per block",
+}
+_POINTS = 2.0
+"""A share in per cent counts from as many points on: replays of the same launch differ by one or so."""
+_SHARE = 0.05
+_WARPS = 0.2
+"""A stall reason counts from as many warps per issued instruction on."""
+_MOST_STALLS = 5
+
+
+def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
+    """What differs by more than two profiles of the same code do, in the order of a hover, stalls by their size."""
+    found: list[Moved] = []
+    for metric in (*_NAMES, *sorted(one for one in after.metrics if warp_state(one))):
+        old, new = before.metrics.get(metric), after.metrics.get(metric)
+        if old is None or new is None or old.unit != new.unit:
+            continue
+        change = abs(new.value - old.value)
+        share = new.unit == "%" or metric.endswith((".pct", "_pct"))
+        least = _WARPS if warp_state(metric) else _POINTS if share else _SHARE * abs(old.value)
+        if change > least:
+            name = _NAMES.get(metric) or f"stall: {warp_state(metric)}"
+            found.append(Moved(name, metric, old.value, new.value, new.unit or ("%" if share else "")))
+    first = [one for one in found if not warp_state(one.metric)]
+    stalls = sorted(
+        (one for one in found if warp_state(one.metric)),
+        key=lambda one: -abs(one.after - one.before),
+    )
+    return (*first, *stalls[:_MOST_STALLS])
+
+
+def main(profiles: tuple[Profile, ...]) -> Profile | None:
+    """The launch that took longest, by whose counters two versions are compared."""
+    counted = [one for one in profiles if one.tier == "counters"]
+    return max(counted, key=lambda one: value(one, TIME) or 0.0, default=None)

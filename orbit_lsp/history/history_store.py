@@ -1,0 +1,354 @@
+"""What kernels were run with and how long they took, over restarts and editors: one SQLite file in the user's state folder.
+
+A row is one run or one profile of one kernel, with everything that was said of it and the text that ran, so that
+it can be shown again and that version run again. Texts are kept once each. The oldest rows go first when the file
+grows beyond its bound.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from orbit_remote.common.messages import Finished, Launches, content_hash
+
+if TYPE_CHECKING:
+    import sqlite3
+
+log = logging.getLogger("orbit.history")
+
+T = TypeVar("T")
+Action = Literal["run", "profile"]
+
+FORMAT = 1
+"""Of the file; one of a higher number was written by a newer orbit-lsp and is set aside."""
+MOST_RUNS = 200
+"""Of one kernel."""
+_BUSY_S = 5.0
+_TEXT_BYTES = 4 << 20
+_OUTPUT = 2_000
+"""Characters of what the program printed that are kept."""
+_AT_ONCE = 500
+"""Rows that are given up at a time when the file is too large."""
+_TABLES = (
+    """
+create table runs (
+    id integer primary key, at real not null, path text not null, kernel text not null, action text not null,
+    digest text not null, inputs text not null, text text, said blob not null
+)
+""",
+    "create index of_kernel on runs (path, kernel, id)",
+    "create index of_text on runs (text)",
+    "create table texts (hash text primary key, body blob not null)",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a run or a profile said of one kernel; `asked` is the name of the kernel that was clicked. See
+    `session.Result` and `session.Profiled`.
+    """
+
+    finished: Finished
+    launches: tuple[Launches, ...] = ()
+    files: dict[str, str] | None = None
+    through: Literal["program", "spec", "contract"] = "program"
+    asked: str | None = None
+    lines: str = ""
+    elements: tuple[str, ...] = ()
+    detail: Literal["click", "full"] = "click"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row. `text` is the hash of the file's text as it ran, None where that is not kept; `id` is 0
+    for one that is yet to be kept.
+    """
+
+    at: float
+    path: str
+    kernel: str
+    action: Action
+    digest: str
+    inputs: str
+    said: Said
+    text: str | None = None
+    id: int = 0
+
+
+class _Unfit(Exception):  # noqa: N818 - handled where it is raised
+    """The file is not one that this version can use; the text says why, `name` goes into its new name."""
+
+    def __init__(self, why: str, name: str) -> None:
+        super().__init__(why)
+        self.name = name
+
+
+class Store:
+    """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
+
+    def __init__(self, where: Callable[[], Path], most_bytes: int = 256 << 20) -> None:
+        """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
+        self._where = where
+        self._most = most_bytes
+        self._complaints: list[str] = []
+
+    def keep(self, entry: Entry, text: str | None) -> None:
+        """Add a run with the text that ran; None where that is not of this file."""
+        body = (text or "").encode("utf-8", "surrogatepass")
+        name = content_hash(body) if text is not None and len(body) <= _TEXT_BYTES else None
+        row = (
+            entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.said),
+        )  # fmt: skip
+
+        def work(file: sqlite3.Connection) -> None:
+            file.execute("begin immediate")
+            if name:
+                file.execute("insert or ignore into texts values (?, ?)", (name, zlib.compress(body)))
+            file.execute(
+                "insert into runs (at, path, kernel, action, digest, inputs, text, said) values (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+            file.execute(
+                "delete from runs where id in (select id from runs where path = ? and kernel = ? "
+                "order by id desc limit -1 offset ?)",
+                (entry.path, entry.kernel, MOST_RUNS),
+            )
+            _drop_texts(file)
+            file.execute("commit")
+            self._shrink(file)
+
+        self._do(work, None)
+
+    def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[Entry]:
+        """The newest `most` runs of a file's kernels, or of one of them, oldest first; under every path that leads to
+        the file.
+        """
+
+        def work(file: sqlite3.Connection) -> list[tuple[Any, ...]]:
+            names = _names(file, path)
+            return file.execute(
+                "select id, at, path, kernel, action, digest, inputs, text, said from runs "
+                "where path in (select value from json_each(?)) and kernel = coalesce(?, kernel) order by id desc limit ?",
+                (names, kernel, most),
+            ).fetchall()
+
+        nothing: list[tuple[Any, ...]] = []
+        found = [entry for row in self._read(work, nothing) if (entry := _entry(row))]
+        return sorted(found, key=lambda one: (one.at, one.id))
+
+    def kernels(self, path: str) -> list[str]:
+        """The kernels of a file that have a history, the one that was run last first."""
+
+        def work(file: sqlite3.Connection) -> list[str]:
+            names = _names(file, path)
+            rows = file.execute(
+                "select kernel from runs where path in (select value from json_each(?)) group by kernel order by max(id) desc",
+                (names,),
+            )
+            return [row[0] for row in rows]
+
+        nothing: list[str] = []
+        return self._read(work, nothing)
+
+    def text(self, name: str) -> str | None:
+        """The text of this hash; None where it is gone."""
+
+        def work(file: sqlite3.Connection) -> bytes | None:
+            found = file.execute("select body from texts where hash = ?", (name,)).fetchone()
+            return found[0] if found else None
+
+        body = self._read(work, None)
+        try:
+            return zlib.decompress(body).decode("utf-8", "surrogatepass") if body else None
+        except (zlib.error, ValueError) as error:
+            log.warning("text %s cannot be read: %s", name, error)
+            return None
+
+    def complaints(self) -> list[str]:
+        """What went wrong since it was last asked, a sentence each."""
+        said, self._complaints = self._complaints, []
+        return said
+
+    # -- the file -----------------------------------------------------------------------------
+
+    def _read(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """Looking makes no file."""
+        path = self._path()
+        try:
+            if path is None or not path.exists():
+                return otherwise
+        except OSError as error:
+            self._complain(f"the history of kernels cannot be read: {error}")
+            return otherwise
+        return self._do(work, otherwise)
+
+    def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
+        """What fails becomes a complaint: kernels are run where nothing can be kept. A file that is damaged, or of
+        a newer version, is set aside, once, and a new one begun.
+        """
+        import sqlite3
+
+        for last in (False, True):
+            seen = _identity(self._path())
+            try:
+                return self._once(work)
+            except (_Unfit, sqlite3.DatabaseError) as error:
+                unfit = error if isinstance(error, _Unfit) else _damage(error)
+                if unfit is None:  # locked, full, not to be written
+                    self._complain(f"the history of kernels cannot be kept: {error} ({self._path()})")
+                    break
+                if last or not self._set_aside(unfit, seen):
+                    break
+            except (OSError, RuntimeError) as error:
+                self._complain(f"the history of kernels cannot be kept: {error}")
+                break
+        return otherwise
+
+    def _path(self) -> Path | None:
+        try:
+            return self._where()
+        except RuntimeError:  # no home folder: said where it is used
+            return None
+
+    def _once(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        import sqlite3
+
+        path = self._where()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as file:
+            version = _version(file)
+            if version == 0:
+                file.execute("pragma auto_vacuum = incremental")
+                file.execute("pragma journal_mode = wal")
+                file.execute("begin immediate")
+                if _version(file) == 0:  # another editor may have been quicker
+                    for table in _TABLES:
+                        file.execute(table)
+                    file.execute(f"pragma user_version = {FORMAT}")
+                file.execute("commit")
+            elif version > FORMAT:
+                raise _Unfit(
+                    f"was written by a newer orbit-lsp (format {version}, this one knows {FORMAT})", "newer"
+                )
+            file.execute("pragma synchronous = normal")
+            return work(file)
+
+    def _shrink(self, file: sqlite3.Connection) -> None:
+        """Give up the oldest rows of all kernels until the file is within its bound."""
+        while _bytes(file) > self._most:
+            file.execute("begin immediate")
+            gone = file.execute(
+                "delete from runs where id in (select id from runs where id < (select max(id) from runs) "
+                "order by id limit ?)",
+                (_AT_ONCE,),
+            ).rowcount
+            _drop_texts(file)
+            file.execute("commit")
+            file.execute("pragma incremental_vacuum").fetchall()
+            if not gone:
+                break
+
+    def _set_aside(self, unfit: _Unfit, seen: tuple[int, int] | None) -> bool:
+        """Rename the file that was `seen`, with what SQLite keeps beside it; False where that cannot be done."""
+        path = self._where()
+        if _identity(path) != seen:  # another editor was first
+            return True
+        aside = path.with_suffix(f".{unfit.name}-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.sqlite")
+        try:
+            path.replace(aside)
+            for suffix in ("-wal", "-shm"):
+                beside = path.with_name(path.name + suffix)
+                if beside.exists():
+                    beside.replace(aside.with_name(aside.name + suffix))
+        except FileNotFoundError:
+            return True
+        except OSError as refused:
+            self._complain(f"the history of kernels, {path}, {unfit}, and it is in the way: {refused}")
+            return False
+        self._complain(f"the history of kernels {unfit}; it is now {aside}, and a new one begins")
+        return True
+
+    def _complain(self, text: str) -> None:
+        log.warning("%s", text)
+        self._complaints.append(text)
+
+
+def _damage(error: sqlite3.DatabaseError) -> _Unfit | None:
+    """None for an error that is not of the file's content."""
+    import sqlite3
+
+    text = str(error)
+    if isinstance(error, sqlite3.OperationalError) and not (
+        text.startswith(("no such", "malformed")) or text.endswith("already exists")
+    ):
+        return None
+    return _Unfit(f"was damaged ({text})", "damaged")
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = path.stat() if path else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found else None
+
+
+def _names(file: sqlite3.Connection, path: str) -> str:
+    """The path, and those of runs that lead to the same file by links of folders, as a JSON array."""
+    real, name = os.path.realpath(path), f"%/{Path(path).name}"
+    rows = file.execute("select distinct path from runs where path like ? and path <> ?", (name, path))
+    return json.dumps([path, *(other for (other,) in rows if os.path.realpath(other) == real)])
+
+
+def _version(file: sqlite3.Connection) -> int:
+    return int(file.execute("pragma user_version").fetchone()[0])
+
+
+def _bytes(file: sqlite3.Connection) -> int:
+    """What the file takes without the pages that are free to be used again."""
+    pages, free, size = (
+        int(file.execute(f"pragma {name}").fetchone()[0])
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return (pages - free) * size
+
+
+def _drop_texts(file: sqlite3.Connection) -> None:
+    file.execute("delete from texts where hash not in (select text from runs where text is not null)")
+
+
+@functools.cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Said)
+
+
+def _packed(said: Said) -> bytes:
+    finished = replace(
+        said.finished,
+        stdout=said.finished.stdout[-_OUTPUT:],
+        stderr=said.finished.stderr[-_OUTPUT:],
+        report="",
+    )
+    return zlib.compress(_adapter().dump_json(replace(said, finished=finished)))
+
+
+def _entry(row: tuple[Any, ...]) -> Entry | None:
+    number, at, path, kernel, action, digest, inputs, text, packed = row
+    try:
+        said: Said = _adapter().validate_json(zlib.decompress(packed))
+    except (ValueError, zlib.error) as error:  # of an older contract, or a damaged row
+        log.warning("run %s of %s cannot be read: %s", number, kernel, str(error).partition("\n")[0])
+        return None
+    return Entry(at, path, kernel, action, digest, inputs, said, text, number)

@@ -1,0 +1,287 @@
+"""What a kernel can be compared with: an earlier version, a git revision, another file or kernel, another GPU.
+
+A side is a job as a click would make it of another text. Where the headers beside that text were others too, it stands in
+a folder of its own, with them as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orbit_lsp import closure, kernels
+from orbit_lsp.closure import includes
+from orbit_lsp.history import git
+from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.specs import job_builder, launch_plan
+from orbit_lsp.specs.launch_plan import Recipe
+from orbit_lsp.state import harness
+from orbit_lsp.state.documents import split_lines
+from orbit_lsp.state.session import Frozen, KernelId, Session, header_reader, identify, path_of, uri_of
+from orbit_remote.common import architectures
+from orbit_remote.common import messages as c
+
+_CLOSURE_BYTES = 256 << 20
+
+
+class NoSide(Exception):  # noqa: N818 - it is no error of anybody's
+    """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """`session` knows nothing but the text that runs, under the name of the file. `remarks` are sentences that a reader
+    of the verdict has to know.
+    """
+
+    name: str
+    target: KernelId
+    session: Session
+    frozen: Frozen
+    job: c.Job
+    recipe: Recipe
+    digest: str
+    remarks: tuple[str, ...] = ()
+
+
+def now(session: Session, target: KernelId) -> Side:
+    """The kernel as it stands in the editor. Raises NoSide."""
+    return _side(session, target, session.files[target.uri].document.text, "now")
+
+
+async def against(session: Session, versions: Versions, side: Side, wanted: Other, folder: Path) -> Side:
+    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoSide."""
+    target = side.target
+    match wanted.kind:
+        case "last":
+            return await _before(session, versions, side)
+        case "revision":
+            return await asyncio.to_thread(_revision, session, side, wanted.name, folder)
+        case "file":
+            return await asyncio.to_thread(_file, session, target, wanted.name)
+        case "kernel":
+            here = Path(path_of(target.uri)).name
+            return _side(
+                session, KernelId(target.uri, wanted.name), side.frozen.text, wanted.name, file_name=here
+            )
+        case "gpu":
+            return _gpu(session, side, wanted.name)
+
+
+def _side(
+    session: Session, target: KernelId, text: str, name: str, spec: str = "", file_name: str = ""
+) -> Side:
+    """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own. `file_name` is
+    where the kernel is looked for, if that is not the side's name.
+    """
+    scratch = Session(
+        settings=session.settings, encoding=session.encoding, flags=session.flags, folders=session.folders,
+        machine=session.machine, modal_account=session.modal_account,
+    )  # fmt: skip
+    remarks: tuple[str, ...] = ()
+    file = scratch.open(target.uri, 0, text)
+    if file is None:
+        raise NoSide(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
+    if not harness.named(target):
+        kernel = _kernel(scratch, target, file_name or name)
+        recipe = launch_plan.of(scratch, target.uri, kernel)
+        if spec and recipe is launch_plan.PROGRAM:
+            lines = split_lines(text)
+            at = kernel.whole.line
+            mark = "//" if file.scan.language == "cuda" else "#"
+            lines[at:at] = [f"{mark} orbit:{one}\n" for one in spec.splitlines()]
+            return replace(
+                _side(session, target, "".join(lines), name),
+                remarks=(f"{name} has no launch spec: it is run by the one that stands there now",),
+            )
+        if recipe is launch_plan.PROGRAM and not file.scan.entries:
+            raise NoSide(
+                f"{name} has neither a launch spec above {target.key} nor a way in, so it cannot be run"
+            )
+        if recipe.swept:
+            remarks = ("of a sweep, the first values are compared",)
+        if spec and spec != recipe.lines:
+            remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
+    elif not harness.holds(scratch, target):
+        raise NoSide(f"{name} does not keep the contract that {harness.named(target)} is checked by")
+    recipe = job_builder.recipe_of(scratch, target)
+    if why := job_builder.refusal(scratch, recipe):
+        raise NoSide(f"{name} cannot be run: {why}")
+    frozen = scratch.freeze(target.uri)
+    assert frozen
+    digests = {found: digest for found, _, digest in scratch.kernels(target.uri)}
+    digest = digests.get(target) or harness.digest(text)
+    return Side(
+        name,
+        target,
+        scratch,
+        frozen,
+        job_builder.make(scratch, frozen, "run", "", recipe),
+        recipe,
+        digest,
+        remarks,
+    )
+
+
+def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
+    kernel = session.find(target)
+    if kernel is None:
+        have = ", ".join(one.key for one, _, _ in session.kernels(target.uri)) or "none"
+        raise NoSide(f"there is no kernel {target.key} in {name}; it has: {have}")
+    if not kernel.launchable:
+        raise NoSide(f"{target.key} is called by other kernels and cannot be launched by itself")
+    return kernel
+
+
+# -- from the history -------------------------------------------------------------------------------
+
+
+async def _before(session: Session, versions: Versions, side: Side) -> Side:
+    """The text of the last run of another version of the kernel."""
+    target = side.target
+    entries = await versions.entries(path_of(target.uri), target.key)
+    found = next((one for one in reversed(entries) if one.digest != side.digest and one.text), None)
+    text = await versions.text(found.text) if found else None
+    if found is None or text is None:
+        raise NoSide(f"the history has no run of another version of {target.key} to compare with")
+    name = f"the version of {when(found)}"
+    made = _side(session, target, text, name, side.recipe.lines)
+    changed = _changed_files(found)
+    if not changed:
+        return made
+    remark = f"{', '.join(changed[:3])} changed since that run and is taken as it is now"
+    return replace(made, remarks=(*made.remarks, remark))
+
+
+def when(entry: Entry) -> str:
+    """`14:05` of today, else with its date."""
+    then = time.localtime(entry.at)
+    same_day = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
+
+
+def _changed_files(entry: Entry) -> list[str]:
+    from orbit_lsp.state import staleness
+
+    files = entry.said.files or {}
+    return [
+        Path(path).name
+        for path, known in files.items()
+        if path != entry.path and staleness.file_hash(path) != known
+    ]
+
+
+# -- from git ---------------------------------------------------------------------------------------
+
+
+def _revision(session: Session, side: Side, name: str, folder: Path) -> Side:
+    target = side.target
+    path, folder = path_of(target.uri), folder.resolve()
+    try:
+        found = git.revision(path, name)
+        made = _side(session, target, found.text, found.title, side.recipe.lines)
+        made = replace(made, remarks=(*made.remarks, *found.remarks))
+        return _with_its_files(session, made, found, path, folder) if found.others else made
+    except git.GitError as error:
+        raise NoSide(str(error)) from None
+    except OSError as error:
+        raise NoSide(f"the files of {name} cannot be written beside: {error.strerror}") from None
+
+
+def _with_its_files(session: Session, made: Side, found: git.Revision, path: str, folder: Path) -> Side:
+    """The same in a folder of its own, where a file that it needs was another in that revision."""
+    root = _real(found.root)
+    tree = closure.closure(made.job, session.folders, data=(), limit=_CLOSURE_BYTES)
+    needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
+    places = [one.relative_to(root).as_posix() for one in needed if one.is_relative_to(root)]
+    gone = [
+        one for one in found.others if not Path(root, *one.split("/")).exists() and _named(one, found.text)
+    ]
+    differ = [*sorted(found.others & set(places)), *gone]
+    if not differ:
+        return made
+    remarks = git.write(found, str(folder))
+    for place in places:  # what is made by a build and not in git
+        if place != found.main and place not in found.sources:
+            copy = Path(folder, *place.split("/"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(root, *place.split("/")), copy)
+    there = Path(folder, *found.main.split("/"))
+    moved = _side(session, KernelId(uri_of(str(there)), made.target.key), made.frozen.text, made.name)
+    directory = _real(job_builder.directory(session, path))
+    inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
+    job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
+    names = ", ".join(Path(one).name for one in differ[:3]) + (
+        f" and {len(differ) - 3} more" if differ[3:] else ""
+    )
+    told = f"{names} {'is' if len(differ) == 1 else 'are'} as in {found.name} too: it runs in a folder without data files"
+    return replace(moved, job=job, remarks=(*made.remarks, *remarks, told))
+
+
+def _real(*parts: str) -> Path:
+    """Git names files without the links by which an editor may have opened them."""
+    return Path(os.path.realpath(Path(*parts)))
+
+
+def _named(place: str, text: str) -> bool:
+    """Whether a source that is gone now is one that the text includes or imports."""
+    name = Path(place)
+    return (name.stem if name.suffix == ".py" else name.name) in text
+
+
+def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
+    """The job's compiler flags, with the folders of the repository that are in the new one too led there."""
+    directory = job.directory or str(Path(job.path).parent)
+
+    def change(kind: str, value: str) -> str:
+        path = Path(os.path.normpath(Path(directory, value)))
+        if kind == "define":
+            return value
+        real = _real(str(path))
+        if real.is_relative_to(root):
+            copy = folder / real.relative_to(root)
+            return str(copy if copy.exists() else path)
+        return str(path) if path.exists() else value
+
+    return includes.rewrite(job.flags, change)
+
+
+# -- elsewhere --------------------------------------------------------------------------------------
+
+
+def _file(session: Session, target: KernelId, name: str) -> Side:
+    """The kernel of the same name in another file, or that file's only kernel."""
+    path = str(Path(name).resolve())
+    if (language := kernels.language_of(path)) is None:
+        raise NoSide(f"{name} is not a .cu, .cuh or .py file")
+    try:
+        # a pipe would be waited for
+        if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+            raise NoSide(f"{name} is not a regular file")
+        text = Path(path).read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise NoSide(f"{name} cannot be read: {error.strerror}") from None
+    uri = uri_of(path)
+    known = [one for one, kernel, _ in identify(uri, kernels.track(language, text, macros=session.macros(), headers=header_reader(path)).scan) if kernel.launchable]  # fmt: skip
+    same = KernelId(uri, target.key)
+    only = known[0] if len(known) == 1 and same not in known and not harness.named(target) else same
+    return _side(session, only, text, Path(path).name)
+
+
+def _gpu(session: Session, side: Side, name: str) -> Side:
+    if not session.modal_account:
+        raise NoSide(
+            "another GPU is one on Modal: `modal token new` makes a token, and `orbit.runner` must not be `local`"
+        )
+    gpu = job_builder.rented(name)
+    if not gpu:
+        raise NoSide(f"{name} is none of the GPUs on Modal: {', '.join(job_builder.gpus())}")
+    architecture = architectures.architecture_for(gpu) or side.job.architecture
+    return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

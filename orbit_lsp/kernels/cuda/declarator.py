@@ -1,0 +1,316 @@
+"""From the tokens of a declaration to the kernels that it defines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, Token
+from orbit_lsp.kernels.cuda.macros import KEYWORD, Environment, expand, expand_name
+
+_TAKE_ARGUMENTS: Final = frozenset(
+    [
+        "__launch_bounds__",
+        "__cluster_dims__",
+        "__maxnreg__",
+        "__block_size__",
+        "__attribute__",
+        "__attribute",
+        "__declspec",
+        "alignas",
+        "_Alignas",
+        "__align__",
+        "decltype",
+        "__typeof__",
+        "typeof",
+        "__typeof",
+        "noexcept",
+        "throw",
+        "requires",
+        "explicit",
+        "__annotate__",
+        "asm",
+        "__asm__",
+        "sizeof",
+    ]
+)
+_NO_NAMES: Final = frozenset(["void", "auto", "inline", "static", "const", "extern"])
+_MOST_SEARCHED = 20_000
+"""How many tokens are looked at in vain for the ends of template arguments."""
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
+
+
+class Found(NamedTuple):
+    """One definition. `end` is None where the body is the brace that follows the tokens."""
+
+    name: str
+    name_start: int
+    name_end: int
+    keyword: int
+    start: int
+    end: int | None
+    bounds: tuple[str, ...]
+    template: bool
+
+
+def definitions(tokens: Sequence[Token], environment: Environment, *, body_follows: bool) -> list[Found]:
+    """The kernels that `tokens` define, the last one by the body that follows them, if one does."""
+    return _Parser(expand(tokens, environment), environment, body_follows).run()
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token], environment: Environment, body_follows: bool) -> None:
+        self._tokens = tokens
+        self._texts = [token.text for token in tokens]
+        self._environment = environment
+        self._body_follows = body_follows
+        self._closing = _matches(self._texts)
+        self._searches = _MOST_SEARCHED
+
+    def run(self) -> list[Found]:
+        texts = self._texts
+        found: list[Found] = []
+        begin = index = 0
+        while index < len(texts):
+            text = texts[index]
+            if text == KEYWORD:
+                definition, after = self._definition(begin, index)
+                if definition:
+                    found.append(definition)
+                    begin = after
+                index = after
+                continue
+            index += 1
+            if text == "template" and index < len(texts) and texts[index] == "<":
+                index = max(index, self._angle(index) + 1)
+            elif text == "{":
+                in_constraint = self._is_requires_expression(index - 1)
+                index = max(index, self._closing.get(index - 1, 0) + 1)
+                begin = begin if in_constraint else index
+            elif text in {";", "}"} or (
+                text == ":" and texts[index - 2] in {"public", "private", "protected"}
+            ):
+                begin = index
+        return found
+
+    def _definition(self, begin: int, keyword: int) -> tuple[Found | None, int]:
+        """The definition whose first `__global__` is at `keyword`, and where to go on."""
+        texts = self._texts
+        size = len(texts)
+        candidates: list[tuple[int, int, int]] = []  # first and last token of the name, end of the parameters
+        index = keyword + 1
+        while index < size:
+            text = texts[index]
+            if text == KEYWORD:
+                if candidates:
+                    break
+                index += 1
+            elif text in _NO_NAMES:
+                index += 1
+            elif IDENTIFIER.match(text):
+                if text in {"noexcept", "requires"} and candidates:
+                    index = self._skip_to_body(index)
+                    break
+                last = index
+                if text not in _TAKE_ARGUMENTS and index + 1 < size and texts[index + 1] == "<":
+                    last = self._angle(index + 1)
+                if last + 1 < size and texts[last + 1] == "(":
+                    close = self._closing.get(last + 1)
+                    if close is None:
+                        return None, index + 1
+                    if text not in _TAKE_ARGUMENTS:
+                        parameters = close
+                        if close + 1 < size and texts[close + 1] == "(" and last == index:  # NAME(x)(int n)
+                            last = close
+                            parameters = self._closing.get(close + 1, -1)
+                            if parameters < 0:
+                                return None, index + 1
+                        candidates.append((index, last, parameters))
+                        close = parameters
+                    index = close + 1
+                else:
+                    index = last + 1
+            elif text == "(":
+                close = self._closing.get(index)
+                if close is None:
+                    return None, index + 1
+                if not candidates:
+                    candidates += self._parenthesized(index, close)
+                index = max(close, candidates[-1][2] if candidates else 0) + 1
+            elif text == "[":
+                index = self._closing.get(index, index) + 1
+            elif text == "->" and candidates:
+                index = self._skip_to_body(index)
+                break
+            elif text in {"{", ";", "=", "}", ","}:
+                break
+            else:
+                index += 1
+        if not candidates:
+            return None, index
+        first, last, parameters = _best(candidates, texts)
+        end: int | None = None
+        after = max(parameters + 1, keyword + 1)
+        if index < size and texts[index] == "{":
+            close = self._closing.get(index, -1)
+            if close < 0:
+                return None, index + 1
+            end = self._tokens[close].end
+            after = close + 1
+        elif not self._body_follows or (index < size and texts[index] != KEYWORD):
+            return None, max(index, keyword + 1)
+        name, name_start, name_end = self._name(first, last)
+        if not name:
+            return None, after
+        return (
+            Found(
+                name,
+                name_start,
+                name_end,
+                self._tokens[keyword].start,
+                self._tokens[begin].start,
+                end,
+                self._bounds(begin, index),
+                self._is_template(begin, keyword),
+            ),
+            after,
+        )
+
+    def _parenthesized(self, opening: int, close: int) -> list[tuple[int, int, int]]:
+        """`(name)(int n)`, and the `(name)` of an unknown `KERNEL(name) {` or `KERNEL(name, …)(int n) {`."""
+        texts = self._texts
+        if close == opening + 1 or not IDENTIFIER.match(texts[opening + 1]) or texts[close - 1] == "*":
+            return []
+        following = texts[close + 1] if close + 1 < len(texts) else "{"
+        if following == "(" and close + 1 in self._closing:
+            return [(opening + 1, opening + 1, self._closing[close + 1])]
+        if following == "{" and opening and texts[opening - 1] == KEYWORD:
+            return [(opening + 1, opening + 1, close)]
+        return []
+
+    def _skip_to_body(self, index: int) -> int:
+        """The next brace that is a body, `;` or `__global__` after a trailing return type or a constraint."""
+        texts = self._texts
+        while index < len(texts):
+            text = texts[index]
+            if text in {";", KEYWORD, "}"}:
+                return index
+            if text == "{":
+                if self._is_requires_expression(index):
+                    index = self._closing.get(index, len(texts)) + 1
+                    continue
+                return index
+            index = self._closing.get(index, index) + 1 if text in {"(", "["} else index + 1
+        return index
+
+    def _is_requires_expression(self, brace: int) -> bool:
+        """Whether the brace belongs to `requires {` or to `requires (T t) {` in a constraint."""
+        texts = self._texts
+        if texts[brace - 1] != ")":
+            return texts[brace - 1] == "requires"
+        opening = next((o for o, c in self._closing.items() if c == brace - 1), 0)
+        return texts[opening - 1] == "requires" and texts[opening - 2] in {"requires", "&&", "||"}
+
+    def _angle(self, opening: int) -> int:
+        """The `>` that closes the template arguments opened at `opening`; `opening - 1` if none does."""
+        depth = 0
+        index = opening
+        end = min(len(self._texts), opening + self._searches)
+        while index < end:
+            text = self._texts[index]
+            if text == "<":
+                depth += 1
+            elif text == ">":
+                depth -= 1
+                if depth == 0:
+                    return index
+            elif text in _CLOSING:
+                index = self._closing.get(index, end)
+            elif text in {";", "}"}:
+                break
+            index += 1
+        self._searches -= min(index, end) - opening
+        return opening - 1
+
+    def _name(self, first: int, last: int) -> tuple[str, int, int]:
+        token = self._tokens[first]
+        if last > first and self._texts[first + 1] == "(":
+            names = expand_name(self._tokens[first : last + 1], self._environment)
+            if len(names) == 1 or (names and names[0].text != token.text):
+                token = names[0]
+            return (
+                token.text if len(names) == 1 else written(self._tokens[first : last + 1]),
+                token.start,
+                token.end,
+            )
+        return token.text, token.start, token.end
+
+    def _bounds(self, begin: int, end: int) -> tuple[str, ...]:
+        for index in range(begin, min(end, len(self._texts)) - 1):
+            text = self._texts[index]
+            if text == "__launch_bounds__" or ("LAUNCH_BOUNDS" in text and IDENTIFIER.match(text)):
+                close = self._closing.get(index + 1)
+                if self._texts[index + 1] == "(" and close:
+                    return tuple(written(part) for part in _split(self._tokens[index + 2 : close]))
+        return ()
+
+    def _is_template(self, begin: int, keyword: int) -> bool:
+        texts = self._texts
+        return any(
+            texts[i] == "template" and texts[i + 1] == "<" and texts[i + 2] != ">"
+            for i in range(begin, keyword - 2)
+        )
+
+
+def _best(candidates: list[tuple[int, int, int]], texts: list[str]) -> tuple[int, int, int]:
+    """The last `word(…)` is the name, but for attribute macros such as `k(…) ATTRIBUTE(x) {`."""
+    if len(candidates) > 1 and texts[candidates[-1][0]].isupper():
+        return next((c for c in reversed(candidates) if not texts[c[0]].isupper()), candidates[-1])
+    return candidates[-1]
+
+
+def _matches(texts: list[str]) -> dict[int, int]:
+    """Opening -> closing index; a closing bracket also closes what was left open inside."""
+    found: dict[int, int] = {}
+    open_at: dict[str, list[int]] = {")": [], "]": [], "}": []}
+    order: list[int] = []
+    for index, text in enumerate(texts):
+        if text in _CLOSING:
+            order.append(index)
+            open_at[_CLOSING[text]].append(index)
+        elif open_at.get(text):
+            opening = open_at[text].pop()
+            while order and order[-1] != opening:
+                inner = order.pop()
+                open_at[_CLOSING[texts[inner]]].pop()
+            order.pop()
+            found[opening] = index
+    return found
+
+
+def _split(tokens: Sequence[Token]) -> list[list[Token]]:
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        if token.text in _CLOSING:
+            depth += 1
+        elif token.text in {")", "]", "}"}:
+            depth -= 1
+        if token.text == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+    return parts if parts != [[]] else []
+
+
+def written(tokens: Sequence[Token]) -> str:
+    """Tokens as their author wrote them, but for the amount of white space."""
+    parts: list[str] = []
+    for index, token in enumerate(tokens):
+        if index:
+            before = tokens[index - 1]
+            words = (before.text[-1] + token.text[0]).replace("_", "a").isalnum()
+            if token.start > before.end or (token.start < before.end and words):
+                parts.append(" ")
+        parts.append(token.text)
+    return "".join(parts)

@@ -1,0 +1,351 @@
+"""Macros, as far as finding kernels needs them: which expand to `__global__`, and to what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from orbit_lsp.kernels.cuda.lexer import (
+    IDENTIFIER,
+    SKIPPED_ITEM,
+    Token,
+    clean_directive,
+    directive_end,
+    tokenize,
+)
+
+KEYWORD: Final = "__global__"
+
+WELL_KNOWN: Final = (
+    "CUTLASS_GLOBAL",
+    "RAFT_KERNEL",
+    "CUML_KERNEL",
+    "CUDF_KERNEL",
+    "CUVS_KERNEL",
+    "KERNEL_DEF",
+    "CUB_DETAIL_KERNEL_ATTRIBUTES",
+    "CCCL_DETAIL_KERNEL_ATTRIBUTES",
+    "_CCCL_KERNEL_ATTRIBUTES",
+    "THRUST_DETAIL_KERNEL_ATTRIBUTES",
+)
+"""Macros of widely used libraries that stand for `__global__` (some with `static` or `void`) and are
+defined in headers that a file's folder seldom has."""
+
+_MOST_TOKENS = 20_000
+_DEEPEST = 64
+_MOST_HEADERS = 200
+_MOST_HEADER_TEXT = 8_000_000
+
+_DEFINE = re.compile(r"\#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?")
+_UNDEF = re.compile(r"\#\s*undef\s+([^\W\d]\w*)")
+_INCLUDE = re.compile(r'\#\s*(?:include|import|include_next)\s*(?:"([^"\n]*)"|<([^>\n]*)>)')
+_DIRECTIVE_NAME = re.compile(r"\#\s*(\w*)")
+_ANY_DEFINE = re.compile(r"\#[ \t]*define\b(?:[^\n\\]++|\\(?:\r\n|[\s\S]))*+")
+_NEVER = re.compile(r"\#\s*(?:el)?if\s*\(?\s*(?:0+[uUlL]*|false)\s*\)?\s*(?:$|&&)")
+_ALWAYS = re.compile(r"\#\s*(?:el)?if\s*\(?\s*(?:1[uUlL]*|true)\s*\)?\s*(?:$|\|\|)")
+
+
+class Macro(NamedTuple):
+    """`parameters` is None for an object-like macro; a variadic one ends in `__VA_ARGS__`."""
+
+    name: str
+    parameters: tuple[str, ...] | None
+    body: str
+    variadic: bool = False
+
+
+class Definition(NamedTuple):
+    """What one `#define` (or, with None, one `#undef`) says."""
+
+    name: str
+    macro: Macro | None
+
+
+class Environment:
+    """What each name may stand for at one place of a file.
+
+    A name stands for several macros where branches of `#if` define it differently. `asked` collects
+    the names that were looked up: what was found with them holds as long as they mean the same.
+    """
+
+    def __init__(self, known: Mapping[str, tuple[Macro, ...]], names: frozenset[str]) -> None:
+        self.known = dict(known)
+        self.names = names
+        """All that can lead to `__global__`, and perhaps more."""
+        self.asked: set[str] = set()
+
+    def get(self, name: str) -> tuple[Macro, ...]:
+        self.asked.add(name)
+        return self.known.get(name, ())
+
+    def apply(self, definition: Definition) -> None:
+        name, macro = definition
+        if macro is None:
+            self.known.pop(name, None)
+        elif macro not in (before := self.known.get(name, ())):
+            self.known[name] = (*before, macro)
+
+    def kernel_macro(self, name: str) -> Macro | None:
+        """The first macro called `name` whose expansion can hold `__global__`."""
+        return next((macro for macro in self.get(name) if self._reaches_keyword(macro)), None)
+
+    def _reaches_keyword(self, macro: Macro) -> bool:
+        seen: set[str] = set()
+        waiting = [macro]
+        while waiting:
+            words = set(IDENTIFIER.findall(waiting.pop().body))
+            if KEYWORD in words:
+                return True
+            for word in words - seen:
+                waiting += self.get(word)
+            seen |= words
+        return False
+
+
+def directive_name(text: str) -> str:
+    match = _DIRECTIVE_NAME.match(text)
+    return match[1] if match else ""
+
+
+def parse_include(text: str) -> str | None:
+    match = _INCLUDE.match(clean_directive(text)) or _INCLUDE.match(text)  # <a//b.h> is no comment
+    return (match[1] or match[2] or None) if match else None
+
+
+def is_never(directive: str) -> bool:
+    """`#if 0`, `#elif false`, `#if 0 && X`."""
+    return _NEVER.match(clean_directive(directive).rstrip()) is not None
+
+
+def is_always(directive: str) -> bool:
+    return _ALWAYS.match(clean_directive(directive).rstrip()) is not None
+
+
+def parse_definition(directive: str) -> Definition | None:
+    text = clean_directive(directive)
+    if match := _DEFINE.match(text):
+        name = match[1]
+        if name == KEYWORD:  # a stub for other compilers; the name keeps its meaning
+            return None
+        parameters: tuple[str, ...] | None = None
+        variadic = False
+        if match[2] is not None:
+            names = [p.strip() for p in match[3].split(",")] if match[3].strip() else []
+            if names and names[-1].endswith("..."):
+                variadic = True
+                names[-1] = names[-1][:-3].strip() or "__VA_ARGS__"
+            parameters = tuple(names)
+        return Definition(name, Macro(name, parameters, text[match.end() :].strip(), variadic))
+    if match := _UNDEF.match(text):
+        return Definition(match[1], None)
+    return None
+
+
+def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
+    """Names that stand for `__global__` without a definition in sight."""
+    return {name: (Macro(name, None, KEYWORD),) for name in (*WELL_KNOWN, *names)}
+
+
+def kernel_names(macros: Iterable[Macro]) -> frozenset[str]:
+    """The names of those that contain `__global__`, themselves or through one another."""
+    users: dict[str, list[str]] = {}
+    found: list[str] = []
+    for macro in macros:
+        for word in set(IDENTIFIER.findall(macro.body)):
+            if word == KEYWORD:
+                found.append(macro.name)
+            else:
+                users.setdefault(word, []).append(macro.name)
+    names: set[str] = set()
+    while found:
+        name = found.pop()
+        if name not in names:
+            names.add(name)
+            found += users.get(name, ())
+    return frozenset(names)
+
+
+def possible_macros(text: str) -> list[Macro]:
+    """Everything that looks like a definition, also in comments and skipped branches: too many."""
+    if "define" not in text:
+        return []
+    found = (parse_definition(match[0]) for match in _ANY_DEFINE.finditer(text))
+    return [definition.macro for definition in found if definition and definition.macro]
+
+
+@lru_cache(maxsize=64)
+def words_pattern(names: frozenset[str]) -> re.Pattern[str]:
+    """Any of `names`, as a whole word."""
+    return re.compile(r"(?:" + "|".join(map(re.escape, sorted(names, reverse=True))) + r")(?!\w)")
+
+
+def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) -> list[Definition]:
+    """The definitions in the headers that `headers` knows, and in those that they include."""
+    found: list[Definition] = []
+    seen: set[str] = set()
+    size = 0
+    waiting = list(reversed(includes))
+    while waiting and len(seen) < _MOST_HEADERS and size < _MOST_HEADER_TEXT:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            text = headers(name)
+        except (OSError, ValueError):
+            text = None
+        if not text:
+            continue
+        size += len(text)
+        nested: list[str] = []
+        for directive in directives(text):
+            if (definition := parse_definition(directive)) and definition.macro:
+                found.append(definition)
+            elif (include := parse_include(directive)) and include not in seen:
+                nested.append(include)
+        waiting += reversed(nested)
+    return found
+
+
+def directives(text: str) -> list[str]:
+    """The directives of a text that the preprocessor may take."""
+    found: list[str] = []
+    depth = dead_below = 0  # a dead branch lasts until its depth is left, or another branch begins
+    position = 0
+    while match := SKIPPED_ITEM.search(text, position):
+        position = match.end()
+        if text[match.start()] != "#":
+            continue
+        if (end := directive_end(text, match.start())) < 0:
+            continue
+        position = end
+        directive = text[match.start() : end]
+        name = directive_name(directive)
+        if name in {"if", "ifdef", "ifndef"}:
+            depth += 1
+            if not dead_below and is_never(directive):
+                dead_below = depth
+        elif name in {"else", "elif", "elifdef", "elifndef"} and dead_below == depth:
+            dead_below = depth if is_never(directive) else 0
+        elif name == "endif":
+            if dead_below == depth:
+                dead_below = 0
+            depth = max(0, depth - 1)
+        elif not dead_below:
+            found.append(directive)
+    return found
+
+
+def expand(tokens: Sequence[Token], environment: Environment) -> list[Token]:
+    """`tokens` with the macros that lead to `__global__` replaced, and in what replaces them every macro.
+
+    What comes out of a macro's body has the place of the invocation; what comes out of an argument
+    keeps its own.
+    """
+    return _Expansion(environment).run(list(tokens), frozenset(), kernels_only=True)
+
+
+def expand_name(tokens: Sequence[Token], environment: Environment) -> list[Token]:
+    """As `expand`, for every macro."""
+    return _Expansion(environment).run(list(tokens), frozenset())
+
+
+class _Expansion:
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._left = _MOST_TOKENS
+
+    def run(self, tokens: list[Token], hidden: frozenset[str], *, kernels_only: bool = False) -> list[Token]:
+        out: list[Token] = []
+        index = 0
+        while index < len(tokens):
+            token = tokens[index]
+            index += 1
+            macro = None
+            text = token.text
+            if text not in hidden and (text in self._environment.names or not kernels_only):
+                macro = self._environment.kernel_macro(text)
+                if macro is None and not kernels_only:
+                    macro = next(iter(self._environment.get(text)), None)
+            if macro is None or self._left <= 0 or len(hidden) >= _DEEPEST:
+                out.append(token)
+                continue
+            place = token
+            arguments: list[list[Token]] = []
+            if macro.parameters is not None:
+                close = -1
+                if index < len(tokens) and tokens[index].text == "(":
+                    close, arguments = _arguments(tokens, index)
+                if close < 0:
+                    out.append(token)
+                    continue
+                place = Token(text, token.start, max(token.end, tokens[close].end))
+                index = close + 1
+            replaced = self._substitute(macro, arguments, place, hidden)
+            self._left -= len(replaced) + 1
+            out += self.run(replaced, hidden | {macro.name})
+        return out
+
+    def _substitute(
+        self, macro: Macro, arguments: list[list[Token]], place: Token, hidden: frozenset[str]
+    ) -> list[Token]:
+        body = [Token(t.text, place.start, place.end) for t in tokenize(macro.body)]
+        named: dict[str, list[Token]] = {}
+        if macro.parameters is not None:
+            last = len(macro.parameters) - 1
+            for i, name in enumerate(macro.parameters):
+                if macro.variadic and i == last:
+                    rest: list[Token] = []
+                    for argument in arguments[i:]:
+                        rest += [Token(",", place.start, place.end), *argument] if rest else argument
+                    named[name] = rest
+                else:
+                    named[name] = arguments[i] if i < len(arguments) else []
+        out: list[Token] = []
+        paste = False
+        for i, token in enumerate(body):
+            if token.text == "##":
+                continue
+            pasted = i + 1 < len(body) and body[i + 1].text == "##"
+            new = [token]
+            if token.text in named:
+                new = named[token.text]
+                if i and body[i - 1].text == "#":
+                    out.pop()
+                    new = [Token('""', place.start, place.end)]
+                elif not paste and not pasted:
+                    self._left -= len(new)
+                    new = self.run(new, hidden) if self._left > 0 else []
+            left = paste or bool(new)
+            if paste and new and out[-1].text != ",":  # `, ## __VA_ARGS__` pastes nothing
+                out[-1] = Token(out[-1].text + new[0].text, place.start, place.end)
+                new = new[1:]
+            paste = pasted and left
+            out += new
+            if len(out) > self._left:
+                self._left = 0
+                break
+        return out
+
+
+def _arguments(tokens: list[Token], opening: int) -> tuple[int, list[list[Token]]]:
+    """The index of the closing parenthesis, -1 without one, and the arguments between."""
+    depth = 0
+    arguments: list[list[Token]] = [[]]
+    for index in range(opening, len(tokens)):
+        text = tokens[index].text
+        if text in {"(", "[", "{"}:
+            depth += 1
+            if depth == 1:
+                continue
+        elif text in {")", "]", "}"}:
+            depth -= 1
+            if depth == 0:
+                return index, arguments if arguments != [[]] else []
+        elif text == "," and depth == 1:
+            arguments.append([])
+            continue
+        arguments[-1].append(tokens[index])
+    return -1, []

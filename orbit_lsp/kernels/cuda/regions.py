@@ -1,0 +1,196 @@
+"""What one region of a CUDA file says (see `cuda`): kernels, launches, constants, digests of its tokens."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from orbit_lsp.kernels.cuda import launch_sites
+from orbit_lsp.kernels.cuda.declarator import Found
+from orbit_lsp.kernels.cuda.lexer import Source
+from orbit_lsp.kernels.cuda.macros import Definition
+from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
+from orbit_lsp.kernels.model import Kernel, Launch, Span
+
+_MAIN: Final = re.compile(r"(?<![\w:.])w?main\s*\(")
+_SPEC: Final = re.compile(r"//[/!]?\s*orbit:")
+_LONGEST_CONSTANT = 2_000
+
+
+class KernelExtent:
+    """Where a kernel's definition stands: its body is [body, end), `end` -1 while it is still open.
+
+    `depth` is that of the scope which its body is.
+    """
+
+    __slots__ = ("body", "definition", "depth", "end", "qualified")
+
+    def __init__(self, definition: Found, qualified: str, body: int, depth: int) -> None:
+        self.definition = definition
+        self.qualified = qualified
+        self.body = body
+        self.depth = depth
+        self.end = -1
+
+
+class PlacedKernel(NamedTuple):
+    """A kernel with lines relative to its region, and the digest of its own tokens."""
+
+    kernel: Kernel
+    digest: str
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """What a part of a file says, lines counted from its first, and what is open where it begins."""
+
+    scope: Scope
+    conditional: Conditional | None
+    length: int = 0
+    lines: int = 0
+    kernels: list[PlacedKernel] = field(default_factory=list[PlacedKernel])
+    launches: list[tuple[Launch, dict[str, str]]] = field(
+        default_factory=list["tuple[Launch, dict[str, str]]"]
+    )
+    """With the constants of the function around."""
+    shared: bytes = b""
+    """Digests of what is not a kernel's body, declaration by declaration."""
+    definitions: list[Definition] = field(default_factory=list[Definition])
+    asked: frozenset[str] = frozenset()
+    includes: list[str] = field(default_factory=list[str])
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    main: bool = False
+    busy: bool = False
+    """Whether it says anything."""
+    line: int = -1
+    """The first line that `placed` was computed for."""
+    placed: list[Kernel] = field(default_factory=list[Kernel])
+
+
+class RegionWriter:
+    """Writes down what regions say, one after the other, as a reader finds their ends.
+
+    A region is described in pieces, each up to the end of a declaration; after that `source` may forget
+    the gaps in it. What directives say is put into `region` by the reader.
+    """
+
+    def __init__(self, source: Source, start: int, scope: Scope, conditional: Conditional | None) -> None:
+        self.source = source
+        self.region = Region(scope, conditional)
+        self._begin = start
+        self._piece = start
+        self._shared: list[bytes] = []
+        self._newlines: list[int] = []
+
+    def describe(self, end: int, kernels: Sequence[KernelExtent], brackets: Sequence[int]) -> None:
+        """Digest and describe the piece that ends at `end`: it holds `kernels`, and a `<<<` at each of `brackets`."""
+        source = self.source
+        text = source.text
+        begin, self._piece = self._piece, end
+        kernels = sorted(kernels, key=lambda kernel: kernel.definition.keyword)
+        done = begin
+        for kernel in kernels:
+            if kernel.body > done:
+                self._share(done, kernel.body)
+            done = max(done, kernel.end)
+        self._share(done, end)
+        for kernel in kernels:
+            self._describe_kernel(kernel, begin)
+        launches = [b for b in brackets if not any(k.body <= b < k.end for k in kernels)]
+        if launches:
+            code = source.code(begin, end)
+            constants = launch_sites.constants(code)
+            for bracket in launches:
+                if found := launch_sites.find(code, bracket - begin):
+                    line = self._position(begin + found.at)[0]
+                    self.region.launches.append((Launch(found.kernel, line, found.arguments), constants))
+        if (
+            end - begin < _LONGEST_CONSTANT
+            and text.endswith(";", begin, end)
+            and text.find("const", begin, end) >= 0
+        ):
+            self.region.constants.update(launch_sites.constants(source.code(begin, end)))
+        if not self.region.main and text.find("main", begin, end) >= 0:
+            self.region.main = self._defines_main(begin, end)
+
+    def _share(self, begin: int, end: int) -> None:
+        if tokens := self.source.tokens(begin, end):
+            self._shared.append(_digest(tokens))
+
+    def _describe_kernel(self, kernel: KernelExtent, limit: int) -> None:
+        definition = kernel.definition
+        end = max(kernel.end, definition.name_end)
+        specs = [c for c in self.source.comments_above(definition.start, limit) if _SPEC.match(c)]
+        tokens = self.source.tokens(definition.start, end)
+        own = "\0".join((tokens, *(" ".join(spec.split()) for spec in specs)))
+        position = self._position
+        self.region.kernels.append(
+            PlacedKernel(
+                Kernel(
+                    name=definition.name,
+                    qualified=kernel.qualified,
+                    language="cuda",
+                    line=position(definition.keyword)[0],
+                    name_span=Span(*position(definition.name_start), *position(definition.name_end)),
+                    whole=Span(*position(definition.start), *position(end)),
+                    bounds=definition.bounds,
+                    template=definition.template,
+                ),
+                _digest(own).hex(),
+            )
+        )
+
+    def _defines_main(self, begin: int, end: int) -> bool:
+        code = self.source.code(begin, end)
+        match = _MAIN.search(code)
+        return (
+            match is not None
+            and "{" in code[match.end() :]
+            and ";" not in code[: code.find("{", match.end())][match.end() :]
+        )
+
+    def _position(self, offset: int) -> tuple[int, int]:
+        """Line and column of `offset`, the line from the start of the region."""
+        newlines = self._newlines
+        if not newlines:
+            newlines.append(self._begin - 1)
+        while newlines[-1] < offset:
+            following = self.source.text.find("\n", newlines[-1] + 1)
+            newlines.append(following if following >= 0 else len(self.source.text) + 1)
+        line = bisect_left(newlines, offset) - 1
+        return line, offset - newlines[line] - 1
+
+    def end_region(
+        self, end: int, asked: frozenset[str], scope: Scope, conditional: Conditional | None
+    ) -> Region:
+        """The region that ends at `end` and has asked for the macros `asked`; the next one starts in `scope`."""
+        region = self.region
+        region.length = end - self._begin
+        region.lines = self.source.text.count("\n", self._begin, end)
+        region.shared = b"".join(self._shared)
+        region.asked = asked
+        region.busy = bool(
+            region.kernels
+            or region.launches
+            or region.main
+            or region.includes
+            or region.definitions
+            or region.constants
+        )
+        self._shared = []
+        self._newlines.clear()
+        self.region = Region(scope, conditional)
+        self._begin = self._piece = end
+        return region
+
+
+def _digest(tokens: str) -> bytes:
+    return digest_bytes(tokens.encode("utf-8", "surrogatepass"))
+
+
+def digest_bytes(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()

@@ -1,0 +1,148 @@
+"""What is open at one place of a file: braces, and branches of `#if`."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from orbit_lsp.kernels.cuda.lexer import IDENTIFIER, tokenize
+
+SCOPE_WORD: Final = re.compile(r"\b(?:namespace|struct|class|union|extern)\b")
+_REQUIRES_END: Final = re.compile(r"\brequires\s*(?:\([^(){}]*\)\s*)?\Z")
+_ANGLE: Final = re.compile(r"(?<!-)[<>]")
+_LONGEST_TEMPLATE_HEAD = 4_000
+
+
+class Scope:
+    """One open brace, or (without parent) the file.
+
+    Namespaces are one object per name and place, so that equal states are identical. `interrupted` is
+    where the declaration starts that goes on after the brace closes, -1 if it ends there.
+    """
+
+    __slots__ = ("children", "depth", "interrupted", "name", "namespace", "parens", "parent", "type_body")
+
+    def __init__(
+        self,
+        parent: Scope | None,
+        name: str,
+        *,
+        namespace: bool,
+        type_body: bool = False,
+        parens: int = 0,
+        interrupted: int = -1,
+    ) -> None:
+        self.parent = parent
+        self.name = name
+        self.namespace = namespace
+        self.type_body = type_body
+        self.parens = parens
+        self.interrupted = interrupted
+        self.depth: int = parent.depth + 1 if parent else 0
+        self.children: dict[str, Scope] = {}
+
+    def inner_namespace(self, name: str) -> Scope:
+        if (found := self.children.get(name)) is None:
+            found = self.children[name] = Scope(self, name, namespace=True)
+        return found
+
+    def path(self) -> list[str]:
+        names: list[str] = []
+        scope: Scope | None = self
+        while scope:
+            if scope.name:
+                names.append(scope.name)
+            scope = scope.parent
+        return names[::-1]
+
+
+class Conditional(NamedTuple):
+    """An open `#if`: what it began in, and what its first branch ended in.
+
+    Every branch starts in the former; after `#endif` the latter counts, so that branches which open
+    and close different braces do no harm.
+    """
+
+    outer: Conditional | None
+    scope: Scope
+    parens: int
+    after: tuple[Scope, int] | None
+    taken: bool
+    """A branch under `#if 1` came: the others are dead."""
+    dead: bool
+    neutral: bool
+    """Nothing but namespaces is open in what any branch starts from or ended in."""
+
+
+def same_conditionals(one: Conditional | None, other: Conditional | None) -> bool:
+    while one is not other:
+        if one is None or other is None or one[1:] != other[1:]:
+            return False
+        one, other = one.outer, other.outer
+    return True
+
+
+def expects_expression(head: str) -> bool:
+    """Whether the brace after `head` belongs to an expression in the head of a template."""
+    stripped = head.lstrip()
+    if not stripped.startswith("template"):
+        return False
+    if _REQUIRES_END.search(head):
+        return True
+    depth = 0
+    for match in _ANGLE.finditer(stripped[:_LONGEST_TEMPLATE_HEAD]):
+        depth += 1 if match[0] == "<" else -1
+        if depth == 0:
+            return False
+    return depth > 0
+
+
+def scope_kind(head: str) -> tuple[str, str] | None:
+    """("namespace", its name) or ("type", its name) if `head` opens one; an `extern "C"` has no name."""
+    tokens = [token.text for token in tokenize(head)]
+    if tokens[-2:-1] == ["extern"] and tokens[-1].startswith('"'):
+        return "namespace", ""
+    depth = angle = 0
+    keyword = -1
+    for index, text in enumerate(tokens):
+        if text in {"(", "["}:
+            depth += 1
+        elif text in {")", "]"}:
+            depth -= 1
+        elif depth == 0 and text == "<" and keyword < 0:
+            angle += 1
+        elif depth == 0 and text == ">" and keyword < 0:
+            angle = max(0, angle - 1)
+        elif depth == 0 and angle == 0 and text in {"namespace", "struct", "class", "union", "enum"}:
+            if text == "enum":
+                return None
+            keyword = index
+    if keyword < 0:
+        return None
+    names: list[str] = []
+    depth = 0
+    for index in range(keyword + 1, len(tokens)):
+        text = tokens[index]
+        if text == "(" and depth == 0 and names and not _is_attribute(names[-1]):
+            return None  # a function that returns a struct
+        if text in {"(", "[", "<"}:
+            depth += 1
+        elif text in {")", "]", ">"}:
+            depth -= 1
+        elif depth == 0:
+            if text == ":":
+                break
+            if text == "=":
+                return None
+            if text == "::" and names:
+                names[-1] += "::"
+            elif IDENTIFIER.match(text) and text != "final":
+                if names and names[-1].endswith("::"):
+                    names[-1] += text
+                else:
+                    names.append(text)
+    return ("namespace" if tokens[keyword] == "namespace" else "type"), names[-1] if names else ""
+
+
+def _is_attribute(name: str) -> bool:
+    return name in {"alignas", "__align__", "__attribute__", "__declspec"} or name.isupper()

@@ -1,0 +1,452 @@
+"""What names mean: which decorators and calls make kernels, through imports, aliases and wrappers.
+
+Flow is followed as far as a reader follows it: the last binding before a use counts, and with it
+those in branches that may or may not have run. A name that some branch binds to a kernel maker is a
+kernel maker: the other branch is the fall-back for machines without the package.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from orbit_lsp.kernels.python.dsls import MAKERS, RELATIVE, WRAPPERS
+from orbit_lsp.kernels.python.expressions import (
+    Call,
+    Either,
+    Expression,
+    Imported,
+    Lambda,
+    Local,
+    Name,
+    Text,
+    Written,
+    read,
+)
+from orbit_lsp.kernels.python.outline import Assignment, Binding, Function, Outline, Path
+
+_PARTIAL = frozenset(("functools.partial", "partial"))
+_IMPORTERS = re.compile(r"import|load|lazy", re.IGNORECASE)
+_DEPTH = 16
+_LATER = 1 << 60
+
+
+class Place(NamedTuple):
+    """From where a name is looked up: position counts inside the scope it stands in."""
+
+    statement: int
+    scope: int
+    order: int
+    path: Path
+
+
+class Meaning(NamedTuple):
+    """A dotted path, or a maker of kernels of a language, or a kernel of one."""
+
+    kind: str
+    text: str
+
+
+Meanings = frozenset[Meaning]
+_NOTHING: Meanings = frozenset()
+
+
+@dataclass(slots=True)
+class _Global:
+    statement: int
+    binding: Binding
+
+
+class Names:
+    """The names of one file. `outlines` are its statements in order."""
+
+    def __init__(self, outlines: list[Outline]) -> None:
+        self.outlines = outlines
+        self.module: dict[str, list[_Global]] = {}
+        self.stars: list[str] = []
+        for i, outline in enumerate(outlines):
+            for name, bindings in outline.scopes[0].bindings.items():
+                self.module.setdefault(name, []).extend(_Global(i, binding) for binding in bindings)
+            self.stars += outline.stars
+        self.functions: dict[tuple[int, int], Meanings] = {}
+        self.simple: dict[tuple[str, ...], Meanings] = {}
+        self.depth = 0
+
+        self.aliases = self._aliases()
+
+    def replace(self, region: int, outline: Outline) -> None:
+        """Take another outline of the same interface."""
+        self.outlines[region] = outline
+        for key in [key for key in self.functions if key[0] == region]:
+            del self.functions[key]
+
+    def interface(self, outline: Outline) -> tuple[object, ...]:
+        """All of an outline that the meaning of other regions' names can depend on."""
+        wraps = outline.classes or any(function.returns for function in outline.functions)
+        maker = wraps and (outline.says_maker or not self.aliases.isdisjoint(outline.words))
+        return (
+            tuple(outline.scopes[0].bindings.items()),
+            outline.stars,
+            [
+                (function.decorators, function.returns_value, function.piece,
+                 outline.scopes[function.body_scope].parameters)
+                for function in outline.functions
+                if function.scope == 0
+            ],
+            [piece.parent for piece in outline.pieces],
+            outline.text if maker else "",
+        )  # fmt: skip
+
+    # -- questions -----------------------------------------------------------------------------
+
+    def kernel_language(self, statement: int, function: Function) -> str:
+        """The language of the kernel that a `def` is; empty when it is none."""
+        place = Place(statement, function.scope, function.order, function.path)
+        for decorator in function.decorators:
+            if decorator is None:
+                continue
+            for meaning in self.meanings(decorator, place):
+                if meaning.kind == "maker" or (meaning.kind == "kernel" and isinstance(decorator, Call)):
+                    return meaning.text
+        return ""
+
+    def tuned(self, statement: int, function: Function) -> bool:
+        """Whether a decorator makes it a kernel that other kernels cannot call."""
+        place = Place(statement, function.scope, function.order, function.path)
+        return any(self._is_wrapper(decorator, place) for decorator in function.decorators)
+
+    def assigned_language(self, statement: int, assignment: Assignment) -> str:
+        """The language of the kernel that `name = call` makes; empty when it makes none."""
+        if not assignment.says_maker and self.aliases.isdisjoint(assignment.callees):
+            scopes = self.outlines[statement].scopes
+            scope = assignment.scope
+            while scope > 0 and assignment.callees.isdisjoint(scopes[scope].bindings):
+                scope = scopes[scope].parent
+            if scope <= 0:
+                return ""
+        place = Place(statement, assignment.scope, assignment.order, assignment.path)
+        language = self._made(assignment.value, place)
+        if language and self._of_parameter(assignment.value, place):  # a wrapper's inside
+            return ""
+        return language
+
+    def target(self, statement: int, assignment: Assignment) -> tuple[int, Function] | None:
+        """The function of this file that an assignment turns into a kernel."""
+        place = Place(statement, assignment.scope, assignment.order, assignment.path)
+        for name in _innermost(_resolve(assignment.value)):
+            for where, value in self._lookup(name, place):
+                if isinstance(value, Local) and value.kind == "function":
+                    return where.statement, self.outlines[where.statement].functions[value.number]
+        return None
+
+    def _aliases(self) -> set[str]:
+        """Names of the module that may mean a maker though no maker's word is in them."""
+        aliases: set[str] = set()
+        for outline in self.outlines:
+            if not outline.says_maker and aliases.isdisjoint(outline.words):
+                continue
+            for name, bindings in outline.scopes[0].bindings.items():
+                if any(self._may_make(outline, binding.value) for binding in bindings):
+                    aliases.add(name)
+        return aliases
+
+    def _may_make(self, outline: Outline, value: Expression) -> bool:
+        if isinstance(value, Imported):
+            return _path(_absolute(value.path)).kind == "maker"
+        if isinstance(value, Local) and value.kind == "function":
+            return bool(outline.functions[value.number].returns)
+        return value is not None
+
+    # -- meanings ------------------------------------------------------------------------------
+
+    def meanings(self, expression: Expression, place: Place) -> Meanings:
+        if self.depth > _DEPTH:
+            return _NOTHING
+        self.depth += 1
+        try:
+            return self._meanings(_resolve(expression), place)
+        finally:
+            self.depth -= 1
+
+    def _meanings(self, expression: Expression, place: Place) -> Meanings:
+        match expression:
+            case Name(parts):
+                return self._name(parts, place)
+            case Call():
+                return self._call(expression, place)
+            case Imported(path):
+                return frozenset((_path(_absolute(path)),))
+            case Either(options):
+                return _NOTHING.union(*(self.meanings(option, place) for option in options))
+            case Lambda(parameters, body):
+                language = self._wraps(body, place, parameters)
+                return frozenset((Meaning("maker", language),)) if language else _NOTHING
+            case Local("function", number):
+                return self._function(place.statement, number)
+            case Local("class", number):
+                found = self.outlines[place.statement].classes[number]
+                inside = Place(place.statement, found.scope, found.order, found.path)
+                bases = _NOTHING.union(*(self.meanings(base, inside) for base in found.bases))
+                return frozenset(meaning for meaning in bases if meaning.kind == "maker")
+            case _:
+                return _NOTHING
+
+    def _name(self, parts: tuple[str, ...], place: Place) -> Meanings:
+        found = self._lookup(parts[0], place)
+        if not found and parts[0] not in self.module:
+            return self._starred(parts)
+        # most names are those of an import at the top of the file
+        only = found[0][1] if len(found) == 1 else None
+        if not isinstance(only, Imported):
+            return self._bound(parts, found)
+        key = (only.path, *parts[1:])
+        if key not in self.simple:
+            self.simple[key] = self._bound(parts, found)
+        return self.simple[key]
+
+    def _bound(self, parts: tuple[str, ...], found: list[tuple[Place, Expression]]) -> Meanings:
+        result: set[Meaning] = set()
+        for where, value in found:
+            if isinstance(value, Imported):  # `triton.runtime.jit` is a maker and a module
+                result.add(_attribute(_absolute(value.path), parts[1:]))
+                continue
+            for meaning in self.meanings(value, where):
+                if len(parts) == 1:
+                    result.add(meaning)
+                elif meaning.kind == "path":
+                    result.add(_attribute(meaning.text, parts[1:]))
+        return frozenset(result)
+
+    def _starred(self, parts: tuple[str, ...]) -> Meanings:
+        result: set[Meaning] = set()
+        for module in self.stars:
+            if module == "triton" or module.startswith("triton."):
+                result.add(_path(".".join((module, *parts))))
+            elif parts[0] == "triton":  # whatever that module is, this is how such files get triton
+                result.add(_path(".".join(parts)))
+        return frozenset(result)
+
+    def _call(self, call: Call, place: Place) -> Meanings:
+        result: set[Meaning] = set()
+        first = call.arguments[0] if call.arguments else None
+        for meaning in self.meanings(call.function, place):
+            if meaning.kind == "maker":
+                if meaning.text == "numba" and call.device_only:
+                    continue
+                bare = first is None or isinstance(first, Text)
+                result.add(meaning if bare else Meaning("kernel", meaning.text))
+            elif meaning.kind != "path":
+                continue
+            elif meaning.text in _PARTIAL:
+                result.update(one for one in self.meanings(first, place) if one.kind == "maker")
+            elif isinstance(first, Text) and _IMPORTERS.search(meaning.text.rpartition(".")[2]):
+                result.add(_path(first.text))
+        if isinstance(call.function, Name):
+            last = call.function.parts[-1]
+            if last == "getattr" and len(call.arguments) > 1 and isinstance(call.arguments[1], Text):
+                for meaning in self.meanings(first, place):
+                    if meaning.kind == "path":
+                        result.add(_attribute(meaning.text, (call.arguments[1].text,)))
+            elif isinstance(first, Text) and _IMPORTERS.search(last):
+                result.add(_path(first.text))
+        return frozenset(result)
+
+    def _function(self, statement: int, index: int) -> Meanings:
+        """A function of the file: a kernel, a wrapper that makes kernels, or neither."""
+        if (known := self.functions.get((statement, index))) is not None:
+            return known
+        self.functions[statement, index] = _NOTHING  # while it is being asked: it may name itself
+        function = self.outlines[statement].functions[index]
+        result = _NOTHING
+        if language := self.kernel_language(statement, function):
+            result = frozenset((Meaning("kernel", language),))
+        elif function.returns:
+            place = Place(statement, function.body_scope, _LATER, ())
+            for value in function.returns:
+                if language := self._wraps(value, place, self._parameters(statement, function)):
+                    result = frozenset((Meaning("maker", language),))
+                    break
+        self.functions[statement, index] = result
+        return result
+
+    def _parameters(self, statement: int, function: Function) -> tuple[str, ...]:
+        """Of the function and of the functions inside it, whose returns count as its own."""
+        scopes = self.outlines[statement].scopes
+        inside = {function.body_scope}
+        names = list(scopes[function.body_scope].parameters)
+        for i in range(function.body_scope + 1, len(scopes)):
+            if scopes[i].parent in inside:
+                inside.add(i)
+                names += scopes[i].parameters
+        return tuple(names)
+
+    def _wraps(self, value: Expression, place: Place, parameters: tuple[str, ...]) -> str:
+        """The language when `value` makes a kernel of a parameter, or is a maker itself."""
+        value = _resolve(value)
+        if self.depth > _DEPTH:
+            return ""
+        self.depth += 1
+        try:
+            if isinstance(value, Lambda):
+                return self._wraps(value.body, place, (*parameters, *value.parameters))
+            if isinstance(value, Name) and len(value.parts) == 1 and value.parts[0] not in parameters:
+                for where, bound in self._lookup(value.parts[0], place):
+                    if isinstance(_resolve(bound), Call) and (
+                        language := self._wraps(bound, where, parameters)
+                    ):
+                        return language
+            if isinstance(value, Call):
+                first = _resolve(value.arguments[0]) if value.arguments else None
+                on_parameter = isinstance(first, Name) and first.parts[0] in parameters
+                for meaning in self.meanings(value, place):
+                    if meaning.kind == "maker" or (meaning.kind == "kernel" and on_parameter):
+                        return meaning.text
+                for argument in value.arguments:
+                    if isinstance(argument, Call) and (language := self._wraps(argument, place, parameters)):
+                        return language
+                return ""
+            return next((one.text for one in self.meanings(value, place) if one.kind == "maker"), "")
+        finally:
+            self.depth -= 1
+
+    def _made(self, value: Expression, place: Place) -> str:
+        """The language of the kernel that is made in a call: not of one that it merely takes.
+
+        `tuned = triton.autotune(...)(kernel)` is the same kernel under another name.
+        """
+        value = _resolve(value)
+        if not isinstance(value, Call):
+            return ""
+        for meaning in self.meanings(value, place):
+            if meaning.kind == "kernel":
+                return meaning.text
+        return next(filter(None, (self._made(argument, place) for argument in value.arguments)), "")
+
+    def _of_parameter(self, value: Expression, place: Place) -> bool:
+        """Whether a call works on a parameter of the functions around it: on no kernel in particular."""
+        scopes = self.outlines[place.statement].scopes
+        parameters: set[str] = set()
+        scope = place.scope
+        while scope > 0:
+            parameters.update(scopes[scope].parameters)
+            scope = scopes[scope].parent
+        return bool(parameters) and next(_innermost(_resolve(value)), "") in parameters
+
+    def _is_wrapper(self, expression: Expression, place: Place) -> bool:
+        expression = _resolve(expression)
+        if isinstance(expression, Call):
+            expression = expression.function
+        return expression is not None and any(
+            meaning.kind == "path" and meaning.text in WRAPPERS
+            for meaning in self.meanings(expression, place)
+        )
+
+    # -- lookup --------------------------------------------------------------------------------
+
+    def _lookup(self, name: str, place: Place) -> list[tuple[Place, Expression]]:
+        """What `name` may be bound to at `place`, each with the place where it was bound."""
+        outline = self.outlines[place.statement]
+        scope, order, path = place.scope, place.order, place.path
+        first = True
+        while scope > 0:
+            here = outline.scopes[scope]
+            if first or here.kind != "class":
+                bindings = here.bindings.get(name)
+                if bindings:
+                    found = [
+                        (Place(place.statement, scope, one.order, one.path), one.value)
+                        for one in _reaching(bindings, order, path)
+                    ]
+                    if found:
+                        return found
+                if name in here.parameters:
+                    return [(place, None)]
+            if here.kind == "function":  # its body runs later than the text around it
+                order, path = _LATER, ()
+            else:
+                order, path = self._class_place(place.statement, scope, order)
+            first = False
+            scope = here.parent
+        return self._global(name, place.statement if order != _LATER else _LATER, order, path)
+
+    def _class_place(self, statement: int, scope: int, order: int) -> tuple[int, Path]:
+        if order == _LATER:
+            return _LATER, ()
+        for found in self.outlines[statement].classes:
+            if found.order <= order and found.body_scope == scope:
+                return found.order, found.path
+        return order, ()
+
+    def _global(self, name: str, statement: int, order: int, path: Path) -> list[tuple[Place, Expression]]:
+        result: list[tuple[Place, Expression]] = []
+        for one in reversed(self.module.get(name, ())):
+            binding = one.binding
+            if one.statement > statement or (one.statement == statement and binding.order >= order):
+                continue
+            reach = _reach(binding.path, path if one.statement == statement else ())
+            if reach != "never":
+                result.append((Place(one.statement, 0, binding.order, binding.path), binding.value))
+            if reach == "always":
+                break
+        return result
+
+
+def _reaching(bindings: Sequence[Binding], order: int, path: Path) -> Iterator[Binding]:
+    for binding in reversed(bindings):
+        if binding.order >= order:
+            continue
+        reach = _reach(binding.path, path)
+        if reach != "never":
+            yield binding
+        if reach == "always":
+            return
+
+
+def _reach(binding: Path, use: Path) -> str:
+    """Whether a binding on one branch is seen from another: always, maybe or never."""
+    for i, (statement, arm, exclusive) in enumerate(binding):
+        if i >= len(use) or use[i][0] != statement:
+            return "maybe"
+        if use[i][1] != arm:
+            return "never" if exclusive else "maybe"
+    return "always"
+
+
+def _resolve(expression: Expression) -> Expression:
+    return read(expression.text) if isinstance(expression, Written) else expression
+
+
+def _innermost(expression: Expression) -> Iterator[str]:
+    """Names that are arguments, the most deeply nested call's first."""
+    if isinstance(expression, Call):
+        for argument in expression.arguments:
+            yield from _innermost(argument)
+        for argument in expression.arguments:
+            if isinstance(argument, Name) and len(argument.parts) == 1:
+                yield argument.parts[0]
+
+
+def _path(dotted: str) -> Meaning:
+    language = MAKERS.get(dotted)
+    return Meaning("maker", language) if language else Meaning("path", dotted)
+
+
+def _attribute(path: str, names: Sequence[str]) -> Meaning:
+    for name in names:
+        # `utils.compat.triton`: packages hand triton on, with a fall-back for machines without it
+        path = "triton" if name == "triton" else f"{path}.{name}"
+    return _path(path)
+
+
+def _absolute(imported: str) -> str:
+    module, _, name = imported.rpartition(".")
+    if name == "triton" and module:
+        return "triton"
+    if imported.startswith("."):
+        inner = module.lstrip(".")
+        for suffix, absolute in RELATIVE.items():
+            if inner == suffix or inner.endswith("." + suffix):
+                return f"{absolute}.{name}"
+    return imported

@@ -1,0 +1,121 @@
+"""What kernel discovery needs to know of one region of a Python file, a top-level statement.
+
+An outline depends on the region's text alone (positions count from its first character), so it is
+kept as long as that text stands in the file. Names are not resolved here: other regions say what
+they mean. Expressions are reduced to the few forms that can make a kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from orbit_lsp.kernels.model import Span
+from orbit_lsp.kernels.python.expressions import Expression
+
+Path = tuple[tuple[int, int, bool], ...]
+"""The branches around a statement inside its scope: (which statement, which arm, arms exclude each other)."""
+
+
+class Binding(NamedTuple):
+    """A name's meaning from the statement number `order` on."""
+
+    order: int
+    path: Path
+    value: Expression
+
+
+@dataclass(slots=True)
+class Scope:
+    """Known by its place among the outline's scopes: the region itself is 0, whose parent is -1."""
+
+    kind: Literal["module", "function", "class"]
+    parent: int
+    qualified: str
+    parameters: tuple[str, ...] = ()
+    bindings: dict[str, list[Binding]] = field(default_factory=dict[str, list[Binding]])
+    globals: set[str] = field(default_factory=set[str])
+
+
+@dataclass(slots=True)
+class Function:
+    """A `def`. `piece` is its number in the outline's pieces."""
+
+    name: str
+    scope: int
+    body_scope: int
+    order: int
+    path: Path
+    decorators: tuple[Expression, ...]
+    name_span: Span
+    whole: Span
+    piece: int
+    comments: tuple[str, ...]
+    returns: list[Expression]
+    callable_bare: bool
+    returns_value: bool = False
+
+
+@dataclass(slots=True)
+class Class:
+    scope: int
+    body_scope: int
+    order: int
+    path: Path
+    bases: tuple[Expression, ...]
+
+
+@dataclass(slots=True)
+class Assignment:
+    """`name = value` where the value is a call: the form in which a kernel can be made."""
+
+    name: str
+    value: Expression
+    scope: int
+    order: int
+    path: Path
+    name_span: Span
+    whole: Span
+    comments: tuple[str, ...]
+    says_maker: bool
+    callees: frozenset[str]
+    """The plain names that are called in it."""
+
+
+class Piece(NamedTuple):
+    """Tokens that stand together: their digest, their words (attributes as `.name`), the piece around."""
+
+    digest: bytes
+    words: frozenset[str]
+    parent: int
+
+
+class LaunchSite(NamedTuple):
+    name: str
+    line: int
+    grid: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Outline:
+    scopes: list[Scope]
+    functions: list[Function]
+    classes: list[Class]
+    assignments: list[Assignment]
+    pieces: list[Piece]
+    launches: tuple[LaunchSite, ...]
+    exported: frozenset[str]
+    """The strings of an `__all__`."""
+    imports: tuple[str, ...]
+    stars: tuple[str, ...]
+    """Modules of `from m import *`."""
+    main_guard: bool
+    words: frozenset[str]
+    says_maker: bool
+    """A kernel maker's own name stands somewhere in the text."""
+    trailing: tuple[str, ...]
+    """The `# orbit:` lines after the last statement: they speak of the next region."""
+    has_error: bool
+    text: str
+    lines: int

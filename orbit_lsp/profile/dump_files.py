@@ -1,0 +1,60 @@
+"""What the compiler made of a profiled kernel, as files: how they are called, and which are a kernel's."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from orbit_lsp.runs import result_filing
+from orbit_lsp.state.session import Profiled
+from orbit_remote.common.messages import Dump, Finished, Level
+
+TITLES: dict[Level, str] = {
+    "ttir": "TTIR", "ttgir": "TTGIR", "llir": "LLVM IR", "ptx": "PTX", "sass": "SASS",
+}  # fmt: skip
+
+
+def file_names(dumps: Sequence[Dump]) -> list[str]:
+    """One for each, after its kernel: `softmax.ttgir`, of a second instance `softmax-2.ttgir`."""
+    stems: dict[tuple[str, int], str] = {}
+    for one in dumps:
+        if (one.symbol, one.instance) not in stems:
+            base = re.sub(r"[^\w.-]+", "-", result_filing.base_name(one.name))[:80].strip("-.") or "kernel"
+            free = (f"{base}-{count}" if count > 1 else base for count in itertools.count(1))
+            stems[one.symbol, one.instance] = next(stem for stem in free if stem not in stems.values())
+    return [f"{stems[one.symbol, one.instance]}.{one.level}" for one in dumps]
+
+
+def of(profiled: Profiled | None) -> list[tuple[Dump, str]]:
+    """Those of the kernel, of the instance on its line first, each with its file's name."""
+    if profiled is None:
+        return []
+    rank = {one.symbol: at for at, one in reversed(list(enumerate(profiled.profiles)))}
+    named = zip(profiled.finished.dumps, file_names(profiled.finished.dumps), strict=True)
+    own = [(one, name) for one, name in named if one.symbol in rank]
+    return sorted(own, key=lambda found: (rank[found[0].symbol], found[0].instance))
+
+
+def levels(profiled: Profiled | None) -> list[Level]:
+    """What there is of it, as a compiler makes one of the other."""
+    have = {one.level for one, _ in of(profiled)}
+    return [level for level in get_args(Level) if level in have]
+
+
+def instance(one: Dump) -> str:
+    """What tells it from others of its kernel: a template's name has its arguments, a JIT's constants do not."""
+    constants = ", ".join(f"{name}={value}" for name, value in one.constants.items())
+    return f"{one.name}, {constants}" if constants else one.name
+
+
+def copy(finished: Finished, folder: Path, to: Path) -> list[str]:
+    """The files of a profile that lie in `folder`, into another, which is made. Raises OSError."""
+    to.mkdir(parents=True, exist_ok=True)
+    names = file_names(finished.dumps)
+    for name in names:
+        shutil.copyfile(folder / name, to / name)
+    return names

@@ -1,0 +1,189 @@
+"""Nsight Compute's own reports, and what was read from them, kept in the user's cache folder within bounds.
+
+The files of a profile have one name: `.ncu-rep`, which Nsight Compute opens, `.json`, from which a page is made again
+after a restart, and `.ir`, a folder of what the compiler made of the kernels. The oldest go first.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import json
+import os
+import re
+import shutil
+import time
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from orbit_lsp.profile import dump_files as dumps
+from orbit_lsp.profile import report_folder as files
+from orbit_remote.common.messages import VERSION, Finished
+
+MOST_BYTES = 1 << 30
+"""A report that unpacks to more than this is not kept: a full one of a large kernel has some tens of MiB."""
+_SAME_S = 10
+_SUFFIX = ".ncu-rep"
+_DUMPS = ".ir"
+
+
+class NotKept(Exception):  # noqa: N818 - the profile itself is good
+    """The report could not be kept; the text is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A profile as it lies in the folder: `finished` as JSON; `report`, Nsight's file, and `dumps`, a folder, None where
+    they are not there.
+    """
+
+    path: str
+    kernel: str
+    at: float
+    text: str
+    detail: str
+    finished: dict[str, Any]
+    report: Path | None
+    dumps: Path | None = None
+
+
+class Files(NamedTuple):
+    """Of a profile: Nsight Compute's own file, and the folder of what the compiler made; None where there is none."""
+
+    report: Path | None
+    dumps: Path | None
+
+
+def unpack(report: str) -> bytes:
+    """The bytes of `Finished.report`, or of a dump's text. Raises NotKept."""
+    try:
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(base64.b64decode(report, validate=True), MOST_BYTES)
+        if unpacking.unconsumed_tail:
+            raise NotKept(f"the profiler's report is larger than {MOST_BYTES >> 30} GiB and was not kept")
+        if not unpacking.eof:
+            raise NotKept("the profiler's report came incomplete and was not kept")
+    except (binascii.Error, ValueError, zlib.error):
+        raise NotKept("the profiler's report came damaged and was not kept") from None
+    return content
+
+
+def keep(
+    folder: Path,
+    path: str,
+    kernel: str,
+    text: str,
+    finished: Finished,
+    *,
+    detail: str,
+    reports: int,
+    mib: int,
+) -> Files:
+    """Write a profile of `kernel` in the file `path`, whose text was `text`, with what the compiler made of it, and
+    forget what goes beyond `reports` and `mib`. Raises NotKept.
+    """
+    content = unpack(finished.report) if finished.report else None
+    names = dumps.file_names(finished.dumps)
+    texts = {name: unpack(one.text) for name, one in zip(names, finished.dumps, strict=True)}
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(path).stem}-{kernel}").strip("-.")[:80] or "profile"
+    at = time.time()
+    when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"
+    told = {
+        "version": VERSION, "path": path, "kernel": kernel, "at": at, "text": text, "detail": detail,
+        "finished": dataclasses.asdict(emptied(finished)),
+    }  # fmt: skip
+    base = folder / f"{stem}-{when}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.write(
+            base.with_name(base.name + ".json"), json.dumps(told, ensure_ascii=False).encode(errors="replace")
+        )
+        report = files.write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
+        compiled = _write_all(base.with_name(base.name + _DUMPS), texts) if texts else None
+        _forget(folder, reports, mib << 20)
+    except OSError as error:
+        text = error.strerror or str(error)
+        raise NotKept(f"the profiler's report cannot be kept in {folder}: {text}") from None
+    return Files(
+        report if report and report.exists() else None, compiled if compiled and compiled.exists() else None
+    )
+
+
+def emptied(finished: Finished) -> Finished:
+    """Without what lies in files of its own."""
+    told = tuple(dataclasses.replace(one, text="") for one in finished.dumps)
+    return dataclasses.replace(finished, report="", dumps=told)
+
+
+def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
+    folder.mkdir(mode=0o700)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def _forget(folder: Path, reports: int, room: int) -> None:
+    """The newest is kept whatever its size."""
+    files.drop_parts(folder)
+    taken = 0
+    for number, told in enumerate(files.newest(folder, "*.json")):
+        of_it = (told, told.with_suffix(_SUFFIX))
+        compiled = told.with_suffix(_DUMPS)
+        taken += sum(_size(one) for one in (*of_it, *compiled.glob("*")))
+        if number and (number >= reports or taken > room):
+            for one in of_it:
+                one.unlink(missing_ok=True)
+            shutil.rmtree(compiled, ignore_errors=True)
+
+
+def _size(path: Path) -> int:
+    """0 for a file that is not there, as when another server has just forgotten it."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
+    """The profiles of a file, by whichever links it was opened, and of one of its kernels, the newest first. What cannot
+    be read is left out.
+    """
+    found: list[Kept] = []
+    real = os.path.realpath(path)
+    try:
+        names = files.newest(folder, "*.json")
+    except OSError:
+        return []
+    for name in names:
+        kept = _read(name)
+        if kept and os.path.realpath(kept.path) == real and kernel in (None, kept.kernel):
+            found.append(kept)
+    return found
+
+
+def of_time(folder: Path, path: str, kernel: str, at: float) -> Kept | None:
+    """The profile that the history has of `at`: it is kept, and filed there, within seconds of each other."""
+    return next((one for one in newest(folder, path, kernel) if abs(one.at - at) < _SAME_S), None)
+
+
+def _read(name: Path) -> Kept | None:
+    try:
+        read: Any = json.loads(name.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    told = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+    if told.get("version") != VERSION:
+        return None
+    report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
+    try:
+        time.localtime(told["at"])  # which is shown
+        return Kept(
+            str(told["path"]), str(told["kernel"]), float(told["at"]), str(told["text"]), str(told["detail"]),
+            dict(told["finished"]), report if report.exists() else None,
+            compiled if compiled.exists() else None,
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None

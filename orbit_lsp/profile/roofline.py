@@ -1,0 +1,115 @@
+"""Where a kernel stands under its GPU's roofs: operations per second over operations per byte of DRAM.
+
+From the counters of ncu's section SpeedOfLight_RooflineChart, by its own formulas: adds and multiplies count one,
+fused multiply-adds two; the roofs are the peaks at the clocks that the launch had. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orbit_lsp.profile.bottleneck import value
+from orbit_remote.common.messages import Profile
+
+_PER_CYCLE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+_TIMES = "derived__smsp__sass_thread_inst_executed_op_{}_pred_on_x{}"
+_PEAK = "derived__sm__sass_thread_inst_executed_op_{}_pred_on_x{}"
+_CYCLES = "smsp__cycles_elapsed.avg.per_second"
+_SM_CYCLES = "sm__cycles_elapsed.avg.per_second"
+_TRAFFIC = "dram__bytes.sum.per_second"
+_DRAM_PEAK = "dram__bytes.sum.peak_sustained"
+_DRAM_CYCLES = "dram__cycles_elapsed.avg.per_second"
+_TYPES = {
+    "FP32": (
+        _PER_CYCLE.format("fadd"),
+        _PER_CYCLE.format("fmul"),
+        _TIMES.format("ffma", 2),
+        _PEAK.format("ffma", 2),
+    ),
+    "FP64": (
+        _PER_CYCLE.format("dadd"),
+        _PER_CYCLE.format("dmul"),
+        _TIMES.format("dfma", 2),
+        _PEAK.format("dfma", 2),
+    ),
+    "FP16": (
+        _TIMES.format("hadd", 2),
+        _TIMES.format("hmul", 2),
+        _TIMES.format("hfma", 4),
+        _PEAK.format("hfma", 4),
+    ),
+}
+"""Operations per cycle of adds, multiplies and fused ones, already multiplied; and the most there can be."""
+_TENSOR = re.compile(r"sm__ops_path_tensor_(?P<path>\w+)\.sum\.per_cycle_elapsed")
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What a kernel did of one type: `rate` in operations per second, `intensity` in operations per byte of DRAM.
+
+    `peak` is the highest rate of that type, `metrics` name what the rate is made of.
+    """
+
+    name: str
+    rate: float
+    intensity: float
+    peak: float | None
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """`traffic` and `bandwidth` are bytes of DRAM per second: what was moved, and what could be at most."""
+
+    traffic: float
+    bandwidth: float | None
+    points: tuple[Point, ...]
+
+    def roof(self, point: Point) -> tuple[str, float] | None:
+        """(which roof is above the point, its height there): the sloped one of memory, or the flat one."""
+        memory = self.bandwidth * point.intensity if self.bandwidth else None
+        known = [(name, height) for name, height in (("DRAM", memory), (point.name, point.peak)) if height]
+        return min(known, key=lambda one: one[1], default=None)
+
+    @property
+    def main(self) -> Point:
+        """The type that is nearest to its own peak, else the one with most operations."""
+        return max(self.points, key=lambda one: (one.rate / one.peak if one.peak else 0.0, one.rate))
+
+
+def of(profile: Profile) -> Roofline | None:
+    """None where the counters are not there, or nothing was counted of either."""
+    traffic, cycles = value(profile, _TRAFFIC), value(profile, _CYCLES)
+    if not traffic or not cycles:
+        return None
+    width, clock = value(profile, _DRAM_PEAK), value(profile, _DRAM_CYCLES)
+    points = [one for name in _TYPES if (one := _of_type(profile, name, cycles, traffic))]
+    points += _of_tensors(profile, traffic)
+    return Roofline(traffic, width * clock if width and clock else None, tuple(points)) if points else None
+
+
+def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Point | None:
+    *names, peak_name = _TYPES[name]
+    each = [value(profile, one) for one in names]
+    if None in each:
+        return None
+    rate = sum(one for one in each if one) * cycles
+    most, clock = value(profile, peak_name), value(profile, _SM_CYCLES) or cycles
+    peak = most * clock if most else None
+    return Point(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
+
+
+def _of_tensors(profile: Profile, traffic: float) -> list[Point]:
+    """Tensor cores by the types of their operands, which the full set alone counts."""
+    clock = value(profile, _SM_CYCLES)
+    found: list[Point] = []
+    for name, metric in profile.metrics.items():
+        if clock and metric.value > 0 and (kind := _TENSOR.fullmatch(name)):
+            each = value(profile, name.replace(".per_cycle_elapsed", ".peak_sustained"))
+            rate = metric.value * clock
+            text = f"tensor {kind['path'].replace('_', ' ')}"
+            found.append(
+                Point(text, rate, rate / traffic, each * clock if each else None, (name, _SM_CYCLES))
+            )
+    return found

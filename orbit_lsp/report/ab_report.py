@@ -1,0 +1,56 @@
+"""A comparison in turn as a report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from orbit_lsp.report.page import Block, Facts, Page, Rows
+from orbit_lsp.report.plot import Mark, Plot, Series
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Versus
+from orbit_lsp.views import ab_table as view
+from orbit_lsp.views.sweep_tables import Table
+
+
+def page(versus: Versus, kernel: str, path: str) -> Page:
+    """Of a comparison that came to a verdict."""
+    blocks: list[Block] = [] if (plot := _plot(versus)) is None else [plot]
+    blocks += [Rows(one.title, one.header, one.rows) for one in _tables(versus, kernel)]
+    about = [
+        ("file", path),
+        ("GPU", " against ".join(dict.fromkeys(one for one in versus.devices if one)) or units.UNAVAILABLE),
+        ("how", "whole runs in turn, the other side first, after one of each that is not counted"),
+        (
+            "verdict",
+            "of the pairs of runs: launches of one run have its clocks, temperature and addresses in common",
+        ),
+    ]
+    blocks.append(Facts("Where it comes from", about))
+    when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(versus.at))
+    return Page(f"{kernel} against {versus.against}", f"{view.sentence(kernel, versus)} · {when}", blocks)
+
+
+def _tables(versus: Versus, kernel: str) -> list[Table]:
+    both, *beside = view.tables(kernel, versus, versus.at, stale=False)
+    pairs = [
+        (str(number), units.time(then), units.time(now), f"{100 * (now / then - 1):+.1f}%")
+        for number, (then, now) in enumerate(zip(*versus.runs, strict=True), 1)
+    ]
+    header = ("pair", versus.against, "now", "change")
+    return [replace(both, title="Both sides"), Table("Pairs of runs", header, tuple(pairs)), *beside]
+
+
+def _plot(versus: Versus) -> Plot | None:
+    """The time of every counted run, by pairs."""
+    series = [
+        Series(
+            name,
+            [
+                Mark(float(pair), ns, f"pair {pair}, {name}: {units.time(ns)}")
+                for pair, ns in enumerate(runs, 1)
+            ],
+        )
+        for name, runs in zip((versus.against, "now"), versus.runs, strict=True)
+    ]
+    return Plot("Runs in turn", "pair", "time", series, units.time) if all(versus.runs) else None

@@ -1,0 +1,82 @@
+"""The history of a kernel as a report: its time over its versions, and the table."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.report.page import Block, Facts, Page, Rows
+from orbit_lsp.report.plot import Mark, Plot, Series
+from orbit_lsp.state import units
+from orbit_lsp.views import sweep_tables
+from orbit_lsp.views import version_table as view
+from orbit_lsp.views.version_table import Row
+
+
+def page(entries: Sequence[Entry], kernel: str, path: str, told: str) -> Page:
+    """`entries` are of one kernel, oldest first. `told` is a regression in words, empty where there is none."""
+    every = view.rows(entries)
+    table = view.table(entries, kernel)
+    when = table.header.index("when")
+    dated = [  # a page is read later
+        (*cells[:when], _date(row.version.runs[-1]), *cells[when + 1 :])
+        for row, cells in zip(every, table.rows, strict=True)
+    ]
+    blocks: list[Block] = [*_plots(every, kernel), Rows("Versions", table.header, dated)]
+    rows = [
+        ("file", path),
+        ("from, to", f"{_date(entries[0])}, {_date(entries[-1])}"),
+        ("a version", "runs of the same tokens and headers, one after the other"),
+        ("a line", "the median of a version's runs, its bar from the quickest to the slowest run"),
+        (
+            "change",
+            "to the version before in the same setup; a difference is shown by Compare with…, not by this",
+        ),
+    ]
+    blocks.append(Facts("How to read it", rows))
+    return Page(f"{kernel} over its versions", " · ".join(filter(None, (table.title, told))), blocks)
+
+
+def _date(entry: Entry) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
+
+
+def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
+    """A line for each setup with at least two versions, one plot for each GPU: times elsewhere are another matter."""
+    by_setup: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in every:
+        if row.setup is not None and row.ns is not None:
+            by_setup[row.setup].append(row)
+    plots: dict[str, list[Series]] = defaultdict(list)
+    for found in by_setup.values():
+        if len(found) < 2:
+            continue
+        last = found[-1].version.runs[-1].said.finished
+        gpu = last.device.name if last.device else ""
+        marks = [
+            Mark(float(row.number), row.ns, f"version {row.number}: {units.time(row.ns)}", row.low, row.high)
+            for row in found
+            if row.ns is not None
+        ]
+        plots[gpu].append(Series(_name(found[-1]), marks))
+    return [
+        Plot(
+            f"Time of {kernel} on {gpu}" if gpu else f"Time of {kernel}",
+            "version",
+            "time",
+            series,
+            units.time,
+        )
+        for gpu, series in plots.items()
+    ]
+
+
+def _name(row: Row) -> str:
+    """What tells setups on one GPU apart: how it is started, and with which values."""
+    said = row.version.runs[-1].said
+    point = sweep_tables.shown(said.finished.points)
+    return ", ".join(
+        filter(None, (f"by its {said.through}", sweep_tables.values_text(point) if point else ""))
+    )

@@ -1,0 +1,173 @@
+"""Our apps on Modal: reaching the account, putting this version's app there, listing, stopping.
+
+Imports `modal` inside its functions: before a first run on Modal nobody pays for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from orbit_lsp.runners.modal import account
+from orbit_lsp.runners.modal.errors import TOKEN, ModalError, Trouble
+from orbit_remote.modal_app.image_spec import PREFIX, Spec, app_name
+
+if TYPE_CHECKING:
+    import modal
+
+T = TypeVar("T")
+
+CONTACT_S = 5.0
+"""How long a first answer may take; Modal's client alone would try for 56 s."""
+_FRESH_S = 2.0
+"""How long an answer counts as a sign that the next one will come."""
+_THROTTLED_S = 10
+"""How long Modal's client itself waits where Modal throttles it, as its setting `max_throttle_wait` has it: for
+ever, if nobody says otherwise."""
+_LOG_LINES = 12
+_OURS = re.compile(re.escape(PREFIX) + r"[\w.]+-[0-9a-f]{10}")
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """One of our apps as it stands on Modal; `present` is the one that this version uses."""
+
+    name: str
+    id: str
+    present: bool
+    handle: Any = field(default=None, repr=False, compare=False)
+
+
+class Account:
+    """One account, and one app on it: that of `spec`."""
+
+    def __init__(self, spec: Spec, environment: str | None = None) -> None:
+        self.spec = spec
+        self.environment = environment or None
+        self._name: str | None = None
+        self._client: modal.Client | None = None
+        self._heard = 0.0
+        self._deploying: asyncio.Task[None] | None = None
+
+    async def name(self) -> str:
+        """Of the app; the first time it reads our remote code."""
+        if self._name is None:
+            self._name = await asyncio.to_thread(app_name, self.spec)
+        return self._name
+
+    async def client(self) -> modal.Client:
+        """Raises ModalError, within about 5 s, where Modal cannot be used, as by a laptop that was closed
+        meanwhile: its connections look as they did, and Modal's client alone would try them for a minute.
+        """
+        if self._client is not None and not self._client.is_closed():
+            if time.monotonic() - self._heard > _FRESH_S:
+                client: Any = self._client
+                await within(CONTACT_S, client.hello.aio())
+                self._heard = time.monotonic()
+            return self._client
+        if not account.installed():
+            raise ModalError(
+                Trouble(
+                    "infrastructure", "the package modal is not installed", "install it: `pip install modal`"
+                )
+            )
+        if not account.configured():
+            raise ModalError(Trouble("auth", "there is no Modal token on this machine", TOKEN))
+        modal = await asyncio.to_thread(_modal)
+        client = await within(CONTACT_S, modal.Client.from_env.aio())
+        await within(CONTACT_S, client.hello.aio())
+        self._client, self._heard = client, time.monotonic()
+        return client
+
+    @property
+    def deploying(self) -> bool:
+        return self._deploying is not None and not self._deploying.done()
+
+    async def deploy(self) -> None:
+        """Put the app there; whoever asks while it is being put there waits for the same.
+
+        Raises ModalError. A caller that is cancelled leaves the others, and Modal, at work.
+        """
+        if self._deploying is None or self._deploying.done():
+            self._deploying = asyncio.create_task(self._deploy(), name="modal deploy")
+        await asyncio.shield(self._deploying)
+
+    async def _deploy(self) -> None:
+        client = await self.client()
+        from modal import exception
+
+        from orbit_remote.modal_app import app as modal_app
+
+        try:
+            app = await asyncio.to_thread(modal_app.make, self.spec)
+            await app.deploy.aio(name=await self.name(), client=client, environment_name=self.environment)
+        except exception.ImageBuildError as error:
+            raise ModalError(await self._build_failed(error, client)) from None
+
+    async def _build_failed(self, error: Any, client: modal.Client) -> Trouble:
+        modal = _modal()
+        from modal_proto.api_pb2 import ImageMetadata
+
+        log: list[str] = []
+        try:
+            async with asyncio.timeout(CONTACT_S):
+                # Modal 1.6.4 makes no handle of an image that failed, nor log of it, in any public way
+                image = modal.Image._new_hydrated(error.image_id, client, ImageMetadata())  # noqa: SLF001
+                async for text in image._logs.aio():  # noqa: SLF001
+                    log += text.splitlines()
+        except Exception as unread:  # noqa: BLE001 - the log is an extra; the failure is said without it
+            log.append(f"(its log could not be read: {unread})")
+        tail = "\n".join(line for line in log if line.strip())[-4000:].splitlines()[-_LOG_LINES:]
+        said = str(error).strip().splitlines()[0].rstrip(".:")
+        return Trouble(
+            "infrastructure",
+            "\n".join([said, *tail]),
+            "the settings `orbit.modal.pip` and `orbit.modal.apt` add to the image; are all of them right?",
+        )
+
+    async def apps(self) -> list[App]:
+        """Ours that are deployed, whatever version put them there."""
+        client = await self.client()
+        import modal
+
+        if self.environment:
+            environment = modal.Environment.from_name(self.environment, client=client)
+        else:
+            environment = modal.Environment.from_context(client=client)
+        present = await self.name()
+        found = await environment.apps.list.aio()
+        return [
+            App(str(app.name), str(app.app_id), app.name == present, app)
+            for app in found
+            if app.name and _OURS.fullmatch(app.name)
+        ]
+
+    async def stop(self, app: App) -> None:
+        """End an app and every container of it."""
+        await app.handle.stop.aio(client=await self.client())
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+    """Raises ModalError (transport) where it takes longer."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await work
+    except TimeoutError:
+        text = f"Modal did not answer within {seconds:g} s"
+        raise ModalError(
+            Trouble(
+                "transport", text, "is this machine online? status.modal.com says how Modal is", again=True
+            )
+        ) from None
+
+
+def _modal() -> Any:
+    os.environ.setdefault("MODAL_MAX_THROTTLE_WAIT", str(_THROTTLED_S))
+    import modal
+
+    return modal

@@ -1,0 +1,101 @@
+"""What jobs are called on: containers by GPU, and the queue that their events come through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from orbit_lsp.runners.modal import gpu_names
+from orbit_lsp.runners.modal.deploy import Account
+from orbit_remote.common.messages import Job
+from orbit_remote.modal_app.image_spec import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the author's side knows of a job's file when it is asked.
+
+    `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute
+    paths that its last build read. `python_path`: where the author's Python looks for modules.
+    """
+
+    compiled: Callable[[Job], bool] = lambda _: False
+    read: Callable[[Job], Sequence[str]] = lambda _: ()
+    python_path: Callable[[], Sequence[str]] = tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`folders` are the workspace's; `environment` is Modal's, "" for the account's own.
+
+    `data` are patterns of data files that travel too and `closure_bytes` is what may travel in all.
+    `restricted` is for code that is not the author's: a container for it alone, without network.
+    `keep_warm`: the container of a first run on a GPU is kept until it is released.
+    """
+
+    spec: Spec
+    folders: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
+    closure_bytes: int = 256 << 20
+    environment: str = ""
+    restricted: bool = False
+    keep_warm: bool = False
+
+
+class Pool:
+    def __init__(self, options: Options, author: Known | None = None) -> None:
+        self.options = options
+        self.author = author or Known()
+        self.account = Account(options.spec, options.environment)
+        self._handles: dict[tuple[str, bool], Any] = {}
+        self._queue: Any = None
+        self._queue_context: Any = None
+
+    async def handle(self, gpu: str | None, *, restricted: bool = False) -> Any:
+        """What the methods of a container of `gpu` are called on; None is a machine without one.
+        `restricted`: of a container for code that is not the author's.
+
+        Raises what `Account.client` raises; that the app is not there shows at the first call only.
+        """
+        client = await self.account.client()
+        name = gpu or "", restricted
+        if name not in self._handles:
+            import modal
+
+            cls = modal.Cls.from_name(
+                await self.account.name(),
+                "Stranger" if restricted else "Worker",
+                client=client,
+                environment_name=self.options.environment or None,
+            )
+            spec = self.options.spec
+            limits: dict[str, Any] = {"timeout": spec.timeout_s}
+            if not restricted:
+                limits["scaledown_window"] = spec.idle_s
+            if gpu:
+                limits["gpu"] = gpu_names.asked(gpu)
+            self._handles[name] = cls.with_options(**limits)()
+        return self._handles[name]
+
+    def forget(self) -> None:
+        """The app was not there: what was looked up leads nowhere."""
+        self._handles.clear()
+
+    async def queue(self) -> Any:
+        """One for this server's life; Modal forgets it when this process is gone."""
+        if self._queue is None:
+            import modal
+
+            self._queue_context = modal.Queue.ephemeral(
+                client=await self.account.client(), environment_name=self.options.environment or None
+            )
+            self._queue = await self._queue_context.__aenter__()
+        return self._queue
+
+    async def close(self) -> None:
+        context, self._queue, self._queue_context = self._queue_context, None, None
+        if context is not None:
+            with suppress(Exception):  # Modal forgets it by itself
+                await context.__aexit__(None, None, None)

@@ -1,0 +1,233 @@
+"""A GPU on Modal: the worker of the local runner in a container there, under the same interface.
+
+Nothing here imports `modal` before a first run, and nothing is rented but on the author's command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any
+
+from orbit_lsp.runners import refusals
+from orbit_lsp.runners.events import event_adapter
+from orbit_lsp.runners.modal import errors
+from orbit_lsp.runners.modal.call import Call
+from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.deploy import within
+from orbit_lsp.runners.modal.errors import ModalError
+from orbit_lsp.runners.modal.pool import Known, Options, Pool
+from orbit_lsp.runners.modal.sessions import Session, Sessions
+from orbit_remote.common import architectures
+from orbit_remote.common import messages as c
+
+log = logging.getLogger("orbit.modal")
+
+_CLOSE_S = 2.0
+"""How long closing may take: nobody is to wait for an editor to close."""
+_LEAVE_S = 1.5
+"""How long containers have to answer that they end."""
+_WITHDRAW_S = 0.5
+
+
+class ModalRunner:
+    name = "modal"
+
+    def __init__(
+        self, options: Options, changed: Callable[[], None] = lambda: None, author: Known | None = None,
+        costs: Costs | None = None,
+    ) -> None:  # fmt: skip
+        """`changed` is called when a container became warm or cold; `author` is asked about each job;
+        `costs` is told what is rented.
+        """
+        self.options = options
+        self.pool = Pool(options, author)
+        self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
+        self._validate: Callable[[Any], c.Event] = event_adapter().validate_python
+        self._known: set[str] = set()
+        self._kept: dict[str, asyncio.Task[None]] = {}
+        """What the setting has kept warm, by GPU."""
+        self._leaving: dict[str, asyncio.Task[bool]] = {}
+        self._active: dict[Call, asyncio.Task[None]] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
+        if failure := refusals.no_path(job):
+            yield c.Finished(job.run, failure.category, failure)
+            return
+        if job.language == "triton":
+            refused = await asyncio.to_thread(refusals.syntax_error, job, self.options.spec.python)
+            if refused:
+                yield refused
+                return
+        if job.gpu and (known := architectures.architecture_for(job.gpu)):
+            job = replace(job, architecture=known)
+        if first := self._first(job):
+            async with aclosing(self._carry_out(first)) as events:
+                async for event in events:
+                    if not isinstance(event, c.Finished):
+                        yield _on_a_cpu(event)
+                    elif event.outcome != "ok":
+                        yield event
+                        return
+        async with aclosing(self._carry_out(job, built=first is not None)) as events:
+            async for event in events:
+                yield event
+
+    def _first(self, job: c.Job) -> c.Job | None:
+        """What is done on a machine without a GPU before one is rented; None where the GPU is at hand, or
+        is not needed, or the job's text has just been compiled.
+
+        A restricted container hands nothing on, so there the build would be done twice.
+        """
+        warm = job.gpu is None or self._sessions.warm(job.gpu)
+        restricted = self.options.restricted or job.restricted
+        runs = job.action not in ("compile", "build")
+        if not runs or job.language != "cuda" or warm or restricted:
+            return None
+        if self.pool.author.compiled(job):
+            return None
+        return replace(job, action="build")
+
+    async def _carry_out(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
+        call = Call(job, self.pool, self._sessions, self._known, self._validate, built=built)
+        task = self._active[call] = asyncio.create_task(call.carry_out(), name=f"modal {call.key}")
+        self._idle.clear()
+        try:
+            finished = False
+            while not finished:
+                event = await call.events.get()
+                finished = isinstance(event, c.Finished)
+                yield event
+            self._keep_first(call)
+        finally:
+            if not task.done():
+                await asyncio.shield(_end(call, task))
+            del self._active[call]
+            if not self._active:
+                self._idle.set()
+
+    async def machine(self) -> c.Machine | None:
+        """None: to ask what a container has would rent one."""
+        return None
+
+    async def warm(self, language: str) -> None:
+        """Nothing, for the same reason."""
+
+    async def retire(self) -> None:
+        """Close once no job is under way; at once where the wait is cancelled."""
+        try:
+            await self._idle.wait()
+        finally:
+            await asyncio.shield(self.close())
+
+    async def close(self) -> None:
+        """Release what is warm, what compiled too; a container that is not reached ends with its idle time."""
+        rented = {"", *(one.gpu for one in self.sessions())}
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                await asyncio.gather(*map(self.release, rented))
+                await self.pool.close()
+
+    # -- sessions -----------------------------------------------------------------------------
+
+    def sessions(self) -> list[Session]:
+        """The containers that are warm because of this server."""
+        return self._sessions.all()
+
+    async def keep_warm(self, gpu: str, *, keep: bool) -> None:
+        """One container of `gpu` stays, used or not, until it is told otherwise. Raises ModalError."""
+        try:
+            handle = await self.pool.handle(gpu)
+            await handle.run.autoscaler.update.aio(min_containers=1 if keep else 0)
+        except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
+            raise ModalError(errors.trouble(error)) from None
+        self._sessions.keep(gpu, keep)
+
+    def _keep_first(self, call: Call) -> None:
+        gpu = call.gpu
+        if not (self.options.keep_warm and gpu and call.cost) or call.restricted or gpu in self._kept:
+            return
+
+        async def keep() -> None:
+            try:
+                await self.keep_warm(gpu, keep=True)
+            except ModalError as error:
+                log.warning("the %s is not kept warm: %s", gpu, error.trouble.message)
+
+        self._kept[gpu] = asyncio.create_task(keep(), name=f"keep {gpu}")
+
+    async def release(self, gpu: str) -> bool:
+        """End the warm containers of `gpu` ("" for those that only compile) in which nothing runs; False where
+        there is none, or one of them could not be reached: it is warm until its idle time.
+        """
+        if keeping := self._kept.pop(gpu, None):
+            await keeping  # else it would be kept after it was released
+        if gpu not in self._leaving:  # asked twice, a container that has ended would be started again
+            task = self._leaving[gpu] = asyncio.create_task(self._release(gpu), name=f"release {gpu}")
+            task.add_done_callback(lambda _: self._leaving.pop(gpu))
+        return await asyncio.shield(self._leaving[gpu])
+
+    async def _release(self, gpu: str) -> bool:
+        wanted = self._sessions.idle(gpu)
+        if not wanted and not self._sessions.kept(gpu):
+            return False
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                handle = await self.pool.handle(gpu or None)
+                if self._sessions.kept(gpu):
+                    await handle.run.autoscaler.update.aio(min_containers=0)
+                    self._sessions.keep(gpu, False)
+                await self._send_away(gpu, handle, wanted)
+        except Exception as error:  # noqa: BLE001 - what was not reached ends with its idle time all the same
+            log.warning("a container was not released: %s", errors.trouble(error).message)
+        return bool(wanted) and not wanted & self._sessions.idle(gpu)
+
+    async def _send_away(self, gpu: str, handle: Any, wanted: set[str]) -> None:
+        """Ask until so many containers have answered as there are: Modal says which one answers a call. One
+        that had a run of another editor stays.
+        """
+        stats = await handle.leave.get_current_stats.aio()
+        total = stats.num_total_runners  # one that is gone would be started again by asking it
+        idle = max(total - stats.num_running_inputs, min(len(wanted), total))
+        answered: set[str] = set()
+        while True:
+            # one that was not needed may have answered in the place of one that is known
+            left = max(idle - len(answered), min(len(wanted - answered), total - len(answered)))
+            if gpu:
+                # Modal starts one for each of several runs that wait, and the first may do them all: the others
+                # are not known here, and not asked for: for a count that is late one would be rented for nothing
+                left = min(left, len(wanted - answered))
+            if left <= 0:
+                return
+            for container, ends in await asyncio.gather(*(_leave(handle, wanted) for _ in range(left))):
+                answered.add(container)
+                if ends:
+                    self._sessions.left(gpu, container)
+
+
+async def _leave(handle: Any, wanted: set[str]) -> tuple[str, bool]:
+    call = await handle.leave.spawn.aio(sorted(wanted))
+    try:
+        return await call.get.aio()
+    except asyncio.CancelledError:
+        with suppress(Exception):  # a container would be started for a call that is left waiting
+            await within(_WITHDRAW_S, call.cancel.aio())
+        raise
+
+
+def _on_a_cpu(event: c.Event) -> c.Event:
+    if isinstance(event, c.Stage) and event.state == "building" and not event.why:
+        return replace(event, why="without a GPU: a mistake costs no GPU time")
+    return event
+
+
+async def _end(call: Call, task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await call.end()

@@ -1,0 +1,201 @@
+"""Warm containers, as far as this server has used them, and what each has cost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from orbit_lsp.runners.modal.costs import Costs
+from orbit_lsp.runners.modal.ledger import Span
+from orbit_lsp.runners.modal.rates import Price
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    import modal
+
+_UNNAMED = "kept "
+
+
+@dataclass(slots=True)
+class Session:
+    """One container. Times are seconds on the wall clock; `since` is its start, `until` is None during a
+    run. `gpu` is "" for one that only compiles.
+
+    `gpu_s` are the seconds of its runs; idle time, which is billed too, is not in it. `price` is of a
+    second of it, None where that is not known.
+    """
+
+    gpu: str
+    since: float
+    until: float | None = None
+    runs: int = 0
+    gpu_s: float = 0.0
+    kept: bool = False
+    container: str = ""
+    price: Price | None = None
+
+    def warm(self, now: float) -> bool:
+        return self.kept or self.until is None or now < self.until
+
+    def usd(self, now: float) -> float | None:
+        """What it has cost up to `now`, its idle time included."""
+        return self.price.usd_per_s * (now - self.since) if self.price else None
+
+
+@dataclass(slots=True)
+class _Run:
+    gpu: str
+    container: str
+    began: float
+    alone: bool
+
+
+class Sessions:
+    def __init__(
+        self, idle_s: float, changed: Callable[[], None], costs: Costs | None = None, limit_s: float = 0
+    ) -> None:
+        """`changed` is called when one became warm or cold by what was done here. `limit_s` is how long a
+        run may take at most.
+        """
+        self._idle_s = idle_s
+        self._limit_s = limit_s
+        self._changed = changed
+        self._costs = costs or Costs()
+        self._containers: dict[str, Session] = {}
+        self._runs: dict[str, _Run] = {}
+
+    def contact(self, client: modal.Client) -> None:
+        """Modal has been reached: its prices can be asked for."""
+        self._costs.learn(client)
+
+    def all(self) -> list[Session]:
+        """Those with a GPU that are warm now."""
+        now = time.time()
+        return [one for one in self._containers.values() if one.gpu and one.warm(now)]
+
+    def warm(self, gpu: str) -> bool:
+        return any(one.gpu == gpu for one in self.all())
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def begin(self, gpu: str | None, key: str, said: Mapping[str, Any], *, alone: bool = False) -> str:
+        """The container of the run `key` (`<run>-<unique>`) has spoken: `said` names it, its age and, after
+        the run, the run's seconds. `alone`: it ends with the run. Returns the container's name.
+        """
+        now = time.time()
+        gpu = gpu or ""
+        container = _name(gpu, said)
+        if (before := self._runs.get(key)) and before.container != container:
+            self.lose(before.container)  # it died, and Modal began the run again
+        session = self._containers.get(container)
+        if session is None or not session.warm(now):
+            began = now - _seconds(said, "age_s")
+            session = self._containers[container] = Session(gpu, began, container=container)
+            self._take_over(session)
+        else:
+            began = now - _seconds(said, "seconds")
+        session.until = None
+        session.price = self._costs.price(gpu)
+        self._runs[key] = _Run(gpu, container, began, alone)
+        self._write(session, now + self._limit_s + (0 if alone else self._idle_s), key.rpartition("-")[0])
+        self._changed()
+        return container
+
+    def answered(self, gpu: str | None, key: str, said: Mapping[str, Any], *, alone: bool) -> None:
+        """A run's answer is there; where its events did not come, this is the container's first word."""
+        if "finished" in said and key not in self._runs:
+            self.begin(gpu, key, said, alone=alone)
+
+    def end(self, key: str) -> c.Cost | None:
+        """A run is over, and its container left; None where no container had spoken, or it has no GPU."""
+        run = self._runs.pop(key, None)
+        session = self._containers.get(run.container) if run else None
+        if run is None or session is None:
+            return None
+        now = time.time()
+        seconds = now - run.began
+        session.runs += 1
+        session.gpu_s += seconds
+        session.price = self._costs.price(session.gpu)
+        if not any(other.container == run.container for other in self._runs.values()):
+            session.until = now if run.alone else now + self._idle_s
+            self._write(session, session.until)
+        if run.alone:
+            del self._containers[run.container]
+        self._changed()
+        idle_s = None if session.kept or run.alone else self._idle_s
+        return _cost(session.gpu, seconds, session.price, idle_s) if session.gpu else None
+
+    def lose(self, container: str) -> None:
+        """A container is gone."""
+        if self._containers.pop(container, None):
+            self._costs.end(container, time.time())
+            self._changed()
+
+    # -- containers ---------------------------------------------------------------------------
+
+    def keep(self, gpu: str, keep: bool) -> None:
+        now = time.time()
+        chosen = [one for one in self.all() if one.gpu == gpu]
+        if not chosen:
+            name = f"{_UNNAMED}{gpu} {now}"  # Modal starts one; its name is known once a run is in it
+            price = self._costs.price(gpu)
+            self._containers[name] = Session(gpu, now, now + self._idle_s, container=name, price=price)
+            chosen = [self._containers[name]]
+        first, *others = chosen
+        for one in [first] if keep else [first, *others]:
+            one.kept = keep
+            if not keep and one.until is not None:
+                one.until = now + self._idle_s
+            self._write(one, one.until)
+        self._changed()
+
+    def kept(self, gpu: str) -> bool:
+        return any(one.kept for one in self.all() if one.gpu == gpu)
+
+    def idle(self, gpu: str) -> set[str]:
+        """The names of its warm containers in which nothing runs."""
+        now = time.time()
+        every = self._containers.values()
+        return {one.container for one in every if one.gpu == gpu and one.until is not None and one.warm(now)}
+
+    def left(self, gpu: str, container: str) -> None:
+        """A container has been sent away; one without a run may be the one that was to be kept."""
+        unnamed = (name for name in self.idle(gpu) if name.startswith(_UNNAMED))
+        self.lose(container if container in self._containers else next(unnamed, container))
+
+    def _take_over(self, session: Session) -> None:
+        """The container that Modal started because one was to be kept, now that it has a name."""
+        for name, one in list(self._containers.items()):
+            if one.kept and one.gpu == session.gpu and name.startswith(_UNNAMED):
+                session.kept = True
+                session.since = min(session.since, one.since)
+                del self._containers[name]
+                self._costs.end(name, one.since)
+
+    def _write(self, session: Session, ends: float | None, run: str | None = None) -> None:
+        price = session.price
+        span = Span(
+            session.container, session.gpu, session.since, None if session.kept else ends,
+            price.usd_per_s if price else None, price.rates if price else "",
+        )  # fmt: skip
+        self._costs.put(span, run)
+
+
+def _name(gpu: str, said: Mapping[str, Any]) -> str:
+    name = said.get("container")
+    return name if isinstance(name, str) and name else f"a container with {gpu or 'no GPU'}"
+
+
+def _seconds(said: Mapping[str, Any], name: str) -> float:
+    value = said.get(name)
+    return float(value) if isinstance(value, float | int) and value > 0 else 0.0
+
+
+def _cost(gpu: str, seconds: float, price: Price | None, idle_s: float | None) -> c.Cost:
+    if price is None:
+        return c.Cost(gpu, seconds)
+    idle = None if idle_s is None else idle_s * price.usd_per_s
+    return c.Cost(gpu, seconds, seconds * price.usd_per_s, idle, price.rates)

@@ -1,0 +1,182 @@
+"""What an author is told and asked about rented GPUs: prices, the month, the budget, which GPU."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+from orbit_lsp.runners import Runner
+from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.ledger import Month
+from orbit_lsp.runners.modal.sessions import Session as Rented
+from orbit_lsp.state import units
+from orbit_remote.common import messages as c
+
+Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
+"""Puts a question with its answers; None where it was put and not answered. Raises CannotAsk."""
+
+ONCE = "Run once"
+ALWAYS = "Run, and ask no more"
+_RAISE = "raise the setting `orbit.modal.budget_usd`"
+
+
+class CannotAsk(Exception):  # noqa: N818 - it is no error of anybody's
+    """The editor has no way of asking, or nobody is there."""
+
+
+async def nobody(text: str, answers: Sequence[str]) -> str | None:
+    del text, answers
+    raise CannotAsk
+
+
+class Budget:
+    """Of a calendar month: what was spent, what is rented now and what waits for a GPU count."""
+
+    def __init__(self, costs: Costs, ask: Ask = nobody) -> None:
+        self.ask = ask
+        self.remedy = _RAISE
+        self.lifted = False
+        """The author has said that it may be passed, until this process ends."""
+        self._costs = costs
+
+    async def question(self, wanted: Sequence[Wanted], limit: float) -> str | None:
+        """Why these runs may not begin without asking; None where they may, and from now on they count."""
+        month = await self._costs.month()
+        spent = month.spent_usd if month else 0.0
+        least = spent + (month.due_usd if month else 0.0)
+        prices = [self._costs.price(one.gpu) for one in wanted]
+        unknown = [one.gpu for one, price in zip(wanted, prices, strict=True) if price is None]
+        most = least + sum(
+            price.usd_per_s * one.seconds for one, price in zip(wanted, prices, strict=True) if price
+        )
+        if self.lifted or (most <= limit and not unknown):
+            self.allow(wanted)
+            return None
+        rates = _rates({price.rates for price in prices if price} | set(month.rates if month else ()))
+        spent_text = f"{units.money(spent)} spent, {units.money(least - spent)} more rented or waiting"
+        if unknown:
+            what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
+            return f"{what} of {units.money(limit)} may be passed ({spent_text}{rates})"
+        return (
+            f"this may take the month's spending on Modal to {units.money(most)}, past the budget of "
+            f"{units.money(limit)} ({spent_text}{rates})"
+        )
+
+    def allow(self, wanted: Sequence[Wanted]) -> None:
+        for one in wanted:
+            self._costs.reserve(one)
+
+    async def asked(self, question: str, wanted: Sequence[Wanted]) -> c.Failure | None:
+        """Ask; None where the author lets them begin."""
+        try:
+            answer = await self.ask(f"orbit: {question}", (ONCE, ALWAYS))
+        except CannotAsk:
+            return c.Failure("infrastructure", question, self.remedy)
+        if answer not in (ONCE, ALWAYS):
+            return c.Failure("cancelled", f"not run: {question}")
+        self.lifted = answer == ALWAYS
+        self.allow(wanted)
+        return None
+
+    def over(self, wanted: Sequence[Wanted]) -> None:
+        """These runs have ended, or never began."""
+        for one in wanted:
+            self._costs.unreserve(one.run)
+
+
+class Budgeted:
+    """A runner whose jobs begin once the budget allows them, or the author does."""
+
+    def __init__(self, runner: Runner, budget: Budget, wanted: Wanted, limit: float) -> None:
+        self.name = runner.name
+        self._runner = runner
+        self._budget = budget
+        self._wanted = (wanted,)
+        self._limit = limit
+
+    async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
+        try:
+            if question := await self._budget.question(self._wanted, self._limit):
+                yield c.Stage(job.run, "queued", time.time(), "the month's budget may be passed")
+                if failure := await self._budget.asked(question, self._wanted):
+                    yield c.Finished(job.run, failure.category, failure)
+                    return
+            async with aclosing(self._runner.run(job)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._budget.over(self._wanted)
+
+    async def machine(self) -> c.Machine | None:
+        return await self._runner.machine()
+
+    async def warm(self, language: str) -> None:
+        await self._runner.warm(language)
+
+    async def close(self) -> None:
+        await self._runner.close()
+
+
+def total(costs: Sequence[c.Cost | None]) -> c.Cost | None:
+    """What several jobs cost together; None where none was rented."""
+    found = [one for one in costs if one]
+    if not found:
+        return None
+    known = [one.usd for one in found if one.usd is not None]
+    names = ", ".join(dict.fromkeys(one.gpu for one in found))
+    rates = " and ".join(sorted({one.rates for one in found if one.rates}))
+    usd = sum(known) if len(known) == len(found) else None
+    return c.Cost(names, sum(one.seconds for one in found), usd, None, rates)
+
+
+# -- words ------------------------------------------------------------------------------------------
+
+
+def session_text(session: Rented, idle_s: float, now: float) -> str:
+    """`H100: warm until 14:05:00, 2 runs, 3.1 s of work; $0.15 so far and $0.34 if it idles, at Modal's rates`."""
+    if session.kept:
+        how = "kept warm until it is released"
+    elif session.until is None:
+        how = "at work"
+    else:
+        how = f"warm until {time.strftime('%H:%M:%S', time.localtime(session.until))}"
+    runs = "1 run" if session.runs == 1 else f"{session.runs} runs"
+    text = f"{session.gpu}: {how}, {runs}, {session.gpu_s:.1f} s of work"
+    usd = session.usd(now)
+    if session.price is None or usd is None:
+        return f"{text}; its price is not known"
+    left = idle_s if session.until is None else max(0.0, session.until - now)
+    rest = f"{session.price.hourly} from now on" if session.kept else _idle(session, left)
+    return f"{text}; {units.money(usd)} so far, {rest}, at {session.price.rates}"
+
+
+def _idle(session: Rented, seconds: float) -> str:
+    assert session.price
+    return f"{units.money(session.price.usd_per_s * seconds)} more if it idles to its end"
+
+
+def month_text(month: Month, budget: float | None) -> str:
+    """`November 2026: $1.20 for 1,034 s of rented GPUs, $0.34 more if what is warm idles to its end, at …`."""
+    text = f"{month.name}: {units.money(month.spent_usd)} for {month.gpu_s:,.0f} s of rented GPUs"
+    if month.due_usd:
+        text += f", {units.money(month.due_usd)} more if what is rented now idles to its end"
+    text += _rates(set(month.rates))
+    if month.unpriced_s:
+        text += f"; {month.unpriced_s:,.0f} s have no known price and are in no dollar"
+    if month.kept:
+        text += f"; {', '.join(month.kept)} is kept and billed until `orbit-lsp modal stop`"
+    return text if budget is None else f"{text}; the budget is {units.money(budget)}"
+
+
+def _rates(names: set[str]) -> str:
+    return f", at {' and '.join(sorted(names))}" if names else ""
+
+
+def gpu_choices(costs: Costs, gpus: Sequence[str]) -> dict[str, str]:
+    """What an editor lists -> the GPU it stands for: `H100, $4.08/h` (whose prices, the question says)."""
+    found: dict[str, str] = {}
+    for gpu in gpus:
+        price = costs.price(gpu)
+        found[f"{gpu}, {price.hourly}" if price else gpu] = gpu
+    return found

@@ -1,0 +1,143 @@
+"""Live: a kernel that is checked and timed again whenever its file is saved, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state import units
+from orbit_lsp.state.debounce import Pauses
+from orbit_lsp.state.session import KernelId, Session
+from orbit_remote.common import messages as c
+
+log = logging.getLogger("orbit.live")
+
+_KEYS_S = 0.06
+"""Longer than between two keys of one word typed fast, shorter than from the last key to the save."""
+
+
+class Live:
+    """One run of a kernel is under way at most and the newest text waits: `Runs` sees to that.
+
+    Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
+    it is typed; the run that follows finds the build made, or under way.
+
+    On a rented GPU every run goes through the month's budget like any other; one that may not begin ends
+    Live, as does every run that could not be carried out.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        runs: Runs,
+        message: Callable[[str], None],
+        changed: Callable[[set[str]], None],
+        compile_file: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._runs = runs
+        self._message = message
+        self._changed = changed
+        self._compile = compile_file
+        self._idle: dict[KernelId, asyncio.TimerHandle] = {}
+        self._pauses = Pauses(self._paused, "live")
+        self._keys = Pauses(self._build_ahead, "build ahead")
+        self._ahead: dict[KernelId, asyncio.Task[None]] = {}
+
+    def toggle(self, target: KernelId) -> bool:
+        """Whether it is on now. Turning it on runs the kernel."""
+        if target in self._session.live:
+            self._end(target)
+            return False
+        self._session.live.add(target)
+        self._run(target)
+        self._changed({target.uri})
+        return True
+
+    def saved(self, uri: str) -> bool:
+        """Whether kernels of this file are run now; the file is compiled for its figures after that."""
+        self._pauses.forget(uri)
+        return self._run_all(uri)
+
+    def edited(self, uri: str) -> None:
+        """Build once no key follows another; run once typing has paused, where the settings say so."""
+        if not self._of(uri):
+            return
+        self._keys.edited(uri, _KEYS_S)
+        settings = job_builder.settings_of(self._session).live
+        if settings.on == "pause":
+            self._pauses.edited(uri, settings.pause_ms / 1000)
+
+    def closed(self, uri: str) -> None:
+        self._pauses.forget(uri)
+        for target in self._of(uri):
+            self._end(target)
+
+    def ended(self, run: Run, finished: c.Finished) -> None:
+        """A run is over: what could not be carried out would fail at the next save too."""
+        if not run.live:
+            return
+        # nobody has cancelled it here: the author was asked about the budget and said no
+        declined = finished.outcome == "cancelled" and run.task is not None and not run.task.cancelling()
+        if finished.outcome == "infrastructure" or declined:
+            for target in run.targets & self._session.live:
+                self._end(target)
+                self._message(f"orbit: Live of {target.key} has ended with that")
+        elif run.frozen.uri in self._session.files:
+            self._compile(run.frozen.uri)
+
+    def close(self) -> None:
+        for timer in self._idle.values():
+            timer.cancel()
+        self._pauses.close()
+        self._keys.close()
+        for task in self._ahead.values():
+            task.cancel()
+
+    def _paused(self, uri: str) -> None:
+        self._run_all(uri)
+
+    def _build_ahead(self, uri: str) -> None:
+        for target in self._of(uri):
+            if task := self._ahead.pop(target, None):
+                task.cancel()  # of another text
+            if work := self._runs.ahead(target):
+                self._ahead[target] = asyncio.get_running_loop().create_task(work, name="build ahead")
+
+    def _of(self, uri: str) -> list[KernelId]:
+        return sorted(target for target in self._session.live if target.uri == uri)
+
+    def _run_all(self, uri: str) -> bool:
+        if targets := self._of(uri):  # what compiles an older text would slow the run down
+            self._runs.cancel_file(uri, "compile")
+        started = [self._run(target) for target in targets]
+        return any(started)
+
+    def _run(self, target: KernelId) -> bool:
+        self._begin_idle(target)
+        if self._session.find(target) is None:  # its name is being typed, or it is gone: idling ends it
+            return False
+        run = self._runs.start("run", target.uri, target, live=True)
+        return run is not None and not run.refused
+
+    def _begin_idle(self, target: KernelId) -> None:
+        if timer := self._idle.pop(target, None):
+            timer.cancel()
+        after = job_builder.settings_of(self._session).live.idle_s
+        self._idle[target] = asyncio.get_running_loop().call_later(after, self._idled, target, after)
+
+    def _idled(self, target: KernelId, after: float) -> None:
+        self._end(target)
+        self._message(f"orbit: Live of {target.key} ended, nothing was run for {units.time(after * 1e9)}")
+
+    def _end(self, target: KernelId) -> None:
+        log.info("Live of %s ends", target.key)
+        if timer := self._idle.pop(target, None):
+            timer.cancel()
+        self._session.live.discard(target)
+        if task := self._ahead.pop(target, None):
+            task.cancel()
+        self._changed({target.uri})

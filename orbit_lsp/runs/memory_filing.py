@@ -1,0 +1,37 @@
+"""Put the outcome of a memory check under the kernel that it was asked for; its problems are filed with all others."""
+
+from __future__ import annotations
+
+import time
+
+from orbit_lsp.state import staleness
+from orbit_lsp.state.session import Frozen, KernelId, MemoryCheck, Session, identify
+from orbit_remote.common import messages as c
+
+
+def finished(
+    session: Session,
+    frozen: Frozen,
+    job: c.Job,
+    targets: set[KernelId],
+    build: c.Built | None,
+    event: c.Finished,
+) -> set[str]:
+    """Returns the uris whose views changed. A check that came to no end says nothing of the kernel: the last one stays."""
+    faulty = any(one.severity == "error" for one in event.problems)
+    if event.outcome != "ok" and not (event.outcome == "runtime error" and faulty):
+        return set()
+    digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
+    known = [target for target in targets if target in digests]
+    for target in known:
+        session.memory_checks[target] = MemoryCheck(
+            digest=digests[target],
+            at=time.time(),
+            finished=event,
+            tools=job.tools,
+            inputs=staleness.job_key(job),
+            files=event.files | (build.files if build else {}),
+            through=job.through,
+            asked=next(iter(sorted(targets))),
+        )
+    return {target.uri for target in known}

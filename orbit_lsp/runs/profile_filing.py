@@ -1,0 +1,122 @@
+"""Put what a profile said under its kernel, with the texts that its lines are of; keep its report as a file."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.runs import result_filing
+from orbit_lsp.state import harness, staleness
+from orbit_lsp.state.documents import split_lines
+from orbit_lsp.state.session import Frozen, KernelId, Profiled, Session, identify, path_of
+from orbit_remote.common import messages as c
+
+
+def finished(
+    session: Session,
+    frozen: Frozen,
+    job: c.Job,
+    targets: set[KernelId],
+    build: c.Built | None,
+    event: c.Finished,
+    report: Path | None,
+    dumps: Path | None = None,
+) -> set[str]:
+    """File the profiles of a finished job; returns the uris whose views changed.
+
+    A program that was profiled without launching the kernel is a result too: it says so. One that failed
+    before there was a profile leaves the last one as it is.
+    """
+    if event.outcome != "ok" and not event.profiles:
+        return set()
+    by_kernel = _by_kernel(session, frozen, job, targets, event)
+    digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
+    files = event.files | (build.files if build else {})
+    now = time.time()
+    for target, profiles in by_kernel.items():
+        before = session.profiles.get(target)
+        session.profiles[target] = Profiled(
+            digest=digests.get(target, harness.digest(frozen.text)),
+            at=now,
+            finished=replace(event, report=""),
+            profiles=tuple(sorted(profiles, key=lambda one: _length(one, event), reverse=True)),
+            inputs=staleness.job_key(job),
+            files=build.files if build else {},
+            through=job.through,
+            asked=next(iter(sorted(targets)), None),
+            detail=job.detail,
+            texts=_texts(session, frozen, files, profiles),
+            report=report,
+            dumps=dumps,
+            before=replace(before, before=None) if before else None,
+        )
+    return {target.uri for target in by_kernel} | _shown_in(session, by_kernel)
+
+
+def _by_kernel(
+    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, list[c.Profile]]:
+    """By the kernel's place and name. What a launch spec launches besides is the target's; all of what a contract's
+    call launches is the contract's, and a kernel of the file has its own besides.
+    """
+    find = result_filing.kernel_of(session, frozen)
+    found: dict[KernelId, list[c.Profile]] = defaultdict(list)
+    for target in targets:
+        found[target] = []
+    called = targets if job.through == "contract" else set[KernelId]()
+    for profile in event.profiles:
+        kernel = find(profile.place, profile.name)
+        if (
+            profile.place is None
+            and job.kernel == result_filing.base_name(profile.name)
+            and len(targets) == 1
+        ):
+            # of overloads the one that was asked for is the one that was profiled
+            kernel = next(iter(targets))
+        of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
+        for target in of | called:
+            found[target].append(profile)
+    return found
+
+
+def _length(profile: c.Profile, event: c.Finished) -> float:
+    """In nanoseconds; where there are no counters, of the run's own launches of that configuration."""
+    timed = [
+        one.timing.median
+        for one in event.launches
+        if (one.symbol, one.grid, one.block) == (profile.symbol, profile.grid, profile.block)
+    ]
+    return bottleneck.value(profile, bottleneck.TIME) or max(timed, default=0.0)
+
+
+def _texts(
+    session: Session, frozen: Frozen, files: dict[str, str], profiles: list[c.Profile]
+) -> dict[str, tuple[str, ...]]:
+    """The file itself as it was frozen; of others those whose text is known to be what was compiled."""
+    found: dict[str, tuple[str, ...]] = {}
+    for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
+        if Path(file) == Path(path_of(frozen.uri)):
+            found[file] = tuple(split_lines(frozen.text))
+        elif file in files and (text := text_of(session, file, files[file])) is not None:
+            found[file] = tuple(split_lines(text))
+    return found
+
+
+def text_of(session: Session, file: str, known: str) -> str | None:
+    """A file's text where its content is the one of that hash: as it is open, else as it lies on disk."""
+    if (open_file := session.files.get(session.uri_for(file))) and (
+        c.content_hash(open_file.document.text.encode(errors="replace")) == known
+    ):
+        return open_file.document.text
+    try:
+        content = Path(file).read_bytes()
+    except (OSError, ValueError):
+        return None
+    return content.decode("utf-8", errors="replace") if c.content_hash(content) == known else None
+
+
+def _shown_in(session: Session, by_kernel: dict[KernelId, list[c.Profile]]) -> set[str]:
+    return {session.uri_for(file) for target in by_kernel for file in session.profiles[target].texts}

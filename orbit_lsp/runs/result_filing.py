@@ -1,0 +1,282 @@
+"""Put what a job said where it belongs: problems under files, figures and times under kernels."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp import kernels
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.specs.launch_plan import PROGRAM, Recipe
+from orbit_lsp.state import harness, staleness
+from orbit_lsp.state.session import (
+    Figures,
+    Frozen,
+    KernelId,
+    Problems,
+    Result,
+    Session,
+    header_reader,
+    identify,
+    path_of,
+)
+from orbit_remote.common import measure
+from orbit_remote.common import messages as c
+
+_Place = tuple[KernelId, Kernel, str]
+
+
+def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[str]:
+    """File a build's problems and figures; returns the uris whose views changed."""
+    known = _Kernels(session, frozen)
+    if event.files:
+        session.reads[frozen.uri] = event.files
+    if event.resources:
+        found: dict[KernelId, list[c.Resources]] = defaultdict(list)
+        digests: dict[KernelId, str] = {}
+        for resources in event.resources:
+            if place := known.find(resources.place, resources.name):
+                found[place[0]].append(resources)
+                digests[place[0]] = place[2]
+        key = staleness.job_key(job)
+        for target, items in found.items():
+            session.figures[target] = Figures(digests[target], tuple(items), key, event.files)
+    changed = session.keep_problems(f"build {frozen.uri}", _by_file(session, frozen, known, event.problems))
+    return changed | {frozen.uri}
+
+
+def finished(
+    session: Session,
+    frozen: Frozen,
+    job: c.Job,
+    targets: set[KernelId],
+    build: c.Built | None,
+    event: c.Finished,
+    recipe: Recipe = PROGRAM,
+) -> set[str]:
+    """File a finished run's results and problems; returns the uris whose views changed.
+
+    What a tool slowed down is no result: of its runs the problems alone are filed here.
+    """
+    known = _Kernels(session, frozen)
+    changed: set[str] = set()
+    if event.outcome != "cancelled":
+        problems = list(event.problems)
+        if not problems and event.failure and _has_a_place(event.outcome, build):
+            problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
+        # what a run says of no place is said of the kernel that was clicked
+        problems = [
+            replace(one, place=known.clicked(targets)) if one.place is None and one.symbol is None else one
+            for one in problems
+        ]
+        # a profile runs what a run runs: what the one says of the program takes the place of what the other said
+        source = "run" if job.action == "profile" else job.action
+        changed = session.keep_problems(f"{source} {frozen.uri}", _by_file(session, frozen, known, problems))
+    if job.action != "run":
+        return changed
+    files = build.files if build else {}
+    for target, (digest, items) in _launched(session, known, job, targets, event).items():
+        before = session.results.get(target)
+        result = Result(
+            digest, time.time(), event, items, staleness.job_key(job), files,
+            job.through, next(iter(sorted(targets)), None), recipe.lines, recipe.elements,
+        )  # fmt: skip
+        session.results[target] = replace(result, difference=_difference(session, target, before, result))
+        changed.add(target.uri)
+    return changed
+
+
+def launched(
+    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
+    """(digest, launches) of the kernels that a run is a result of."""
+    return _launched(session, _Kernels(session, frozen), job, targets, event)
+
+
+def _launched(
+    session: Session, known: _Kernels, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> dict[KernelId, tuple[str, tuple[c.Launches, ...]]]:
+    """(digest, launches) of the kernels that have a new result.
+
+    What a launch spec runs is the result of the kernel that was asked for, whatever it launches. A
+    program's launches are of many kernels; those do not replace what a kernel's own launch spec gave.
+    """
+    digests = {found: digest for found, _, digest in known.of_main}
+    if job.through != "program":
+        told = event.outcome in ("ok", "wrong answer") or event.launches
+        whole = harness.digest(known.text)
+        return {one: (digests.get(one, whole), event.launches) for one in targets} if told else {}
+    launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
+    for launches in event.launches:
+        if place := known.find(launches.place, launches.name):
+            if place[0] not in targets and _by_spec(session.results.get(place[0])):
+                continue
+            launched[place[0]].append(launches)
+            digests[place[0]] = place[2]
+    if job.action == "run" and event.outcome == "ok":
+        for target in targets:
+            launched.setdefault(target, [])
+    return {one: (digests.get(one, ""), tuple(items)) for one, items in launched.items()}
+
+
+def _by_spec(result: Result | None) -> bool:
+    return result is not None and result.through == "spec"
+
+
+def _difference(
+    session: Session, target: KernelId, before: Result | None, now: Result
+) -> measure.Difference | None:
+    """To the version before, for kernels that Live follows; the same code again keeps what it was told."""
+    if target not in session.live or before is None or before.through != now.through:
+        return None
+    if before.digest == now.digest and before.inputs == now.inputs:
+        return before.difference
+    if before.finished.device != now.finished.device:
+        return None
+    if now.through == "program" and (len(before.launches) != 1 or len(now.launches) != 1):
+        return None  # a program may launch it differently often
+    return measure.difference([one.timing for one in before.launches], [one.timing for one in now.launches])
+
+
+def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str], KernelId | None]:
+    """Says which kernel the line of its code, or else its name, belongs to."""
+    known = _Kernels(session, frozen)
+
+    def find(place: c.Place | None, name: str) -> KernelId | None:
+        found = known.find(place, name)
+        return found[0] if found else None
+
+    return find
+
+
+def _has_a_place(outcome: c.Outcome, build: c.Built | None) -> bool:
+    """Whether a failure belongs on a line; outages and time-outs are messages.
+
+    A program without main is a compile error that no compiler's message has a line for.
+    """
+    if outcome == "compile error":
+        return build is None or not any(problem.severity == "error" for problem in build.problems)
+    return outcome in ("runtime error", "wrong answer")
+
+
+class _Kernels:
+    """Finds the kernel that a line or a name belongs to, in the file that ran and its headers."""
+
+    def __init__(self, session: Session, frozen: Frozen) -> None:
+        self._session = session
+        self._frozen = frozen
+        self.text = frozen.text
+        self.of_main = identify(frozen.uri, frozen.scan)
+        self._others: dict[str, list[_Place]] = {}
+
+    def find(self, place: c.Place | None, name: str) -> _Place | None:
+        """By the line of its code, which tells overloads apart; else by its name."""
+        if place is not None:
+            candidates = self._of(place.file)
+            for found in candidates:
+                if found[1].whole.line <= place.line - 1 <= found[1].whole.end_line:
+                    return found
+        base = base_name(name)
+        qualified = _without_arguments(name)
+        by_name = [found for found in self.of_main if found[1].name == base]
+        exact = [found for found in by_name if found[1].qualified == qualified]
+        return next(iter(exact or by_name), None)
+
+    def clicked(self, targets: set[KernelId]) -> c.Place | None:
+        """The name of the first kernel that a run was asked for."""
+        return next((self.place_of(found) for found in self.of_main if found[0] in targets), None)
+
+    def place_of(self, found: _Place) -> c.Place:
+        """The kernel's name in its definition."""
+        span = found[1].name_span
+        return c.Place(path_of(found[0].uri), span.line + 1, span.column + 1, span.end_column + 1)
+
+    def _of(self, file: str) -> list[_Place]:
+        if _same_file(file, path_of(self._frozen.uri)):
+            return self.of_main
+        uri = self._session.uri_for(file)
+        if uri not in self._others:
+            self._others[uri] = self._scan(uri, file)
+        return self._others[uri]
+
+    def _scan(self, uri: str, file: str) -> list[_Place]:
+        if open_file := self._session.files.get(uri):
+            return identify(uri, open_file.scan)
+        language = kernels.language_of(file) or "cuda"  # a kernel in a plain header is CUDA
+        try:
+            text = Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return []
+        scan = kernels.track(language, text, macros=self._session.macros(), headers=header_reader(file)).scan
+        return identify(uri, scan)
+
+
+def _by_file(
+    session: Session, frozen: Frozen, known: _Kernels, problems: Iterable[c.Problem]
+) -> dict[str, Problems]:
+    found: dict[str, list[c.Problem]] = defaultdict(list)
+    main = path_of(frozen.uri)
+    for problem in problems:
+        if problem.place is None and problem.symbol and (of := known.find(None, problem.symbol)):
+            placed = replace(problem, place=known.place_of(of))
+        else:
+            placed = problem
+        file = placed.place.file if placed.place else main
+        uri = frozen.uri if _same_file(file, main) else session.uri_for(file)
+        found[uri].append(placed)
+    versions = {uri: file.document.version for uri, file in session.files.items()} | {
+        frozen.uri: frozen.version
+    }
+    return {uri: Problems(versions.get(uri, 0), tuple(items)) for uri, items in found.items()}
+
+
+def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: str) -> c.Problem:
+    """A failure as a diagnostic: on its own line, on its kernel, or on the kernel that was clicked."""
+    message = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure.remedy else failure.message
+    of = known.find(None, failure.symbol) if failure.symbol else None
+    place = failure.place or (known.place_of(of) if of else known.clicked(targets))
+    return c.Problem("error", message, "orbit", place or c.Place(main, 1))
+
+
+def _same_file(one: str, other: str) -> bool:
+    return one == other or Path(one) == Path(other)
+
+
+def _without_arguments(name: str) -> str:
+    """`void ns::tiled<32>(float*, int)` -> `ns::tiled`, and the same of a mangled `_ZN2ns5tiledE…`."""
+    if name.startswith("_Z"):
+        return _unmangled(name)
+    open_brackets = 0
+    kept = ""
+    for character in name.replace("(anonymous namespace)::", ""):
+        if character == "(" and not open_brackets:
+            break
+        if character in "<(":
+            open_brackets += 1
+        elif character in ">)":
+            open_brackets -= 1
+        elif not open_brackets:
+            kept += character
+    return kept.strip().rpartition(" ")[2]
+
+
+def _unmangled(symbol: str) -> str:
+    """The nested name of an Itanium mangled symbol; parameters and template arguments left out."""
+    at = 3 if symbol.startswith("_ZN") else 2
+    names: list[str] = []
+    while found := re.compile(r"K?L?(\d+)").match(symbol, at):
+        end = found.end() + int(found[1])
+        names.append(symbol[found.end() : end])
+        at = end
+        if not symbol.startswith("_ZN"):
+            break
+    return "::".join(name for name in names if not name.startswith("_GLOBAL__N"))
+
+
+def base_name(name: str) -> str:
+    """The kernel's own name without name space, template arguments and parameters."""
+    return _without_arguments(name).rpartition("::")[2]

@@ -1,0 +1,458 @@
+"""The server's surroundings: settings from the client, the runner they choose, what the machine has."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import math
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from orbit_lsp import __version__
+from orbit_lsp.runners.modal import account as modal_account
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runners.modal.costs import Costs, Wanted
+from orbit_lsp.runners.modal.ledger import ledger_file, state_folder
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state import staleness
+from orbit_lsp.state.session import Session, Warm, path_of
+from orbit_remote.common import messages as c
+from orbit_remote.common import nvcc_flags
+
+if TYPE_CHECKING:
+    from orbit_lsp.runners import Runner
+    from orbit_lsp.runners.local import LocalRunner
+    from orbit_lsp.runners.modal.runner import ModalRunner
+    from orbit_lsp.runners.modal.sessions import Session as Rented
+    from orbit_lsp.state.config import Settings
+    from orbit_remote.modal_app.image_spec import Spec
+
+log = logging.getLogger("orbit.startup")
+
+_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
+
+
+class Environment:
+    def __init__(
+        self, session: Session, message: Callable[[str], None], changed: Callable[[set[str]], None]
+    ) -> None:
+        self.options: Any = None
+        """initializationOptions: the user's own word, and the only place where trust is given."""
+        self._session = session
+        self._message = message
+        self._changed = changed
+        self.costs = Costs(ledger_file, message)
+        self.budget = spending.Budget(self.costs)
+        self._chosen: tuple[str, str] | None = None
+        """The GPU that was chosen for this session, and what the settings said then."""
+        self._runner: LocalRunner | None = None
+        self._modal: ModalRunner | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._cooling: asyncio.TimerHandle | None = None
+        self.configured = asyncio.Event()
+        """Set once the client's settings are known: nothing is started with others before that."""
+
+    @property
+    def settings(self) -> Settings:
+        return job_builder.settings_of(self._session)
+
+    def configure(self, section: Any) -> tuple[str, ...]:
+        """Take the client's settings; returns what is wrong with them, sentence by sentence."""
+        from orbit_lsp.state import config
+
+        user = _object(self.options)
+        trusted = user.get("trusted") is True
+        workspace = {name: value for name, value in _object(section).items() if value is not None}
+        refused = [name for name in (*config.EXECUTABLES, *config.RENTING, "trusted") if name in workspace]
+        # a client that merges settings sends the user's own back: those are in force already
+        complaints = [
+            _not_trusted(name)
+            for name in (() if trusted else refused)
+            if (value := workspace.pop(name)) and not config.same(name, value, user.get(name))
+        ]
+        before = self._session.settings
+        settings, mistakes = config.parse(user | workspace)
+        if self._chosen and self._chosen[1] == settings.gpu:
+            settings = settings.model_copy(update={"gpu": self._chosen[0]})
+        self._session.settings = settings
+        self._session.modal_account = settings.runner != "local" and modal_account.configured()
+        if before and before.kernel_macros != settings.kernel_macros:
+            self._session.rescan()
+        return (*complaints, *mistakes)
+
+    # -- the runner ---------------------------------------------------------------------------
+
+    async def runner_of(self, job: c.Job) -> Runner:
+        """Where a job is carried out: runs where the settings say, compiling where there is a compiler."""
+        if self.settings.runner != "local" and self._looking:
+            # what this machine has decides where, and which versions the image there has
+            await asyncio.wait([self._looking])
+        if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
+            return self.runner()
+        limit = self.settings.modal.budget_usd
+        if limit is None or job.action in ("compile", "build"):
+            return self.modal()
+        return spending.Budgeted(self.modal(), self.budget, self.wanted(job.run, job.gpu), limit)
+
+    def wanted(self, run: str, gpu: str) -> Wanted:
+        """The most that a run may rent: its limits, and the idle time of a container that is not there."""
+        spec = self._spec()
+        idle_s = 0 if self.settings.modal.restricted or gpu in self._session.warm else spec.idle_s
+        return Wanted(run, gpu, spec.timeout_s + idle_s)
+
+    async def rent(self, wanted: Sequence[Wanted]) -> c.Failure | None:
+        """Why these may not begin together; None where they may, and then the budget counts them."""
+        if self._looking:
+            await asyncio.wait([self._looking])
+        limit = self.settings.modal.budget_usd
+        if limit is None or (question := await self.budget.question(wanted, limit)) is None:
+            return None
+        return await self.budget.asked(question, wanted)
+
+    def gpus_mistake(self, gpus: list[str] | None) -> str | None:
+        """What is wrong with GPUs that somebody names, in a sentence."""
+        from orbit_lsp.state import config
+
+        if gpus is None:
+            return None
+        if not gpus:
+            return "orbit: no GPU is named"
+        _, mistakes = config.parse({"gpus": gpus})
+        return (
+            f"orbit: {mistakes[0].partition(': ')[2].removesuffix('; its default is used')}"
+            if mistakes
+            else None
+        )
+
+    def rates_text(self) -> str:
+        """Whose prices a choice shows."""
+        price = self.costs.price(self.settings.gpu)
+        return f" ({price.rates})" if price else ""
+
+    def gpu_choices(self) -> dict[str, str]:
+        """What a picker shows -> the GPU that it stands for."""
+        from orbit_lsp.state import config
+
+        return spending.gpu_choices(self.costs, config.GPUS)
+
+    def choose_gpu(self, gpu: str) -> str | None:
+        """Runs on Modal and static figures are for `gpu` until the server ends, or the setting changes.
+        Returns a sentence where there is no such GPU.
+        """
+        from orbit_lsp.state import config
+
+        _, mistakes = config.parse({"gpu": gpu})
+        if mistakes:
+            return f"orbit: {gpu!r:.60} is none of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
+        said = self._chosen[1] if self._chosen else self.settings.gpu
+        self._chosen = (gpu, said)
+        self._session.settings = self.settings.model_copy(update={"gpu": gpu})
+        return None
+
+    def compiles_on_modal(self) -> bool:
+        machine = self._session.machine
+        lacking = machine is not None and machine.nvcc is None
+        return lacking and self.settings.modal.compile and job_builder.place(self._session) == "modal"
+
+    def modal(self) -> ModalRunner:
+        """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
+        from orbit_lsp.runners.modal.pool import Known, Options
+        from orbit_lsp.runners.modal.runner import ModalRunner
+
+        settings = self.settings
+        options = Options(
+            spec=self._spec(),
+            folders=tuple(self._session.folders),
+            data=tuple(settings.modal.data),
+            closure_bytes=settings.modal.files_mib << 20,
+            environment=settings.modal.environment,
+            restricted=settings.modal.restricted,
+            keep_warm=settings.modal.keep_warm,
+        )
+        if self._modal is None or self._modal.options != options:
+            _retire(self._modal)
+            known = Known(
+                lambda job: job_builder.is_compiled(self._session, job),
+                lambda job: tuple(self._session.reads.get(self._session.uri_for(job.path), ())),
+                lambda: self._session.machine.python_path if self._session.machine else (),
+            )
+            self._modal = ModalRunner(options, self._warmth, known, self.costs)
+        return self._modal
+
+    def _spec(self) -> Spec:
+        """The image has the author's own torch and Triton where the author's Python has released ones."""
+        from orbit_remote.modal_app.image_spec import Spec
+
+        settings, machine = self.settings, self._session.machine
+        spec = Spec(
+            __version__,
+            pip=tuple(settings.modal.pip),
+            apt=tuple(settings.modal.apt),
+            idle_s=settings.modal.idle_s,
+            timeout_s=math.ceil(min(settings.build_timeout_s + settings.run_timeout_s, 86_000) + 60),
+        )
+        if machine is None:
+            return spec
+        torch, triton = (_released(machine.packages.get(name)) for name in ("torch", "triton"))
+        if not (torch and triton):
+            return spec
+        python = ".".join(machine.python_version.split(".")[:2])
+        return dataclasses.replace(spec, torch=torch, triton=triton, python=python)
+
+    def _warmth(self) -> None:
+        """A container became warm or cold: lenses say so, and again when its time has passed."""
+        sessions = self.sessions()
+        self._session.warm = {one.gpu: self._warm(one) for one in sessions}
+        self._changed(set(self._session.files))
+        if self._cooling:
+            self._cooling.cancel()
+        ends = [one.until for one in sessions if one.until is not None and not one.kept]
+        if ends:
+            pause = max(0.0, min(ends) - time.time()) + 0.1
+            self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
+
+    def _warm(self, one: Rented) -> Warm:
+        if one.price is None:
+            return Warm(one.until, one.kept)
+        idle_usd = one.price.usd_per_s * self.settings.modal.idle_s
+        return Warm(one.until, one.kept, idle_usd, one.price.hourly, one.price.rates)
+
+    def session_text(self, session: Rented) -> str:
+        return spending.session_text(session, self.settings.modal.idle_s, time.time())
+
+    def sessions(self) -> list[Rented]:
+        return self._modal.sessions() if self._modal else []
+
+    async def keep_warm(self, gpu: str, *, keep: bool) -> str:
+        """Returns the sentence that says how it went."""
+        from orbit_lsp.runners.modal.errors import ModalError
+
+        try:
+            await self.modal().keep_warm(gpu, keep=keep)
+        except ModalError as error:
+            return f"orbit: {error.trouble.message}. {error.trouble.remedy}"
+        return (
+            f"orbit: one {gpu} stays warm, and is billed{self._hourly(gpu)}, until it is released"
+            if keep
+            else (f"orbit: the {gpu} ends with its idle time again")
+        )
+
+    def _hourly(self, gpu: str) -> str:
+        price = self.costs.price(gpu)
+        return f" {price.hourly} at {price.rates}" if price else ""
+
+    async def release(self, gpu: str | None) -> str:
+        """Of one GPU or of all; returns the sentence that says how it went."""
+        wanted = dict.fromkeys(one.gpu for one in self.sessions() if gpu in (None, one.gpu))
+        released = [one for one in wanted if self._modal and await self._modal.release(one)]
+        if released:
+            return f"orbit: released {', '.join(released)}"
+        if at_work := [one.gpu for one in self.sessions() if one.gpu in wanted and one.until is None]:
+            return f"orbit: the {at_work[0]} is at work: cancel its run, or release it after that"
+        return "orbit: no GPU is rented now" if not wanted else "orbit: Modal did not take it; it idles out"
+
+    def runner(self) -> LocalRunner:
+        """This machine's own under the present settings; another one where they changed."""
+        from orbit_lsp.runners.local import LocalRunner, Options
+
+        settings = self.settings
+        options = Options(
+            python=self.python(),
+            cache_bytes=int(min(settings.cache_gib, 1 << 20) * (1 << 30)),  # JSON may say infinity
+            spare_idle_s=settings.spare_idle_s,
+            environment=tuple(settings.environment),
+            nvcc=settings.nvcc or None,
+        )
+        if self._runner is None or self._runner.options != options:
+            _retire(self._runner)
+            self._runner = LocalRunner(options)
+        return self._runner
+
+    def python(self) -> str:
+        """Setting, then the workspace's virtual environment (trusted only), then the server's own."""
+        settings = self.settings
+        if settings.python:
+            return str(Path(settings.python).expanduser())
+        if settings.trusted:
+            for folder in self._session.folders:
+                for name in _PYTHONS:
+                    if (found := Path(folder) / name).is_file():
+                        return str(found)
+        return sys.executable
+
+    def begin_looking(self) -> asyncio.Task[None]:
+        """`look_around` in a task that runs wait for."""
+        self._looking = asyncio.create_task(self.look_around(), name="probe")
+        return self._looking
+
+    async def look_around(self) -> None:
+        """Ask the runner what its machine has: lenses name its GPU, static figures are for it."""
+        machine = await self.runner().machine()
+        if machine is None:
+            return
+        self._session.machine = machine
+        self._changed(set(self._session.files))
+
+    def history_file(self) -> Path:
+        return state_folder() / "history.sqlite"
+
+    def report_folder(self) -> Path:
+        from orbit_lsp.runners.local import cache_folder
+
+        return cache_folder() / "reports"
+
+    def profile_folder(self) -> Path:
+        """Where profiles are kept, with Nsight Compute's own reports."""
+        from orbit_lsp.runners.local import cache_folder
+
+        return cache_folder() / "profiles"
+
+    async def warm(self, language: str) -> None:
+        await self.runner().warm(language)
+
+    async def close(self) -> None:
+        if self._looking:
+            self._looking.cancel()
+        if self._cooling:
+            self._cooling.cancel()
+        if self._modal is not None:
+            await self._modal.close()
+        await self.costs.close()
+        if self._runner is not None:
+            await self._runner.close()
+        for task in list(_retiring):
+            task.cancel()
+        await asyncio.gather(*_retiring, return_exceptions=True)
+
+    # -- files --------------------------------------------------------------------------------
+
+    def choose_flags(self, uri: str) -> tuple[str, ...]:
+        """Find the compiler flags of a file; returns a sentence for each that is not used."""
+        path = path_of(uri)
+        from_database = compile_commands(self._session.folders, path)
+        wanted = (*from_database, *self.settings.nvcc_flags)
+        kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
+        self._session.flags[path] = kept
+        return refused
+
+    def changed_on_disk(self, path: str) -> list[str]:
+        """Note a file's new content; returns the open files that were built from it."""
+        digest = staleness.file_hash(path)
+        self._session.hashes[path] = digest or "gone"
+        self._session.disk += 1
+        return [uri for uri, read in self._session.reads.items() if path in read]
+
+    def _gpu(self) -> str | None:
+        """The GPU that runs get, None where there is none or it is not known yet."""
+        if job_builder.place(self._session) == "modal":
+            return self.settings.gpu
+        own = job_builder.own_gpu(self._session)
+        return own.name if own else None
+
+    def info(self, capabilities: Any) -> dict[str, Any]:
+        from importlib.metadata import version
+
+        from orbit_remote.common.messages import VERSION
+
+        machine = self._session.machine
+        return {
+            "orbit-lsp": __version__,
+            "contract": VERSION,
+            "python": sys.version.split()[0],
+            "pygls": version("pygls"),
+            "lsprotocol": version("lsprotocol"),
+            "encoding": self._session.encoding,
+            "settings": self.settings.model_dump(mode="json"),
+            "runner": {
+                "name": job_builder.place(self._session),
+                "gpu": self._gpu(),
+                "python": self.python(),
+                "nvcc": machine.nvcc if machine else None,
+                "nvcc_version": machine.nvcc_version if machine else None,
+                "devices": [device.name for device in machine.devices] if machine else None,
+                "packages": machine.packages if machine else {},
+            },
+            "rented": [self.session_text(one) for one in self.sessions()],
+            "gpus": self.gpu_choices(),
+            "capabilities": {
+                "codeLens.refresh": _get(capabilities, "workspace", "code_lens", "refresh_support"),
+                "inlayHint.refresh": _get(capabilities, "workspace", "inlay_hint", "refresh_support"),
+                "workDoneProgress": _get(capabilities, "window", "work_done_progress"),
+                "showDocument": _get(capabilities, "window", "show_document", "support"),
+                "configuration": _get(capabilities, "workspace", "configuration"),
+            },
+        }
+
+
+_retiring: set[asyncio.Task[None]] = set()
+
+
+def _retire(runner: LocalRunner | ModalRunner | None) -> None:
+    """Let an old runner end its jobs, then close it."""
+    if runner is not None:
+        task = asyncio.ensure_future(runner.retire())
+        _retiring.add(task)
+        task.add_done_callback(_retiring.discard)
+
+
+def session_text(session: Rented) -> str:
+    """`H100: warm until 14:05:00, 2 runs, 3.1 s of work`."""
+    if session.kept:
+        how = "kept warm until it is released"
+    elif session.until is None:
+        how = "at work"
+    else:
+        how = f"warm until {time.strftime('%H:%M:%S', time.localtime(session.until))}"
+    runs = "1 run" if session.runs == 1 else f"{session.runs} runs"
+    return f"{session.gpu}: {how}, {runs}, {session.gpu_s:.1f} s of work"
+
+
+def _released(version: str | None) -> str | None:
+    """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
+    found = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
+    return found[0] if found else None
+
+
+_DATABASES = ("compile_commands.json", "build/compile_commands.json")
+
+
+def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
+    """Nvcc's flags for a file from the compilation database of its workspace folder, if it has one."""
+    for folder in folders:
+        if not Path(path).is_relative_to(folder):
+            continue
+        for name in _DATABASES:
+            try:
+                text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
+            except (OSError, ValueError):  # ValueError: a folder of which the URI says what no path can hold
+                continue
+            if (flags := nvcc_flags.flags_for(path, text)) is not None:
+                return flags
+    return ()
+
+
+def _not_trusted(name: str) -> str:
+    return (
+        f"orbit setting `{name}` is not taken from a workspace that is not trusted; "
+        "set it in the client's initializationOptions, or trust the workspace"
+    )
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A client's settings, inside or outside their own section name; empty for anything else."""
+    if not isinstance(value, dict):
+        return {}
+    values = cast("dict[str, Any]", value)
+    inner = values.get("orbit")
+    return dict(cast("dict[str, Any]", inner)) if isinstance(inner, dict) else dict(values)
+
+
+def _get(value: Any, *names: str) -> Any:
+    for name in names:
+        value = getattr(value, name, None)
+    return value

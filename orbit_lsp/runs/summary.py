@@ -1,0 +1,84 @@
+"""A finished run in one line, the same words for a progress bar, the log and a terminal."""
+
+from __future__ import annotations
+
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.state import units
+from orbit_remote.common import messages as c
+
+
+def one_line(finished: c.Finished, *, compiled_only: bool) -> str:
+    """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence;
+    behind it what a rented GPU cost.
+    """
+    text = _outcome(finished, compiled_only=compiled_only)
+    return f"{text} · {cost(finished.cost)}" if finished.cost else text
+
+
+def cost(spent: c.Cost) -> str:
+    """`4.2 s of H100, $0.0048 at Modal's rates`."""
+    text = f"{spent.seconds:.1f} s of {spent.gpu}"
+    return text if spent.usd is None else f"{text}, {units.money(spent.usd)} at {spent.rates}"
+
+
+def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
+    if finished.outcome != "ok":
+        message = finished.failure.message if finished.failure else ""
+        return (
+            f"{finished.outcome}: {message}" if message and message != finished.outcome else finished.outcome
+        )
+    if compiled_only:
+        return _compiled(finished.resources)
+    if "compute-sanitizer" in finished.toolchain:
+        return _checked(finished)
+    if finished.profiles:
+        return _profiled(finished)
+    times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
+    more = f" and {len(times) - 4} more" if len(times) > 4 else ""
+    # none may have been made, or the recorder was not to be had: a remark says which
+    return (", ".join(times[:4]) + more or "ran, no kernel launch was recorded") + _points(finished.points)
+
+
+def _checked(finished: c.Finished) -> str:
+    """`no fault of memory found, 1 warning`; a kernel that never ran was not checked."""
+    if unchecked := next((one for one in finished.problems if one.code == c.NOT_LAUNCHED), None):
+        return unchecked.message
+    counts = {
+        name: sum(one.severity == severity for one in finished.problems)
+        for name, severity in (("warning", "warning"), ("remark", "information"))
+    }
+    more = "".join(f", {count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)
+    return f"no fault of memory was found{more}"
+
+
+def _profiled(finished: c.Finished) -> str:
+    """`saxpy(int, …) 70.3 µs, memory 79% of peak`; of several launches the longest."""
+    first = max(finished.profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0)
+    if first.tier == "times":
+        return f"{first.name}: times only, no counters: {first.why}".rstrip(": ")
+    found = bottleneck.verdict(first)
+    time = bottleneck.value(first, bottleneck.TIME)
+    parts = [units.time(time) if time is not None else "profiled", *([found.text] if found else [])]
+    more = f", the longest of {len(finished.profiles)} launches" if len(finished.profiles) > 1 else ""
+    return f"{first.name} {', '.join(parts)}{more}"
+
+
+def _points(points: tuple[c.Point, ...]) -> str:
+    """`, the first of 3 sets of values, 8 checks passed` of a launch spec; the other versions of a contract."""
+    timed = [one for one in points if not one.case]
+    checks = sum(len(one.checks) for one in points)
+    calls = [one for point in timed for one in point.launches if one.kernels is not None]
+    if calls:
+        text = "".join(f", {one.name} {units.time(one.timing.median)}" for one in calls[1:4])
+    else:
+        text = f", the first of {len(timed)} sets of values" if len(timed) > 1 else ""
+    return text + (f", {checks} check{'s' if checks > 1 else ''} passed" if checks else "")
+
+
+def _compiled(resources: tuple[c.Resources, ...]) -> str:
+    """Each instance of a template counts: it is a kernel of its own to the compiler."""
+    count = len({(one.symbol, *sorted(one.constants.items())) for one in resources})
+    if not count:
+        return "no kernel was compiled"
+    architectures = ", ".join(sorted({one.architecture for one in resources}))
+    return f"{count} kernel{'s' if count > 1 else ''} compiled for {architectures}"

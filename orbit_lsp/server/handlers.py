@@ -1,0 +1,270 @@
+"""What the language server does with the messages of a client.
+
+Each handler looks up, calls one function and converts; decisions live elsewhere. Commands (`commands`) answer at
+once and work in tasks of `runs`: Emacs freezes while a command is unanswered, Neovim hides lenses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+from typing import Any, cast
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.history import compare_candidates
+from orbit_lsp.server import commands, dump_commands, history_commands
+from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.state import harness
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import path_of
+from orbit_lsp.views import hints, history_actions, kernel_actions, kernel_status, lenses
+from orbit_lsp.views.hover import fenced
+from orbit_lsp.views.hover import hover as hover_view
+from orbit_lsp.views.spec import spec_completion, spec_drafts, spec_hover, spec_place
+
+log = logging.getLogger("orbit.server")
+
+SETTINGS_S = 3.0
+"""How long a client that is asked for its settings may take before work begins without its answer."""
+
+
+server = OrbitServer()
+
+
+# -- life -------------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.INITIALIZE)
+def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
+    encoding = ls.workspace.position_encoding
+    ls.session.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
+    workspace = params.capabilities.workspace
+    hint = workspace.inlay_hint if workspace else None
+    ls.session.mirror_hints = not (hint and hint.refresh_support)
+    document = params.capabilities.text_document
+    ls.session.draws_lenses = bool(document and document.code_lens)
+    # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
+    general = params.capabilities.general
+    ls.session.draws_tables = bool(general and general.markdown)
+    window = params.capabilities.window
+    ls.session.can_ask = bool(window and window.show_message)
+    ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
+    if not ls.session.folders and params.root_uri:
+        ls.session.folders = [path_of(params.root_uri)]
+    ls.environment.options = params.initialization_options
+
+
+@server.feature(lsp.INITIALIZED)
+async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
+    del params
+    gc.collect()
+    gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
+    answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
+    if not answered:  # what the client said at first holds until it answers
+        ls.environment.configure(None)
+    ls.environment.configured.set()
+    watch_headers(ls)
+    ls.environment.begin_looking()
+
+
+@server.feature(lsp.SHUTDOWN)
+async def shutdown(ls: OrbitServer, params: None) -> None:
+    del params
+    ls.recheck.close()
+    ls.live.close()
+    ls.specs.close()
+    await asyncio.gather(ls.runs.close(), ls.comparisons.close(), ls.turns.close())
+    await ls.versions.close()
+    for task in list(ls.tasks):
+        task.cancel()
+    await ls.environment.close()
+
+
+@server.feature(lsp.WORKSPACE_DID_CHANGE_CONFIGURATION)
+async def did_change_configuration(ls: OrbitServer, params: lsp.DidChangeConfigurationParams) -> None:
+    await configure(ls, params.settings)
+
+
+async def configure(ls: OrbitServer, pushed: Any = None) -> None:
+    """Ask the client for its settings, or take those it sent where it cannot be asked."""
+    workspace = ls.client_capabilities.workspace
+    if workspace and workspace.configuration:
+        items = [lsp.ConfigurationItem(section="orbit")]
+        try:
+            answer = await ls.workspace_configuration_async(lsp.ConfigurationParams(items))
+            pushed = answer[0] if answer else None
+        except Exception as error:  # noqa: BLE001 - the answer is the client's; any fault means none
+            log.warning("the client did not say its settings: %s", error)
+    for complaint in ls.environment.configure(pushed):
+        ls.watcher.message(complaint, lsp.MessageType.Warning)
+    logging.getLogger("orbit").setLevel(ls.environment.settings.log_level.upper())
+    for uri in list(ls.session.files):
+        ls.watcher.changed({uri})
+
+
+def watch_headers(ls: OrbitServer) -> None:
+    """So that a header changed outside the editor makes results stale too."""
+    workspace = ls.client_capabilities.workspace
+    watching = workspace.did_change_watched_files if workspace else None
+    if not (watching and watching.dynamic_registration):
+        return
+    pattern = lsp.FileSystemWatcher("**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}")
+    ls.client_register_capability(
+        lsp.RegistrationParams(
+            [
+                lsp.Registration(
+                    "orbit/headers",
+                    lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES,
+                    lsp.DidChangeWatchedFilesRegistrationOptions([pattern]),
+                )
+            ]
+        )
+    )
+
+
+# -- documents --------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
+    document = params.text_document
+    if file := ls.session.open(document.uri, document.version, document.text):
+        ls.specs.edited(document.uri, pause_s=0)
+        ls.spawn(prepare(ls, document.uri, file.scan.language if file.scan.kernels else None), "prepare")
+
+
+async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
+    """What an opened file asks for, once the settings are known."""
+    await ls.environment.configured.wait()
+    ls.versions.restore(uri)
+    if await asyncio.to_thread(compare_candidates.in_git, path_of(uri)):
+        ls.session.in_git.add(uri)
+    ls.compile_quietly(uri)
+    if warm:
+        await ls.environment.warm(warm)
+    if warm == "cuda" and any(one.recipe.through == "spec" for one in kernel_status.of(ls.session, uri)):
+        await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
+    changes = [_change(change) for change in params.content_changes]
+    uri = params.text_document.uri
+    ls.session.change(uri, params.text_document.version, changes)
+    ls.recheck.edited(uri)
+    ls.live.edited(uri)
+    ls.specs.edited(uri)
+    if ls.session.mirror_hints:
+        ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
+
+
+def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
+    if isinstance(change, lsp.TextDocumentContentChangePartial):
+        start, end = change.range.start, change.range.end
+        return Change((start.line, start.character), (end.line, end.character), change.text)
+    return Change(None, None, change.text)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False))
+def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    changed_on_disk(ls, uri)
+    if not ls.live.saved(uri):
+        ls.compile_quietly(uri)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
+    uri = params.text_document.uri
+    ls.runs.cancel_file(uri, "compile")
+    ls.live.closed(uri)
+    ls.session.close(uri)
+    ls.recheck.forget(uri)
+    ls.specs.forget(uri)
+    ls.watcher.forget(uri)
+
+
+@server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesParams) -> None:
+    for change in params.changes:
+        changed_on_disk(ls, change.uri)
+
+
+def changed_on_disk(ls: OrbitServer, uri: str) -> None:
+    """Compile again what is open and was built from this file."""
+    for dependent in ls.environment.changed_on_disk(path_of(uri)):
+        if dependent != uri:
+            ls.compile_quietly(dependent)
+        ls.watcher.changed({dependent})
+
+
+# -- views ------------------------------------------------------------------------------------------
+
+
+@server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    return lenses.lenses(ls.session, params.text_document.uri)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    return hints.hints(ls.session, params.text_document.uri, params.range.start.line, params.range.end.line)
+
+
+@server.feature(lsp.TEXT_DOCUMENT_HOVER)
+def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
+    uri, line = params.text_document.uri, params.position.line
+    look_at(ls, uri, line)
+    document = ls.client_capabilities.text_document
+    formats = document.hover.content_format if document and document.hover else None
+    markdown = not formats or lsp.MarkupKind.Markdown in formats
+    if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
+        return found
+    found = hover_view(ls.session, uri, line, markdown=markdown and ls.session.draws_tables)
+    return fenced(found) if found and markdown and not ls.session.draws_tables else found
+
+
+@server.feature(
+    lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=spec_completion.TRIGGERS)
+)
+def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem] | None:
+    place = params.position
+    return spec_completion.completions(ls.session, params.text_document.uri, place.line, place.character)
+
+
+@server.feature(
+    lsp.TEXT_DOCUMENT_CODE_ACTION,
+    lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty, lsp.CodeActionKind.RefactorRewrite]),
+)
+def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    uri = params.text_document.uri
+    look_at(ls, uri, params.range.start.line)
+    first, last = params.range.start.line, spec_place.kernel_line(ls.session, uri, params.range.end.line)
+    return [
+        *lenses.actions(ls.session, uri, first, last),
+        *kernel_actions.actions(ls.session, uri, first, last),
+        *history_actions.actions(ls.session, uri, first, last),
+        *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
+    ]
+
+
+def look_at(ls: OrbitServer, uri: str, line: int) -> None:
+    """Remember the kernel, for commands that an editor sends without arguments."""
+    line = spec_place.kernel_line(ls.session, uri, line)
+    ls.session.looked_at = (
+        ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.session.looked_at
+    )
+
+
+for name, function in (commands.COMMANDS | history_commands.COMMANDS | dump_commands.COMMANDS).items():
+    server.command(name)(function)
+
+
+def serve() -> None:
+    """Speak LSP on standard input and output until the client leaves."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it prints every message's body
+    server.start_io()

@@ -1,0 +1,142 @@
+"""The commands for comparisons in turn and the history of a kernel. Answered at once, as those of `commands`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.history import compare_candidates
+from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.version_groups import regression
+from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.server.commands import Command, named, once_configured, show_file, targeted
+from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.state import harness
+from orbit_lsp.state.session import KernelId, path_of
+from orbit_lsp.views import ab_table as versus_view
+from orbit_lsp.views import lenses
+from orbit_lsp.views.hover import render
+
+if TYPE_CHECKING:
+    from orbit_lsp.report.page import Page
+
+
+def compare_with(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+    """Run a kernel, {uri, kernel, with}, in turn with something else - `last`, `revision:HEAD~1`, `file:other.cu`,
+    `kernel:other`, `gpu:L4` - and say which is faster; the author is asked where `with` is not given. With {show:
+    "report"} the last comparison is shown.
+    """
+    target = targeted(ls, arguments)
+    if target is None:
+        return None
+    if named(arguments, "show") == "report":
+        show_comparison(ls, target)
+        return None
+    word = named(arguments, "with")
+    if word is None:
+        ls.spawn(choose(ls, target), "choose what to compare with")
+        return None
+    wanted = compare_candidates.other(word)
+    if wanted is None:
+        ls.watcher.message(
+            f"orbit: {word!r:.60} is nothing to compare with; {_WORDS}", lsp.MessageType.Warning
+        )
+        return None
+    return once_configured(ls, lambda: start(ls, target, wanted))
+
+
+def start(ls: OrbitServer, target: KernelId, wanted: Other) -> Run | None:
+    started = ls.turns.start(target, wanted)
+    if started:
+        ls.spawn(tell(ls, started, target), "tell comparison")
+    return started
+
+
+async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
+    """The verdict as a message and the table in the log; the hover has it too. What failed has been said."""
+    if run.task:
+        await asyncio.wait([run.task])
+    versus = ls.session.versus.get(target)
+    if versus is None or versus.comparison is None or not run.finished or run.finished.outcome != "ok":
+        return
+    name = harness.named(target) or target.key
+    ls.watcher.message(f"orbit: {versus_view.sentence(name, versus)}")
+    tables = versus_view.tables(name, versus, time.time(), stale=False)
+    ls.watcher.log(render(tables, markdown=False), lsp.MessageType.Info)
+
+
+async def choose(ls: OrbitServer, target: KernelId) -> None:
+    choices = {one.title: one for one in compare_candidates.choices(ls.session, target)}
+    name = harness.named(target) or target.key
+    if not choices:
+        ls.watcher.message(
+            f"orbit: there is nothing to compare {name} with yet: run it first", lsp.MessageType.Warning
+        )
+        return
+    rates = ls.environment.rates_text() if any(one.kind == "gpu" for one in choices.values()) else ""
+    try:
+        answer = await ls.watcher.ask(f"orbit: compare {name} with what?{rates}", tuple(choices))
+    except CannotAsk:
+        ls.watcher.message(_NO_CHOICE, lsp.MessageType.Warning)
+        return
+    if answer in choices:
+        await ls.environment.configured.wait()
+        start(ls, target, choices[answer])
+
+
+def show_comparison(ls: OrbitServer, target: KernelId) -> None:
+    name = harness.named(target) or target.key
+    versus = ls.session.versus.get(target)
+    if versus is None or versus.comparison is None:
+        ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
+        return
+    from orbit_lsp.report import ab_report as versus_page  # as in `commands.show_report`
+
+    made = versus_page.page(versus, name, path_of(target.uri))
+    ls.spawn(show_page(ls, made, target, "versus"), "comparison")
+
+
+def history(ls: OrbitServer, *arguments: Any) -> None:
+    """Show a kernel, {uri, kernel}, over its versions, in a browser."""
+    if target := targeted(ls, arguments):
+        ls.spawn(show_history(ls, target), "history")
+
+
+async def show_history(ls: OrbitServer, target: KernelId) -> None:
+    await ls.environment.configured.wait()
+    name = harness.named(target) or target.key
+    path = path_of(target.uri)
+    entries = await ls.versions.entries(path, target.key)
+    if not entries:
+        text = f"orbit: the history has no run of {name}: run or profile it first"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return
+    from orbit_lsp.report import history_report as history_page
+
+    found = regression(entries)
+    made = history_page.page(entries, name, path, lenses.regression(found) if found else "")
+    await show_page(ls, made, target, "history")
+
+
+async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) -> None:
+    from orbit_lsp.report import opening
+
+    stem = path_of(target.uri).rpartition("/")[2].rpartition(".")[0]
+    try:
+        path = opening.put(made, ls.environment.report_folder(), f"{stem}-{target.key}-{what}")
+    except opening.NoReport as none:
+        ls.watcher.message(str(none), lsp.MessageType.Warning)
+        return
+    await show_file(ls, path)
+
+
+_WORDS = "it takes `last`, `revision:HEAD~1`, `file:other.cu`, `kernel:other` or `gpu:L4`"
+_NO_CHOICE = (
+    "orbit: this editor cannot show a choice: take one of the code actions `Compare with …` on the kernel"
+)
+COMMANDS: dict[str, Command] = {"orbit.compareWith": compare_with, "orbit.history": history}
+"""By name; the first argument is the server."""

@@ -1,0 +1,81 @@
+"""The server with everything it holds: session, runs, what watches them. `server` and `commands` handle its messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+
+from orbit_lsp import __version__
+from orbit_lsp.history.ab_compare import Turns
+from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.runs import run_environment
+from orbit_lsp.runs.live import Live
+from orbit_lsp.runs.multi_gpu import Comparisons
+from orbit_lsp.runs.scheduler import Runs
+from orbit_lsp.server.notifier import EditorWatcher
+from orbit_lsp.server.protocol import OrbitProtocol
+from orbit_lsp.server.scan_audit import Recheck
+from orbit_lsp.specs.spec_cache import Watch
+from orbit_lsp.state.session import Session
+
+
+class OrbitServer(LanguageServer):
+    def __init__(self) -> None:
+        # pygls' own arguments are not typed
+        cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
+        self.session = Session()
+        self.watcher = EditorWatcher(self, self.session)
+        self.environment = run_environment.Environment(
+            self.session, self.watcher.message, self.watcher.changed
+        )
+        self.runs = Runs(
+            self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
+        )
+        self.watcher.runs = self.runs
+        self.environment.budget.ask = self.watcher.ask
+        self.comparisons = Comparisons(self.session, self.environment, self.watcher)
+        self.watcher.comparisons = self.comparisons
+        self.versions = Versions(
+            self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
+        )
+        self.runs.filed = self.comparisons.filed = self.versions.filed
+        self.turns = Turns(self.session, self.environment, self.versions, self.watcher)
+        self.watcher.turns = self.turns
+        self.live = Live(
+            self.session,
+            self.runs,
+            self.watcher.message,
+            self.watcher.changed,
+            self.compile_quietly,
+        )
+        self.watcher.live = self.live
+        self.recheck = Recheck(self.session, self.watcher.changed)
+        self.specs = Watch(self.session, self.watcher.changed)
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
+        """A task of our own, kept until it ends."""
+        task: asyncio.Task[None] = asyncio.create_task(work, name=name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def compile_quietly(self, uri: str) -> None:
+        """Compile a file that was opened or saved, where it can be and the settings say so."""
+        file = self.session.files.get(uri)
+        if file is None or file.scan.language != "cuda":
+            return
+        for refused in self.environment.choose_flags(uri):
+            self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
+        if self.environment.settings.compile_on_save:
+            self.runs.start("compile", uri)
+
+    @property
+    def takes_versions(self) -> bool:
+        """Whether the client refuses an edit of a text that it has changed since."""
+        workspace = self.client_capabilities.workspace
+        edits = workspace.workspace_edit if workspace else None
+        return bool(edits and edits.document_changes)

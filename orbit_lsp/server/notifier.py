@@ -1,0 +1,207 @@
+"""What an editor is told about runs: progress, log, messages, fresh diagnostics, lenses and hints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runs import summary
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import diagnostics
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from pygls.lsp.server import LanguageServer
+
+    from orbit_lsp.history.ab_compare import Turns
+    from orbit_lsp.runs.live import Live
+    from orbit_lsp.runs.multi_gpu import Comparisons
+    from orbit_lsp.runs.scheduler import Runs
+
+log = logging.getLogger("orbit.editor")
+
+_QUIET_S = 0.7
+"""A compile that ends sooner shows no progress: it would only flicker."""
+
+
+class EditorWatcher:
+    def __init__(self, server: LanguageServer, session: Session) -> None:
+        self._server = server
+        self._session = session
+        self._bars: dict[str, _Bar] = {}
+        self._dirty: set[str] = set()
+        self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
+        """What was published last of a file, and for which version of it."""
+        self._said: set[str] = set()
+        self.runs: Runs | None = None
+        self.live: Live | None = None
+        self.comparisons: Comparisons | None = None
+        self.turns: Turns | None = None
+
+    # -- a run's life -------------------------------------------------------------------------
+
+    def begin(self, run: Run) -> None:
+        window = self._server.client_capabilities.window
+        if window and window.work_done_progress:
+            self._bars[run.id] = _Bar(self._server, run, self._cancel)
+
+    def stage(self, run: Run, state: c.State, why: str) -> None:
+        if bar := self._bars.get(run.id):
+            bar.report(f"{state}: {why}" if why else state)
+        if run.action != "compile":
+            self.changed({run.frozen.uri})
+
+    def output(self, run: Run, stream: str, text: str) -> None:
+        for line in text.splitlines():
+            kind = lsp.MessageType.Warning if stream == "stderr" else lsp.MessageType.Log
+            self.log(f"[{run.id}] {line}", kind)
+
+    def end(self, run: Run, finished: c.Finished) -> None:
+        text = summary.one_line(finished, compiled_only=run.action == "compile")
+        if bar := self._bars.pop(run.id, None):
+            bar.end(text)
+        if run.action != "compile":
+            self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
+        if failure := finished.failure:
+            self._say(run, finished, failure)
+        if self.live:
+            self.live.ended(run, finished)
+
+    def _say(self, run: Run, finished: c.Finished, failure: c.Failure) -> None:
+        """In a message what has no line to stand on; what a compile says again and again, once."""
+        outcome = finished.outcome
+        shown = bool(failure.place or finished.problems) and outcome in ("runtime error", "wrong answer")
+        unasked = run.live and outcome != "infrastructure"
+        if outcome == "cancelled" or (outcome == "compile error" and not run.refused) or shown or unasked:
+            return
+        text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
+        if run.action == "compile":
+            self.once(text, lsp.MessageType.Error)
+        else:
+            self.message(text, lsp.MessageType.Error)
+
+    def _cancel(self, run: Run) -> None:
+        if not (self.runs and self.runs.cancel_run(run.id)) and self.comparisons and self.turns:
+            self.comparisons.cancel_run(run.id)
+            self.turns.cancel_run(run.id)
+
+    # -- views --------------------------------------------------------------------------------
+
+    def changed(self, uris: set[str]) -> None:
+        """Soon, once for all that changes in this turn of the loop."""
+        if not self._dirty:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._dirty |= uris or {""}
+
+    def forget(self, uri: str) -> None:
+        """A file was closed: its messages go."""
+        known, _ = self._published.pop(uri, ([], None))
+        if known:
+            self._server.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    def _flush(self) -> None:
+        uris, self._dirty = self._dirty, set()
+        for uri in uris - {""}:
+            found = diagnostics.diagnostics(self._session, uri)
+            file = self._session.files.get(uri)
+            version = file.document.version if file else None
+            if self._is_news(uri, found, version):
+                self._published[uri] = found, version
+                self._server.text_document_publish_diagnostics(
+                    lsp.PublishDiagnosticsParams(uri, found, version)
+                )
+        workspace = self._server.client_capabilities.workspace
+        if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
+            self._server.workspace_inlay_hint_refresh(None)
+        if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
+            self._server.workspace_code_lens_refresh(None)
+
+    def _is_news(self, uri: str, found: list[lsp.Diagnostic], version: int | None) -> bool:
+        """Also what was published before, for a version that the client may have left already: Helix drops that."""
+        known, of_version = self._published.get(uri, ([], version))
+        return found != known or (self._session.mirror_hints and version != of_version)
+
+    # -- words --------------------------------------------------------------------------------
+
+    def once(self, text: str, kind: lsp.MessageType) -> None:
+        """What would be said again at every save."""
+        if text not in self._said:
+            self._said.add(text)
+            self.message(text, kind)
+
+    def message(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
+        self._server.window_show_message(lsp.ShowMessageParams(kind, text))
+
+    async def ask(self, text: str, answers: Sequence[str]) -> str | None:
+        """A question with answers to choose from; None where it is closed. Raises spending.CannotAsk."""
+        if not self._session.can_ask:
+            raise spending.CannotAsk
+        items = [lsp.MessageActionItem(answer) for answer in answers]
+        params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, text, items)
+        try:
+            answer = await self._server.window_show_message_request_async(params)
+        except Exception as error:  # noqa: BLE001 - the client said that it could
+            log.warning("the client did not put a question: %s", error)
+            raise spending.CannotAsk from None
+        return answer.title if answer else None
+
+    def log(self, text: str, kind: lsp.MessageType) -> None:
+        self._server.window_log_message(lsp.LogMessageParams(kind, text))
+
+
+class _Bar:
+    """One progress bar. What it is told waits until the client has agreed to show it."""
+
+    def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[Run], None]) -> None:
+        self._server = server
+        self._run = run
+        self._cancel = cancel
+        # Helix 25.01 shows the token itself
+        self._token = f"orbit/{run.action} {run.title.partition(' ')[2]} {run.id}"
+        self._told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._task = asyncio.create_task(self._show(), name=self._token)
+
+    def report(self, text: str) -> None:
+        self._told.put_nowait((text, False))
+
+    def end(self, text: str) -> None:
+        self._told.put_nowait((text, True))
+
+    async def _show(self) -> None:
+        said, over = "", False
+        if self._run.action == "compile":
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    while not over:
+                        said, over = await self._told.get()
+            except TimeoutError:
+                pass
+            if over:
+                return
+        progress: Any = self._server.work_done_progress  # its futures are not typed
+        try:
+            await progress.create_async(self._token)
+        except Exception as error:  # noqa: BLE001 - the client would not: no bar, the run goes on
+            log.warning("no progress for %s: %s", self._token, error)
+            return
+        progress.tokens[self._token].add_done_callback(self._cancelled)
+        progress.begin(
+            self._token, lsp.WorkDoneProgressBegin(self._run.title, cancellable=True, message=said or None)
+        )
+        while True:
+            said, over = await self._told.get()
+            if over:
+                break
+            progress.report(self._token, lsp.WorkDoneProgressReport(message=said, cancellable=True))
+        progress.end(self._token, lsp.WorkDoneProgressEnd(message=said))
+        progress.tokens.pop(self._token, None)  # pygls 2.1.1 never does (issue 607)
+
+    def _cancelled(self, future: Any) -> None:
+        if future.cancelled():
+            self._cancel(self._run)

@@ -1,0 +1,99 @@
+"""How a kernel is started: by the launch spec above it, or by its file's own program as that spec configures it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
+
+    `refusal` is the sentence why it cannot be run, empty where it can. `swept` says that it is run with
+    several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
+    """
+
+    through: Literal["program", "spec", "contract"] = "program"
+    definition: c.Definition | None = None
+    gpu: str = ""
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] | None = None
+    stdin: str | None = None
+    timeout_s: float | None = None
+    refusal: str = ""
+    swept: bool = False
+    lines: str = ""
+    elements: tuple[str, ...] = ()
+
+
+PROGRAM = Recipe()
+"""A kernel without a launch spec: its file is run as it is."""
+CONTRACT = Recipe("contract")
+"""A file that keeps KernelBench's or popcorn's contract."""
+
+
+def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
+    """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
+    found = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
+    if found is None:
+        return PROGRAM
+    from orbit_remote.spec.launch_spec import points
+
+    said = found.spec
+    refusal = spec_cache.refusal(session, uri, kernel) or ""
+    lines = spec_cache.text_of(session, uri, kernel)
+    # a mistake may be what keeps its launch from being read: it is no reason to run something else
+    by_spec = bool(said.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
+    words = {name: one.values for name, one in said.words.items()}
+    return Recipe(
+        through="spec" if by_spec else "program",
+        definition=spec_cache.definition(kernel) if by_spec else None,
+        gpu=next(iter(words.get("gpu", ())), ""),
+        flags=words.get("flags", ()),
+        arguments=words.get("args"),
+        stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
+        timeout_s=_amount(found, "timeout"),
+        swept=any(point.replaced for point in points(said)[0] if not point.case),
+        refusal=refusal,
+        lines=lines,
+        elements=_elements(found.values),
+    )
+
+
+def definition_of(kernel: Kernel) -> c.Definition:
+    """Where a kernel stands, as jobs say it."""
+    return spec_cache.definition(kernel)
+
+
+def _amount(found: Checked, word: str) -> float | None:
+    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.syntax_tree import SpecError
+    from orbit_remote.spec.values import Scalar, World
+
+    amount = found.spec.amounts.get(word)
+    if amount is None:
+        return None
+    try:
+        value = evaluate(amount.value, World(found.spec.language), Scope(found.values))
+    except (SpecError, Untuned):
+        return None  # a fault, which is told as one
+    return float(value.value) if isinstance(value, Scalar) else None
+
+
+def _elements(values: Mapping[str, Value]) -> tuple[str, ...]:
+    from orbit_remote.spec.values import Tensor, TensorMap
+
+    tensors = [one.tensor if isinstance(one, TensorMap) else one for one in values.values()]
+    return tuple(sorted({one.dtype.name for one in tensors if isinstance(one, Tensor)}))

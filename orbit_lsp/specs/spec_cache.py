@@ -1,0 +1,378 @@
+"""The launch specs of open files, checked as they stand now and remembered by the text that they depend on.
+
+What reads them is imported on first use: most files have none. Checking one takes a millisecond; it is done when
+somebody asks, never while an edit is taken in. `Watch` asks once typing has paused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.state.debounce import Pauses
+from orbit_lsp.state.session import KernelId, Session
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.comment_scanner import Piece, Target
+    from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.rules import Limits
+    from orbit_remote.spec.syntax_tree import Fault
+
+PAUSE_S = 0.3
+_BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:]*)?:")}
+_MOST_STRAYS = 20
+_MOST_KNOWN = 400
+"""Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
+
+
+class Block(NamedTuple):
+    """A kernel with what is written above it, its lines relative to the kernel's first: what has moved is the same."""
+
+    pieces: tuple[Piece, ...]
+    faults: tuple[Fault, ...]
+    definition: str
+    column: int
+
+
+class Key(NamedTuple):
+    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+
+    block: Block
+    limits: Limits | None
+
+
+class Known(NamedTuple):
+    start_line: int
+    version: int
+    checked: Checked
+
+
+class Asked(NamedTuple):
+    """One spec to check, apart from the session: a thread may do it."""
+
+    key: Key
+    target: Target
+    start: int
+
+
+@dataclass(slots=True)
+class Lines:
+    """A text cut into lines without their ends, and what stands above its kernels or could, each as far as that was
+    asked for. `says` is whether it speaks of specs at all.
+    """
+
+    version: int
+    text: str
+    says: bool
+    blocks: dict[Target, Block | None] = field(default_factory=dict["Target", "Block | None"])
+    drafts: dict[tuple[Target, Limits | None], list[tuple[str, list[str]]]] = field(
+        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, list[str]]]"]
+    )
+    _lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        if self._lines is None:
+            from orbit_remote.spec import comment_scanner
+
+            self._lines = comment_scanner.lines_of(self.text)
+        return self._lines
+
+
+def definition(kernel: Kernel) -> c.Definition:
+    """Where a kernel stands, as a job says it."""
+    name = kernel.name_span
+    return c.Definition(
+        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
+        kernel.whole.end_line,
+    )  # fmt: skip
+
+
+def target(kernel: Kernel) -> Target:
+    """The kernel as the spec modules are asked about it."""
+    from orbit_remote.spec import launch_spec
+
+    return launch_spec.target_of(definition(kernel), kernel.language)
+
+
+def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> Checked | None:
+    """The spec above a kernel; None where there is none.
+
+    Its places are those of the present text. Who needs none says so with `placed`: then a spec that has only
+    moved is not read again, and faultless ones may have the lines of where they stood.
+    """
+    if not _speaks(session, uri):
+        return None
+    asked = _asked(session, uri, kernel)
+    if asked is None or not asked.key.block.pieces:
+        return None
+    known = _known(session, uri, asked)
+    if known and (known.start_line == asked.start or not (placed or known.checked.faults)):
+        return known.checked
+    return _check(session, uri, asked)
+
+
+def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
+    """What follows `orbit:` in each line of the spec above a kernel, from its top, at its place."""
+    from orbit_remote.spec.comment_scanner import Piece
+
+    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    pieces = asked.key.block.pieces if asked else ()
+    return tuple(Piece(one.line + kernel.whole.line, one.column, one.text) for one in pieces)
+
+
+def text_of(session: Session, uri: str, kernel: Kernel) -> str:
+    """The lines of a kernel's spec as they are written, what stands before `orbit:` left out."""
+    asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
+    return "\n".join(one.text for one in asked.key.block.pieces) if asked else ""
+
+
+def faults(session: Session, uri: str) -> list[Fault]:
+    """What is wrong with the specs of a file, from its top."""
+    everything = _all(session, uri)
+    found = _strays(session, uri, everything)
+    for asked in everything:
+        known = _known(session, uri, asked)
+        # what has moved is checked again only where something has a place to tell
+        if known and (known.start_line == asked.start or not known.checked.faults):
+            found += known.checked.faults
+        else:
+            found += _check(session, uri, asked).faults
+    return sorted(set(found), key=lambda one: (one.span.line, one.span.column))
+
+
+def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
+    """A warning for each group of lines that look like a spec and stand above no kernel."""
+    if not _speaks(session, uri):
+        return []
+    from orbit_remote.spec.comment_scanner import is_spec
+    from orbit_remote.spec.syntax_tree import Fault, Span
+
+    read = {piece.line + one.start for one in everything for piece in one.key.block.pieces}
+    read |= {fault.span.line + one.start for one in everything for fault in one.key.block.faults}
+    language = session.files[uri].scan.language
+    found: list[Fault] = []
+    before = -2
+    for at, line in enumerate(lines_of(session, uri)):
+        if at in read or not (said := is_spec(line, language)):
+            continue
+        if at != before + 1 and len(found) < _MOST_STRAYS:
+            span = Span(at, len(line) - len(line.lstrip()), at, said.end())
+            found.append(
+                Fault(
+                    span,
+                    "This launch spec stands directly above no CUDA or Triton kernel, so it is not read.",
+                    "warning",
+                )
+            )
+        before = at
+    return found
+
+
+def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
+    """Why a kernel's spec is not run, in one sentence; None where nothing is wrong with it."""
+    checked = spec_of(session, uri, kernel, placed=False)
+    error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
+    return f"line {error.span.line + 1}, in the launch spec: {error.message}" if error else None
+
+
+def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:
+    """Threads a block and bytes of dynamic shared memory of the first CUDA launch of a kernel in its spec; None
+    where there is none, or it is not known before something is mended.
+    """
+    checked = spec_of(session, uri, kernel, placed=False) if kernel.language == "cuda" else None
+    launch = (
+        next((one for one in checked.spec.launches if one.kernel.name == kernel.name), None)
+        if checked
+        else None
+    )
+    if checked is None or launch is None or launch.block is None:
+        return None
+    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.rules import triple, whole
+    from orbit_remote.spec.syntax_tree import SpecError
+    from orbit_remote.spec.values import World
+
+    world, scope = World("cuda"), Scope(checked.values)
+    try:
+        extents = triple(evaluate(launch.block, world, scope), launch.block.span, "block")
+        shared = whole(evaluate(launch.shared, world, scope), launch.shared.span, "") if launch.shared else 0
+    except (SpecError, Untuned):
+        return None
+    return math.prod(extents), shared
+
+
+def lines_of(session: Session, uri: str) -> list[str]:
+    """The lines of an open file without their ends."""
+    return text_lines(session, uri).lines
+
+
+def text_lines(session: Session, uri: str) -> Lines:
+    """What is remembered of the present text of an open file."""
+    document = session.files[uri].document
+    known = session.spec_lines.get(uri)
+    if known is None or known.version != document.version or known.text is not document.text:
+        known = session.spec_lines[uri] = Lines(document.version, document.text, "orbit:" in document.text)
+    return known
+
+
+def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
+    """The kernel whose spec the line belongs to."""
+    if not _speaks(session, uri):
+        return None
+    below = [one for one in session.files[uri].scan.kernels if one.whole.line > line and one.dsl in RUNNABLE]
+    nearest = min(below, key=lambda one: (one.whole.line, one.name_span.line), default=None)
+    asked = _asked(session, uri, nearest) if nearest else None
+    if asked is None or all(piece.line + asked.start != line for piece in asked.key.block.pieces):
+        return None
+    return nearest
+
+
+def _speaks(session: Session, uri: str) -> bool:
+    return uri in session.files and text_lines(session, uri).says
+
+
+def _all(session: Session, uri: str) -> list[Asked]:
+    """One for every kernel above which something is said."""
+    if not _speaks(session, uri):
+        return []
+    found = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
+    return [one for one in found if one]
+
+
+def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
+    """None where nothing is said above the kernel."""
+    if kernel.dsl not in RUNNABLE:
+        return None
+    of = target(kernel)
+    text = text_lines(session, uri)
+    if of not in text.blocks:
+        block = _block(text.lines, of, kernel.whole.end_line)
+        text.blocks[of] = None if block and _anothers(session, uri, kernel, block) else block
+    block = text.blocks[of]
+    return Asked(Key(block, limits(session, uri, kernel)), of, of.start_line) if block else None
+
+
+def _anothers(session: Session, uri: str, kernel: Kernel, block: Block) -> bool:
+    """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
+    beside = {one.name for one in session.files[uri].scan.kernels if one.whole.line == kernel.whole.line} - {
+        kernel.name
+    }
+    said = "\n".join(piece.text for piece in block.pieces) if beside else ""
+    launched = set(re.findall(r"\blaunch\s+(\w+)", said))
+    return bool(launched & beside) and kernel.name not in launched
+
+
+def _block(lines: list[str], of: Target, end: int) -> Block | None:
+    from orbit_remote.spec import comment_scanner
+
+    if of.name_line >= len(lines):
+        return None
+    pieces, found = comment_scanner.above(lines, of)
+    if not pieces and not found:
+        return None
+    start = of.start_line
+    return Block(
+        tuple(comment_scanner.Piece(one.line - start, one.column, one.text) for one in pieces),
+        tuple(one.moved(-start) for one in found),
+        "\n".join(lines[start : _header_end(lines, of, end) + 1]),
+        of.name_end,
+    )
+
+
+def _header_end(lines: list[str], of: Target, end: int) -> int:
+    """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
+    for at in range(of.name_line, min(end, len(lines) - 1)):
+        if _BODY[of.language].search(lines[at]):
+            return at
+    return end
+
+
+def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
+    """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
+    if kernel.language != "cuda":
+        return None
+    from orbit_lsp.specs import job_builder  # which asks for specs itself
+    from orbit_remote.spec.rules import Limits
+
+    scan = session.files[uri].scan
+    static = 0
+    if figures := session.figures.get(KernelId(uri, kernel.qualified)):
+        digest = next((d for one, d in zip(scan.kernels, scan.digests, strict=True) if one is kernel), "")
+        if figures.digest == digest:
+            static = min((one.static_shared or 0 for one in figures.resources), default=0)
+    return Limits(job_builder.architecture(session), static)
+
+
+def _known(session: Session, uri: str, asked: Asked) -> Known | None:
+    known = session.specs.get(uri, {}).get(asked.key)
+    if known and known.checked.asked and known.version != session.files[uri].document.version:
+        return None
+    return known
+
+
+def _check(session: Session, uri: str, asked: Asked) -> Checked:
+    from orbit_remote.spec import launch_spec
+
+    checked = launch_spec.check_lines(lines_of(session, uri), asked.target, asked.key.limits)
+    _remember(session, uri, asked, Known(asked.start, session.files[uri].document.version, checked))
+    return checked
+
+
+def _remember(session: Session, uri: str, asked: Asked, known: Known) -> None:
+    of_file = session.specs.setdefault(uri, {})
+    of_file.pop(asked.key, None)
+    of_file[asked.key] = known
+    while len(of_file) > _MOST_KNOWN:
+        del of_file[next(iter(of_file))]
+
+
+class Watch:
+    """Checks the specs of a file off the loop once typing has paused, and tells when that is done."""
+
+    def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
+        self._session = session
+        self._changed = changed
+        self._pauses = Pauses(self._begin, "launch specs")
+        self._told: set[str] = set()
+
+    def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:
+        """The text of an open file is new."""
+        if uri in self._session.files:
+            self._pauses.edited(uri, pause_s)
+
+    def forget(self, uri: str) -> None:
+        self._pauses.forget(uri)
+
+    def close(self) -> None:
+        self._pauses.close()
+
+    def _begin(self, uri: str) -> Coroutine[Any, Any, None] | None:
+        return self.check(uri) if _speaks(self._session, uri) or uri in self._told else None
+
+    async def check(self, uri: str) -> None:
+        session = self._session
+        asked = [one for one in _all(session, uri) if _known(session, uri, one) is None]
+        if asked:
+            lines, version = lines_of(session, uri), session.files[uri].document.version
+            for one, checked in await asyncio.to_thread(_checked, lines, asked):
+                _remember(session, uri, one, Known(one.start, version, checked))
+            if uri not in session.files:
+                session.specs.pop(uri, None)
+                return
+        if uri in self._pauses:
+            return  # typed on: what is known now is old already
+        self._told.add(uri)
+        self._changed({uri})
+
+
+def _checked(lines: list[str], asked: list[Asked]) -> list[tuple[Asked, Checked]]:
+    from orbit_remote.spec import launch_spec
+
+    return [(one, launch_spec.check_lines(lines, one.target, one.key.limits)) for one in asked]

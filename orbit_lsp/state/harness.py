@@ -1,0 +1,87 @@
+"""Files that keep a contract by which others check and time them, KernelBench's or popcorn's: where, and as what."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from orbit_lsp.kernels import Span
+from orbit_lsp.state.session import KernelId, Session
+from orbit_remote.common import harness_files
+
+_NAMED = re.compile(r"^(?:class|def|async def)[ \t]+(ModelNew|custom_kernel)\b", re.MULTILINE)
+_PREFIX = "contract "
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is checked: `name` is `ModelNew` or `custom_kernel`. Its results are filed under `target`, and hold as
+    long as `digest`, that of the whole text, is the same.
+    """
+
+    name: str
+    span: Span
+    target: KernelId
+    digest: str
+
+
+def of(session: Session, uri: str) -> Entry | None:
+    """The contract of an open file as its text stands, which may be broken for a moment."""
+    file = session.files.get(uri)
+    if file is None or file.scan.language != "triton":
+        return None
+    return _entry(uri, file.document.text)
+
+
+NONE = "orbit: this file has neither a class ModelNew (KernelBench) nor a function custom_kernel (popcorn)"
+
+
+def holds(session: Session, target: KernelId) -> bool:
+    """Whether a target is the contract that its file keeps."""
+    entry = of(session, target.uri)
+    return entry is not None and entry.target == target
+
+
+def at(session: Session, uri: str, line: int) -> KernelId | None:
+    """The contract whose name stands on `line`."""
+    entry = of(session, uri)
+    return entry.target if entry and entry.span.line == line else None
+
+
+def named(target: KernelId) -> str:
+    """`ModelNew` of a contract's target; empty for a kernel's."""
+    return target.key.removeprefix(_PREFIX) if target.key.startswith(_PREFIX) else ""
+
+
+def digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@lru_cache(maxsize=32)
+def _entry(uri: str, text: str) -> Entry | None:
+    if "ModelNew" not in text and "custom_kernel" not in text:  # asked at every lens of every Python file
+        return None
+    found = harness_files.kept(text)
+    if found is not None:
+        line, start = found.line - 1, found.column - 1
+        return _made(uri, text, found.name, line, start)
+    if _has_syntax(text) or (typed := _NAMED.search(text)) is None:
+        return None
+    line = text.count("\n", 0, typed.start())
+    return _made(uri, text, typed[1], line, typed.start(1) - typed.start())
+
+
+def _made(uri: str, text: str, name: str, line: int, column: int) -> Entry:
+    span = Span(line, column, line, column + len(name))
+    return Entry(name, span, KernelId(uri, _PREFIX + name), digest(text))
+
+
+def _has_syntax(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""What a kernel's numbers depend on besides its own file's text: headers, modules, flags, machine.
+
+The compiler (or Python's own import, for Triton) says which files were read; their content hashes
+travel with every result. A result is stale when the kernel's tokens, one of these files or one of
+these settings is no longer what it was, and true again when the change is undone.
+
+That is known only after a build. Which files another machine needs before there is one is found by
+`closure`, from the texts; what a build has then read can be given to it as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.common.messages import Job, content_hash
+
+if TYPE_CHECKING:
+    from orbit_lsp.state.session import Session
+
+
+def file_hash(path: str) -> str | None:
+    try:
+        return content_hash(Path(path).read_bytes())
+    except (OSError, ValueError):  # ValueError: no path of this system
+        return None
+
+
+def job_key(job: Job) -> str:
+    """Everything of a job but its text, its kernel and its own name."""
+    parts = (
+        job.language, job.through, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
+        job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
+    )  # fmt: skip
+    return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def files_changed(session: Session, main: str, files: Mapping[str, str]) -> bool:
+    """Whether a file other than `main`, whose tokens are compared instead, differs from what was read."""
+    return any(path != main and session.hashes.get(path, known) != known for path, known in files.items())

@@ -1,0 +1,109 @@
+"""One kernel on several GPUs, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Comparison, OnGpu
+from orbit_lsp.views import kernel_status, rates, sweep_tables
+from orbit_lsp.views.sweep_tables import Table
+from orbit_remote.common.messages import Launches
+
+_HEADER = ("GPU", "time", "rate", "occupancy", "an hour", "a million launches", "")
+
+
+def table(comparison: Comparison, name: str, now: float, *, stale: bool) -> Table:
+    """A row for each GPU by the name that NVML gave, the columns that no GPU fills left out. Dollars are of
+    the whole container; a launch costs its device time alone.
+    """
+    rows = [_row(comparison, one) for one in comparison.rows]
+    filled = [number for number in range(len(_HEADER)) if number < 2 or any(row[number] for row in rows)]
+    prices = sorted({one.rates for one in comparison.rows if one.rates})
+    gpus = "1 GPU" if len(rows) == 1 else f"{len(rows)} GPUs"
+    title = f"{name} on {gpus}, {kernel_status.ago(now - comparison.at)}{', edited since' if stale else ''}"
+    if prices:
+        title += f"; dollars at {' and '.join(prices)}"
+    return Table(
+        title,
+        tuple(_HEADER[number] for number in filled),
+        tuple(tuple(row[number] for number in filled) for row in rows),
+    )
+
+
+def _row(comparison: Comparison, one: OnGpu) -> tuple[str, ...]:
+    finished = one.finished
+    name = finished.device.name if finished.device else one.gpu
+    price = "" if one.usd_per_s is None else f"{units.money(one.usd_per_s * 3600)}/h"
+    chosen = launches(one)
+    if not chosen:
+        why = finished.failure.message if finished.failure else "the program did not launch it"
+        return name, "", "", "", price, "", why.splitlines()[0]
+    per_million = usd_per_million(one)
+    held = (
+        kernel_status.launch_occupancy(chosen[0], _capability(one), finished.resources)
+        if len(chosen) == 1
+        else None
+    )
+    return (
+        name,
+        sweep_tables.time_text(chosen),
+        _rate(comparison, one),
+        f"≤{units.occupancy(held.fraction)}{kernel_status.limited_by(held)}" if held else "",
+        price,
+        "" if per_million is None else units.money(per_million),
+        "" if finished.outcome == "ok" else f"then {finished.outcome}",
+    )
+
+
+def launches(one: OnGpu) -> tuple[Launches, ...]:
+    """Those that its time speaks of: all that a launch spec makes with its first values, else the
+    configuration that took most of the program's time.
+    """
+    if every := sweep_tables.timed(one.finished.points):
+        return every[0].launches
+    main = kernel_status.main_launch(one.launches)
+    return (main,) if main else ()
+
+
+def usd_per_million(one: OnGpu) -> float | None:
+    """Dollars for the device time of a million launches; None where the time or the price is not known."""
+    total = sweep_tables.total_ns(launches(one))
+    return None if total is None or one.usd_per_s is None else total * 1e-9 * one.usd_per_s * 1e6
+
+
+def _rate(comparison: Comparison, one: OnGpu) -> str:
+    every = sweep_tables.timed(one.finished.points)
+    if not every:
+        return ""
+    found = rates.of(
+        every[0], sweep_tables.total_ns(every[0].launches), one.finished.device, comparison.elements
+    )
+    return rates.short(found)
+
+
+def _capability(one: OnGpu) -> str:
+    device = one.finished.device
+    return (device.capability if device else None) or ""
+
+
+def as_json(name: str, comparison: Comparison) -> dict[str, Any]:
+    """For the command line's `--json`; numbers that are not known are null."""
+    import dataclasses
+
+    return {
+        "kernel": name,
+        "gpus": [
+            {
+                "gpu": one.gpu,
+                "device": one.finished.device.name if one.finished.device else None,
+                "outcome": one.finished.outcome,
+                "time_ns": sweep_tables.total_ns(launches(one)),
+                "usd_per_s": one.usd_per_s,
+                "rates": one.rates or None,
+                "usd_per_million_launches": usd_per_million(one),
+                "finished": dataclasses.asdict(one.finished),
+            }
+            for one in comparison.rows
+        ],
+    }

@@ -1,0 +1,187 @@
+"""What is known of one kernel now, judged against the present text: the base of hints, hovers and lenses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.specs import job_builder, launch_plan, spec_cache
+from orbit_lsp.specs.launch_plan import Recipe
+from orbit_lsp.state import staleness, units
+from orbit_lsp.state.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
+from orbit_remote.common import occupancy
+from orbit_remote.common.messages import Launches, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`stale`, `figures_stale` and `profile_stale` say that the text, a header or a setting is no longer what it was."""
+
+    target: KernelId
+    kernel: Kernel
+    figures: Figures | None
+    figures_stale: bool
+    result: Result | None
+    stale: bool
+    running: Running | None
+    recipe: Recipe = launch_plan.PROGRAM
+    digest: str = ""
+    profile: Profiled | None = None
+    profile_stale: bool = False
+
+
+def of(session: Session, uri: str) -> list[Facts]:
+    """In the order of the file."""
+    frozen = session.freeze(uri)
+    if frozen is None:
+        return []
+    known = session.kernels(uri)
+    made = {target: launch_plan.of(session, uri, kernel) for target, kernel, _ in known}
+    inputs = _Inputs(session, frozen, made)
+    found: list[Facts] = []
+    for target, kernel, digest in known:
+        figures = session.figures.get(target)
+        result = session.results.get(target)
+        profile = session.profiles.get(target)
+
+        def changed(one: Figures | Result | Profiled, digest: str = digest) -> bool:
+            return one.digest != digest or staleness.files_changed(session, path_of(uri), one.files)
+
+        # a build for a run has its launch spec's flags, one for figures alone has not
+        figures_stale = figures is not None and (
+            changed(figures) or figures.inputs not in (inputs.compiled, inputs.of(target, "spec"))
+        )
+        stale = result is not None and (
+            changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
+        )
+        profile_stale = profile is not None and (
+            changed(profile) or profile.inputs != inputs.of(profile.asked or target, profile.through)
+        )
+        running = session.running.get(target)
+        recipe = inputs.recipes[target]
+        found.append(
+            Facts(
+                target, kernel, figures, figures_stale, result, stale, running, recipe, digest, profile,
+                profile_stale,
+            )
+        )  # fmt: skip
+    return found
+
+
+class _Inputs:
+    """`bundle.job_key` of the jobs that would be made now."""
+
+    def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, Recipe]) -> None:
+        self._session = session
+        self._frozen = frozen
+        self.recipes = known
+        self.compiled = self._key(launch_plan.PROGRAM)
+
+    def of(self, asked: KernelId, through: str) -> str:
+        """Of a run of the kernel `asked`, by its launch spec or by the program."""
+        if through == "contract":
+            return self._key(launch_plan.CONTRACT)
+        recipe = self.recipes.get(asked, launch_plan.PROGRAM)
+        if recipe is launch_plan.PROGRAM or (through == "program" and recipe.through == "spec"):
+            return self.compiled
+        return self._key(recipe)
+
+    def _key(self, recipe: Recipe) -> str:
+        return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", recipe))
+
+
+def gpu_name(session: Session) -> str:
+    """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
+    if (own := job_builder.own_gpu(session)) and job_builder.place(session) == "local":
+        return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return job_builder.settings_of(session).gpu
+
+
+def warmth(session: Session, gpu: str) -> str:
+    """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
+    if job_builder.place(session) != "modal":
+        return ""
+    warm = session.warm.get(gpu)
+    if warm is None or (warm.until is not None and time.time() >= warm.until and not warm.kept):
+        return ""
+    if warm.kept:
+        return f"kept warm, {warm.hourly}, {warm.rates}" if warm.hourly else "kept warm"
+    if warm.until is None:
+        return "warm"
+    text = f"warm until {time.strftime('%H:%M', time.localtime(warm.until))}"
+    if warm.idle_usd is None:
+        return text
+    return f"{text}, {units.money(warm.idle_usd)} if it idles, {warm.rates}"
+
+
+def main_launch(launches: tuple[Launches, ...]) -> Launches | None:
+    """The configuration that took most of the kernel's time: the one a single number speaks of."""
+    return max(launches, key=lambda one: one.timing.median * one.count, default=None)
+
+
+def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
+    """Threads per block as far as the text says: a constant launch in the file."""
+    file = session.files.get(uri)
+    if file is None:
+        return None
+    sizes = {
+        launch.block[0] * launch.block[1] * launch.block[2]
+        for launch in file.scan.launches
+        if launch.kernel.rpartition("::")[2] == kernel.name and launch.block
+    }
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> str:
+    """`occ 75% (registers)`; with no block size to be had, the best reachable, said so."""
+    if resources.registers is None:
+        return ""
+    shared = resources.static_shared or 0
+    said = spec_cache.shape(session, uri, kernel) or (0, 0)
+    dynamic = resources.dynamic_shared or said[1]
+    threads = resources.threads or said[0] or block_of(session, uri, kernel) or resources.max_threads
+    if threads:
+        found = occupancy.occupancy(
+            resources.architecture, resources.registers, threads, shared, dynamic,
+            barriers=resources.barriers or 0, max_threads=resources.max_threads,
+        )  # fmt: skip
+        if found is None:
+            return ""
+        if found.reason:
+            return f"cannot launch with {threads} threads: {found.reason}"
+        return f"occ {units.occupancy(found.fraction)}{limited_by(found)} at {threads} threads"
+    best = occupancy.best(
+        resources.architecture, resources.registers, shared, dynamic, barriers=resources.barriers or 0
+    )
+    if best is None:
+        return ""
+    block, found = best
+    return f"occ ≤{units.occupancy(found.fraction)}{limited_by(found)}, best at {block} threads"
+
+
+def launch_occupancy(
+    launches: Launches, architecture: str, compiled: Iterable[Resources] = ()
+) -> occupancy.Occupancy | None:
+    """Theoretical occupancy of the launch as it was made; barriers are what the compiler said."""
+    if launches.registers is None:
+        return None
+    x, y, z = launches.block
+    barriers = next((one.barriers for one in compiled if one.symbol == launches.symbol), None)
+    return occupancy.occupancy(
+        architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0,
+        barriers=barriers or 0,
+    )  # fmt: skip
+
+
+def limited_by(found: occupancy.Occupancy) -> str:
+    return f" ({', '.join(found.limiters)})" if found.fraction < 1 and found.limiters else ""
+
+
+def ago(seconds: float) -> str:
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min ago"
+    return f"{seconds / 3600:.0f} h ago" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days ago"

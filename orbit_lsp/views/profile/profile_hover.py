@@ -1,0 +1,257 @@
+"""A profile in full: on its kernel's signature everything, on a line what was counted there.
+
+Every number stands with NVIDIA's name of its counter, in the unit of the report.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from orbit_lsp.profile import bottleneck, dump_files
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Profiled, Session
+from orbit_lsp.views import kernel_status
+from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, roofline_drawing
+from orbit_lsp.views.profile.counter_rows import Row
+from orbit_lsp.views.profile.profile_lines import Placed
+from orbit_lsp.views.profile.stalls import MEANING
+from orbit_lsp.views.sweep_tables import Code, Drawing, Table
+from orbit_remote.common.messages import Advice, Line, Profile
+
+Section = tuple[str, list[Row]] | Table | Drawing
+_STATES = 6
+_LINES = 8
+_SAMPLES = "smsp__pcsamp_sample_count"
+
+
+def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
+    mark = ", edited since" if stale else ""
+    title = f"{name}: profiled {kernel_status.ago(now - profiled.at)}{mark}"
+    profile = profiled.main
+    if profile is None:
+        return [(title, [("launches", "none: the program did not launch it", "Nsight Compute")])]
+    if profile.tier == "times":
+        return [(title, _times(profiled, profile))]
+    found: list[Section] = [(title, _summary(profiled, profile))]
+    if drawing := roofline_drawing.drawing(profile):
+        found.append(drawing)
+    if memory := counter_rows.rows(profile, counter_rows.MEMORY):
+        found.append(("memory", memory + reached_rows(profiled, profile)))
+    if states := state_rows(profile)[:_STATES]:
+        found.append(("warp states: where the time between two instructions of a warp goes", states))
+    if hot := hot_lines(profiled, profile):
+        found.append(hot)
+    if advice := advice_rows(profile):
+        found.append(("NVIDIA's rules, by their own estimate of what they would gain", advice))
+    return found
+
+
+def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
+    rows: list[Row] = [(Code(profile.name), _launch(profile), source(profile))]
+    if found := bottleneck.verdict(profile):
+        rows.append(("held back by", f"{found.text}: {found.why}", "NVIDIA's rule SOLBottleneck"))
+    rows += counter_rows.rows(profile, counter_rows.SPEED)
+    rows += counter_rows.rows(profile, counter_rows.LAUNCH)
+    if limit := counter_rows.limiters(profile):
+        rows.append(limit)
+    rows += counter_rows.rows(profile, counter_rows.CLOCKS)
+    if profile.samples and not profile.lines:
+        rows.append(("lines", "none: the code that ran has no line information", "Nsight Compute"))
+    if left_out := roofline_drawing.left_out(profile):
+        rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
+    if others := profiled.profiles[1:]:
+        rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
+    if levels := dump_files.levels(profiled):
+        made = ", ".join(dump_files.TITLES[level] for level in levels)
+        rows.append(("what the compiler made of it", f"{made}: a code action opens them", "orbit.openIr"))
+    if profiled.report:
+        rows.append(("report", f"{nsight_command(profiled.report)} opens it in Nsight Compute", "orbit"))
+    return rows
+
+
+def reached_rows(profiled: Profiled, profile: Profile) -> list[Row]:
+    """The bandwidth against what a calibration reached on this very GPU; none where there was none yet."""
+    moved = bottleneck.value(profile, "dram__bytes.sum.per_second")
+    reached = profiled.finished.device.reached.get("dram") if profiled.finished.device else None
+    if moved is None or not reached:
+        return []
+    value = f"{units.percent(moved / reached)} of {units.bandwidth(reached)}"
+    return [("of what this GPU was measured to reach", value, "orbit's calibration")]
+
+
+def source(profile: Profile) -> str:
+    return f"Nsight Compute {profile.tool}".strip()
+
+
+def nsight_command(report: Path) -> str:
+    """For a shell."""
+    path = str(report)
+    quoted = path if re.fullmatch(r"[\w./:\\-]+", path) else f'"{path}"'
+    return f"ncu-ui {quoted}"
+
+
+def _launch(profile: Profile) -> str:
+    shape = f"<<<{_dim(profile.grid)}, {_dim(profile.block)}>>>, " if profile.grid and profile.block else ""
+    return f"{shape}launch {profile.launch + 1} of its configuration, replayed for its counters"
+
+
+def _dim(size: tuple[int, int, int]) -> str:
+    x, y, z = size
+    return str(x) if (y, z) == (1, 1) else f"({x}, {y})" if z == 1 else f"({x}, {y}, {z})"
+
+
+def _times(profiled: Profiled, profile: Profile) -> list[Row]:
+    """The tier without counters, said to be that."""
+    rows: list[Row] = [("counters", f"none: {profile.why}" if profile.why else "none", "Nsight Compute")]
+    launches = profile_hints.launched(profiled, profile)
+    if launches is None:
+        return rows
+    timing = launches.timing
+    rows.append(
+        ("time, median", f"{units.time(timing.median)} {units.spread(timing.spread)}".strip() + f" ({timing.label})", timing.clock)
+    )  # fmt: skip
+    device = profiled.finished.device
+    if device and device.capability:
+        held = kernel_status.launch_occupancy(launches, device.capability, profiled.finished.resources)
+        if held:
+            value = f"≤{units.occupancy(held.fraction)}{kernel_status.limited_by(held)}"
+            rows.append(("occupancy, theoretical", value, "derived from the launch"))
+    if launches.registers is not None:
+        rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
+    return rows
+
+
+def state_rows(profile: Profile) -> list[Row]:
+    """The warp states, the greatest first."""
+    return [
+        (
+            state.name,
+            units.percent(state.share)
+            + (f", {units.cycles(state.cycles)} cycles" if state.cycles is not None else "")
+            + (f": {MEANING[state.name]}" if state.name in MEANING else ""),
+            Code(state.metric),
+        )
+        for state in bottleneck.states(profile)
+        if state.share >= 0.005
+    ]
+
+
+def hot_lines(profiled: Profiled, profile: Profile) -> Table | None:
+    """The lines with most samples, numbered as in the text that ran."""
+    whole = profile.samples or sum(line.samples for line in profile.lines)
+    if not whole:
+        return None
+    hot = sorted((line for line in profile.lines if line.samples), key=lambda line: -line.samples)[:_LINES]
+    rows: list[tuple[str, ...]] = []
+    for line in hot:
+        stall = bottleneck.main_stall(line.stalls)
+        place = f"{line.file.replace(chr(92), '/').rpartition('/')[2]}:{line.line}"
+        said = (place, units.percent(line.samples / whole), stall[0] if stall else "issuing")
+        rows.append((*said, text_of(profiled, line)))
+    if not rows:
+        return None
+    without = whole - sum(line.samples for line in profile.lines)
+    left = f", {units.percent(without / whole)} of them in no line" if without > 0 else ""
+    return Table(
+        f"lines by their share of {whole:,} warp samples{left}",
+        ("line", "samples", "main stall", "text"),
+        tuple(rows),
+    )
+
+
+def text_of(profiled: Profiled, line: Line) -> str:
+    """The line as it was when it ran; empty where its file's text is not known."""
+    text = profiled.texts.get(line.file, ())
+    return text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
+
+
+def advice_rows(profile: Profile) -> list[Row]:
+    return [(one.title or one.rule, _gain(one) + one.message, one.rule) for one in advice(profile)]
+
+
+def advice(profile: Profile) -> list[Advice]:
+    """By the speed-up that they estimate, those without an estimate last."""
+    return sorted(profile.advice, key=lambda one: -1.0 if one.speedup is None else one.speedup, reverse=True)
+
+
+def _gain(one: Advice) -> str:
+    if one.speedup is None:
+        return ""
+    what = "of the part it speaks of" if one.scope == "local" else "of the kernel"
+    amount = f"about {one.speedup:.0f} %" if one.speedup >= 1 else "under 1 %"
+    return f"{amount} {what}: "
+
+
+# -- one line ---------------------------------------------------------------------------------------
+
+
+def of_line(session: Session, uri: str, line: int) -> list[Section]:
+    """What was counted on this line of the present text, kernel by kernel; empty where nothing was."""
+    return [(_title(one), rows) for one in profile_lines.at(session, uri, line) if (rows := line_rows(one))]
+
+
+def _title(one: Placed) -> str:
+    part = profile_lines.share(one.of, one.profile)
+    said = f": {units.percent(part)} of its warp samples" if part is not None and one.of.samples else ""
+    return f"{one.target.key}, this line{said}" + (", the kernel was edited since" if one.stale else "")
+
+
+def line_rows(one: Placed) -> list[Row]:
+    line = one.of
+    rows: list[Row] = []
+    if line.samples:
+        whole = one.profile.samples or sum(other.samples for other in one.profile.lines)
+        rows.append(("warp samples", f"{line.samples:,} of {whole:,}", Code(_SAMPLES)))
+    for reason, samples in sorted(line.stalls.items(), key=lambda stall: -stall[1]):
+        if samples and samples >= 0.01 * line.samples:
+            name = reason.replace("_", " ")
+            meaning = f": {MEANING[name]}" if name in MEANING else ""
+            value = f"{units.percent(samples / line.samples)}, {samples:,} samples{meaning}"
+            rows.append((name, value, Code(f"smsp__pcsamp_warps_issue_stalled_{reason}")))
+    if line.inside and line.samples:
+        part = sum(line.inside.values()) / line.samples
+        rows.append(("in inlined code", f"{units.percent(part)} of its samples", "line table"))
+    for place, samples in sorted(line.inside.items(), key=lambda inside: -inside[1])[:_LINES]:
+        rows.append(
+            (
+                f"inlined from {place}",
+                f"{units.percent(samples / line.samples)}, {samples:,} samples",
+                "line table",
+            )
+        )
+    if line.instructions is not None:
+        rows.append(("instructions", f"{line.instructions:,} of warps", Code("inst_executed")))
+    rows += _traffic(line)
+    return rows
+
+
+def _traffic(line: Line) -> list[Row]:
+    rows: list[Row] = []
+    if line.sectors:
+        ideal = "" if line.ideal_sectors is None else f", {line.ideal_sectors:,} would do"
+        rows.append(
+            (
+                "global memory",
+                f"{line.sectors:,} sectors of 32 bytes{ideal}",
+                Code("memory_l2_theoretical_sectors_global"),
+            )
+        )
+    if line.wavefronts:
+        ideal = (
+            ""
+            if line.ideal_wavefronts is None
+            else f", {line.ideal_wavefronts:,} would do without bank conflicts"
+        )
+        rows.append(
+            ("shared memory", f"{line.wavefronts:,} passes{ideal}", Code("memory_l1_wavefronts_shared"))
+        )
+    if line.local_sectors:
+        rows.append(
+            (
+                "local memory",
+                f"{line.local_sectors:,} sectors: spills, or arrays that are not in registers",
+                Code("memory_l2_theoretical_sectors_local"),
+            )
+        )
+    return rows

@@ -1,0 +1,74 @@
+"""A roofline in characters: both axes logarithmic, the roofs as lines, the kernel as a point."""
+
+from __future__ import annotations
+
+import math
+
+from orbit_lsp.profile import bottleneck, roofline
+from orbit_lsp.profile.roofline import Point, Roofline
+from orbit_lsp.state import units
+from orbit_lsp.views.sweep_tables import Drawing
+from orbit_remote.common.messages import Profile
+
+WIDTH, HEIGHT = 52, 10
+_MARGIN = 2.0
+"""How far beyond what is drawn the axes go, as a factor."""
+
+
+def drawing(profile: Profile) -> Drawing | None:
+    """None where the counters are not there."""
+    found = roofline.of(profile)
+    if found is None:
+        return None
+    point = found.main
+    title = f"roofline: {sentence(found, point)}"
+    roofs = found.bandwidth is not None and point.peak is not None
+    return Drawing(title, tuple(_lines(found, point)) if roofs else ())
+
+
+def left_out(profile: Profile) -> str:
+    """What a roofline of this profile does not show, in a sentence; empty where it shows all."""
+    tensor = bottleneck.value(profile, bottleneck.TENSOR)
+    found = roofline.of(profile)
+    if not tensor or (found and any(one.name.startswith("tensor") for one in found.points)):
+        return ""
+    return (
+        f"tensor cores were at {tensor:.0f} % of their peak; the full profile alone counts their operations"
+    )
+
+
+def sentence(found: Roofline, point: Point) -> str:
+    """`FP32 477 GFLOP/s at 0.18 FLOP/byte, 79% of the DRAM roof there (606 GFLOP/s)`."""
+    said = f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} FLOP per byte of DRAM"
+    if roof := found.roof(point):
+        name, height = roof
+        said += f", {units.percent(point.rate / height)} of the {name} roof there ({units.flops(height)})"
+    return said
+
+
+def _lines(found: Roofline, point: Point) -> list[str]:
+    assert found.bandwidth is not None
+    assert point.peak is not None
+    ridge = point.peak / found.bandwidth
+    across = (min(point.intensity, ridge) / _MARGIN, max(point.intensity, ridge) * _MARGIN)
+    up = (min(point.rate, found.bandwidth * across[0]), point.peak * 1.2)
+    canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for column in range(WIDTH):
+        intensity = across[0] * (across[1] / across[0]) ** (column / (WIDTH - 1))
+        height = min(found.bandwidth * intensity, point.peak)
+        canvas[_row(height, up)][column] = "─" if height == point.peak else "╱"
+    column = round((WIDTH - 1) * math.log(point.intensity / across[0]) / math.log(across[1] / across[0]))
+    canvas[_row(point.rate, up)][column] = "●"
+    labels = {_row(point.peak, up): units.flops(point.peak), _row(point.rate, up): units.flops(point.rate)}
+    width = max(map(len, labels.values()))
+    lines = [f"{labels.get(row, ''):>{width}} │{''.join(cells).rstrip()}" for row, cells in enumerate(canvas)]
+    ends = f"{across[0]:.2g}", f"{across[1]:.2g}"
+    lines.append(" " * width + " └" + "─" * WIDTH)
+    middle = f"{ends[0]:<{WIDTH // 2 - 7}}FLOP per byte"
+    lines.append(" " * width + "  " + f"{middle}{ends[1]:>{WIDTH - len(middle)}}")
+    return lines
+
+
+def _row(value: float, up: tuple[float, float]) -> int:
+    share = math.log(value / up[0]) / math.log(up[1] / up[0])
+    return min(HEIGHT - 1, max(0, round((HEIGHT - 1) * (1 - share))))

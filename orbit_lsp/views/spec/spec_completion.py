@@ -1,0 +1,405 @@
+"""Completion inside launch specs; nowhere else, so that other servers' lists are never mixed with ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.kernels import Span
+from orbit_lsp.kernels.model import RUNNABLE
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import positions
+from orbit_lsp.views.spec import spec_place
+from orbit_lsp.views.spec.spec_hover import described
+
+if TYPE_CHECKING:
+    from orbit_lsp.views.spec.spec_place import Place
+    from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.lexer import Token
+    from orbit_remote.spec.signature import Signature
+    from orbit_remote.spec.syntax_tree import Language
+
+TRIGGERS: Final = (" ", ":", ".", "(", "<", "=", ",")
+
+FLAGS: Final = {
+    "-O0": "no optimisation of host code", "-O3": "the most optimisation",
+    "--use_fast_math": "faster, less exact mathematics", "-std=c++17": "the language", "-std=c++20": "the language",
+    "-DNAME=1": "a macro", "-UNAME": "no macro", "-Iinclude": "a folder of headers", "-isystem include": "a folder of headers",
+    "-arch=sm_90a": "the architecture", "-maxrregcount=64": "registers of a thread at most",
+    "--expt-relaxed-constexpr": "constexpr functions of the host in kernels",
+    "--expt-extended-lambda": "lambdas with __device__", "-lcublas": "a library", "-lcurand": "a library",
+    "-lcufft": "a library", "-lcusparse": "a library", "-lcuda": "the driver's library",
+}  # fmt: skip
+
+_TYPES: Final[dict[Language, tuple[str, ...]]] = {
+    "cuda": (
+        "float", "double", "half", "__nv_bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2", "bool", "char", "unsigned char",
+        "short", "unsigned short", "int", "unsigned", "long long", "unsigned long long", "int8_t", "uint8_t", "int16_t",
+        "uint16_t", "int32_t", "uint32_t", "int64_t", "uint64_t", "size_t",
+    ),
+    "triton": (
+        "float32", "float16", "bfloat16", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int16", "int32", "int64",
+        "uint8", "uint16", "uint32", "uint64", "bool",
+    ),
+}  # fmt: skip
+
+_OPERATORS = frozenset(("and", "or", "not", "in", "is", "if", "else", "within"))
+_MARK = "_orbit_here_"
+_WORD = re.compile(r"[A-Za-z_]\w*\Z")
+_PLAIN = re.compile(r"[^\s;]*\Z")
+_KINDS = lsp.CompletionItemKind
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    label: str
+    kind: lsp.CompletionItemKind
+    detail: str = ""
+    doc: str = ""
+    inserted: str = ""
+    rank: int = 5
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """An open bracket: what it opens, the function's name before it, and how many commas have passed."""
+
+    text: str
+    name: str = ""
+    method: bool = False
+    commas: int = 0
+    places: int = 0
+    """Commas before the first `name = value`."""
+    named: bool = False
+
+
+def completions(session: Session, uri: str, line: int, character: int) -> list[lsp.CompletionItem] | None:
+    """None outside of launch specs and where nothing can be offered."""
+    place = spec_place.of(session, uri, line, character)
+    if place is None:
+        return None
+    typed, offers = _offers(session, uri, place)
+    document = place.file.document
+    where = positions.of_span(
+        session, document, Span(place.line, place.column - len(typed), place.line, place.column)
+    )
+    unique = {offer.label: offer for offer in sorted(offers, key=lambda one: -one.rank)}
+    return [_item(offer, where) for offer in unique.values()] or None
+
+
+def _item(offer: Offer, where: lsp.Range) -> lsp.CompletionItem:
+    return lsp.CompletionItem(
+        offer.label,
+        kind=offer.kind,
+        detail=offer.detail or None,
+        documentation=offer.doc or None,
+        sort_text=f"{offer.rank}{offer.label.lower()}",
+        text_edit=lsp.TextEdit(where, offer.inserted or offer.label),
+    )
+
+
+def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]:
+    """What has been typed of the word, and what it may become."""
+    from orbit_remote.spec.comment_scanner import RAW, Piece, statements
+    from orbit_remote.spec.lexer import tokens
+    from orbit_remote.spec.syntax_tree import SpecError
+
+    above = [piece for piece in place.pieces if piece.line <= place.line]
+    last = above[-1]
+    text = last.text[: place.column - last.column]
+    found = _WORD.search(text)
+    typed = found[0] if found else ""
+    cut = Piece(last.line, last.column, text[: len(text) - len(typed)] + _MARK)
+    read, _ = statements([*above[:-1], cut], place.language)
+    if not read or not read[-1].pieces[-1].text.rstrip().endswith(_MARK):
+        return typed, []  # behind a comment
+    statement = read[-1]
+    if statement.word in RAW and statement.pieces[-1].text.split() != [_MARK]:
+        found = _PLAIN.search(text)
+        return found[0] if found else "", _plain(statement.word)
+    try:
+        before = tokens(statement, place.language)[:-2]
+    except SpecError:
+        constant = re.search(r"\[\s*['\"](\w*)\Z", text)  # META['…
+        return (constant[1] if constant else ""), _constants(session, uri, place) if constant else []
+    checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
+    asked = _Asked(session, uri, place, checked, before, statement.word)
+    return typed, asked.offers()
+
+
+def _plain(word: str) -> list[Offer]:
+    if word == "gpu":
+        from orbit_lsp.state.config import GPUS
+
+        return [Offer(name.replace(" ", "-"), _KINDS.Value, "a GPU") for name in GPUS]
+    if word == "flags":
+        return [Offer(flag, _KINDS.Value, doc) for flag, doc in FLAGS.items()]
+    return []
+
+
+def _constants(session: Session, uri: str, place: Place) -> list[Offer]:
+    checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
+    header = checked.signature if checked else None
+    return [
+        Offer(one.name, _KINDS.Constant, "constexpr")
+        for one in (header.parameters if header else ())
+        if one.kind == "constexpr"
+    ]
+
+
+class _Asked:
+    """One place within a statement: the tokens before it, and the brackets that are open there."""
+
+    def __init__(
+        self,
+        session: Session,
+        uri: str,
+        place: Place,
+        checked: Checked | None,
+        before: list[Token],
+        word: str,
+    ) -> None:
+        self.session = session
+        self.uri = uri
+        self.place = place
+        self.checked = checked
+        self.before = before
+        self.word = word
+        self.texts = [token.text for token in before]
+        self.open = _open(before, launch=word in ("launch", "reference"))
+
+    @property
+    def header(self) -> Signature | None:
+        return self.checked.signature if self.checked else None
+
+    @property
+    def previous(self) -> str:
+        return self.texts[-1] if self.texts else ""
+
+    def offers(self) -> list[Offer]:
+        if not self.before:
+            return self.start()
+        if self.previous in (".", "::"):
+            return self.members()
+        if self.operand():
+            return self.parts()
+        if not self.open:
+            match self.word:
+                case "launch" if len(self.before) == 1:
+                    return self.kernels()
+                case "reference" if self.previous in ("reference", "=="):
+                    return [*self.kernels(other=True), *self.functions_of_file(), *self.assigned()]
+                case "case" if self.previous in (":", ","):
+                    return self.assigned()
+                case "case" | "sweep" | "symbol" if len(self.before) == 1:
+                    return self.names(self.word)
+                case _:
+                    return self.expression()
+        inner = self.open[-1]
+        if inner.text == "<":
+            return self.template(inner.commas)
+        if inner.text == "(" and self.texts[-2:-1] and self.previous == "=" and self.texts[-2] == "dtype":
+            return self.types()
+        found = self.expression()
+        if inner.text == "(" and self.previous in ("(", ","):
+            found += self.keywords(inner)
+        return found
+
+    # -- statements --------------------------------------------------------------------------------
+
+    def start(self) -> list[Offer]:
+        from orbit_remote.spec.comment_scanner import WORDS
+
+        found = [Offer(word, _KINDS.Keyword, "launch spec", doc, rank=2) for word, doc in WORDS.items()]
+        return found + [replace(one, inserted=f"{one.label} = ", rank=1) for one in self.unassigned()]
+
+    def unassigned(self) -> list[Offer]:
+        if self.header is None or self.checked is None:
+            return []
+        given = {one.name.name for one in self.checked.spec.assignments}
+        return [
+            Offer(one.name, _KINDS.Variable, f"parameter {one.type}".strip())
+            for one in self.header.parameters
+            if one.name and one.name not in given and not one.refused and one.kind != "constexpr"
+        ]
+
+    def names(self, word: str) -> list[Offer]:
+        if word == "sweep":
+            return self.unassigned()
+        if word == "symbol":
+            from orbit_remote.spec.file_context import Surroundings
+
+            lines = spec_cache.lines_of(self.session, self.uri)
+            known = Surroundings(lines, self.place.language).variables()
+            return [Offer(name, _KINDS.Variable, "a variable of this file") for name in known]
+        return []
+
+    def kernels(self, *, other: bool = False) -> list[Offer]:
+        own = self.place.kernel.name if self.place.kernel else ""
+        return [
+            Offer(
+                one.name, _KINDS.Function, "the kernel below" if one.name == own else "a kernel of this file",
+                rank=1 if one.name == own else 3,
+            )
+            for one in self.place.file.scan.kernels
+            if one.dsl in RUNNABLE and one.launchable and not (other and one.name == own)
+        ]  # fmt: skip
+
+    def functions_of_file(self) -> list[Offer]:
+        if self.place.language == "cuda":
+            return []
+        from orbit_remote.spec.file_context import Surroundings
+
+        lines = spec_cache.lines_of(self.session, self.uri)
+        kernels = {one.name for one in self.place.file.scan.kernels}
+        names = Surroundings(lines, self.place.language).functions()
+        return [Offer(name, _KINDS.Function, "a function of this file", rank=2) for name in names if name not in kernels]  # fmt: skip
+
+    def operand(self) -> bool:
+        """Whether a value ends before the cursor: no other begins there."""
+        token = self.before[-1]
+        if token.kind == "name":
+            return (len(self.before) > 1 or not self.word) and token.text not in _OPERATORS
+        return token.kind in ("number", "string") or token.text in (")", "]", "}")
+
+    def parts(self) -> list[Offer]:
+        """What may stand behind a whole launch or expectation."""
+        if self.open:
+            return []
+        if self.word in ("expect", "reference"):
+            return [_part("within")] if "==" in self.texts or self.word == "reference" else []
+        if self.word == "launch" and self.place.language == "cuda" and self.previous == ")":
+            return [_part("cooperative"), _part("cluster")]
+        return []
+
+    # -- expressions -------------------------------------------------------------------------------
+
+    def expression(self) -> list[Offer]:
+        from orbit_remote.spec import interpreter
+
+        found = [*self.assigned(), *self.functions(), *self.types(rank=6)]
+        found += [
+            Offer(name, _KINDS.Constant, "a constant", rank=7)
+            for name in interpreter.CONSTANTS[self.place.language]
+        ]
+        if self.place.language == "cuda":
+            found += [_part("dim3", rank=4), _part("sizeof", rank=6)]
+            if "=" in self.texts[:3]:
+                found.append(_part("sweep", rank=6))
+        elif "=" in self.texts[:3] and self.word != "launch":
+            found.append(_part("sweep", rank=6))
+        return found
+
+    def assigned(self) -> list[Offer]:
+        if self.checked is None:
+            return []
+        line, column = self.place.line, self.place.column
+        own = self.texts[0] if "=" in self.texts[1:2] else ""
+        return [
+            Offer(name, _KINDS.Variable, described(self.checked.values[name]) if name in self.checked.values else "", rank=1)
+            for one in self.checked.spec.assignments
+            if (one.name.span.line, one.name.span.end_column) < (line, column) and (name := one.name.name) != own
+        ]  # fmt: skip
+
+    def functions(self, *, methods: bool = False) -> list[Offer]:
+        from orbit_remote.spec.functions import function_table
+
+        language = self.place.language
+        return [
+            Offer(name, _KINDS.Method if methods else _KINDS.Function, one.usage, one.doc)
+            for name in function_table.names(language)
+            if (one := function_table.FUNCTIONS[name]) and (one.method or not methods)
+        ]
+
+    def types(self, rank: int = 3) -> list[Offer]:
+        from orbit_remote.spec.dtypes import named
+
+        language = self.place.language
+        found: list[Offer] = []
+        for name in _TYPES[language]:
+            dtype = named(name, language)
+            means = f"{dtype.name}, {dtype.size} byte{'s' * (dtype.size != 1)}" if dtype else ""
+            found.append(Offer(name, _KINDS.TypeParameter, means, rank=rank))
+        return found
+
+    def members(self) -> list[Offer]:
+        from orbit_remote.spec.functions.shapes import ATTRIBUTES
+        from orbit_remote.spec.python_expressions import PythonParser
+
+        qualified = self.previous == "::" or (
+            len(self.texts) > 1 and self.texts[-2] in PythonParser.prefixes and self.before[-2].kind == "name"
+        )
+        if qualified:
+            return [*self.functions(), *self.types()]
+        attributes = [Offer(name, _KINDS.Property, "", doc, rank=1) for name, doc in ATTRIBUTES.items()]
+        return [*attributes, *self.functions(methods=True)]
+
+    def template(self, place: int) -> list[Offer]:
+        header = self.header
+        one = header.templates[place] if header and place < len(header.templates) else None
+        if one is None or one.kind == "type":
+            return [
+                replace(each, detail=f"{one.name} = {each.detail}" if one else each.detail)
+                for each in self.types()
+            ]
+        numbers = {"bool": ("true", "false")}.get(one.type, ("16", "32", "64", "128", "256"))
+        found = [Offer(text, _KINDS.Value, f"{one.type} {one.name}", rank=1) for text in numbers]
+        return [*found, *self.assigned()]
+
+    def keywords(self, inner: _Bracket) -> list[Offer]:
+        """What may be given by name inside a call, or inside a launch of Triton."""
+        from orbit_remote.spec import rules as spec_rules
+        from orbit_remote.spec.functions import function_table
+
+        if self.word in ("launch", "reference") and len(self.open) == 1 and not inner.method:
+            if self.place.language == "cuda":
+                return []
+            given = {a for a, b in zip(self.texts, self.texts[1:], strict=False) if b == "="}
+            header = self.header
+            found = [
+                Offer(f"{one.name}=", _KINDS.Property, one.type or "parameter", rank=0)
+                for at, one in enumerate(header.parameters if header else ())
+                if one.name not in given and at >= inner.places
+            ]
+            options = spec_rules.OPTIONS.items()
+            return found + [Offer(f"{name}=", _KINDS.Property, "option", doc, rank=2) for name, doc in options if name not in given]  # fmt: skip
+        function = function_table.function(inner.name, self.place.language)
+        names = function.names[1:] if function else ()
+        return [Offer(f"{name}=", _KINDS.Property, function.usage, rank=0) for name in names if function]
+
+
+def _part(name: str, rank: int = 3) -> Offer:
+    from orbit_remote.spec.comment_scanner import PARTS
+
+    return Offer(name, _KINDS.Keyword, "launch spec", PARTS[name], rank=rank)
+
+
+def _open(before: Iterable[Token], *, launch: bool) -> list[_Bracket]:
+    """The brackets that are open at the end, the innermost last."""
+    found: list[_Bracket] = []
+    last: Token | None = None
+    dotted = False
+    for at, token in enumerate(before):
+        text = token.text
+        if token.kind != "operator":
+            pass
+        elif text in ("(", "[", "{", "<<<") or (text == "<" and launch and not found and at == 2):
+            named = last is not None and last.kind == "name"
+            found.append(_Bracket(text, last.text if named and last else "", method=named and dotted))
+        elif text in (")", "]", "}", ">>>") or (text == ">" and found and found[-1].text == "<"):
+            if found:
+                found.pop()
+        elif text == "," and found:
+            found[-1].commas += 1
+            found[-1].places += not found[-1].named
+        elif text == "=" and found:
+            found[-1].named = True
+        if token.kind != "name":
+            dotted = text == "."
+        last = token
+    return found

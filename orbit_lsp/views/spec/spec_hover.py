@@ -1,0 +1,269 @@
+"""What a name in a launch spec means: a value's shape, type and memory, a function's use, a word's purpose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.kernels import Span
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import positions
+from orbit_lsp.views.spec import spec_place
+
+if TYPE_CHECKING:
+    from orbit_lsp.views.spec.spec_place import Place
+    from orbit_remote.spec.comment_scanner import Statement
+    from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.lexer import Token
+    from orbit_remote.spec.syntax_tree import Expression, Launch
+    from orbit_remote.spec.values import Tensor, Value
+
+Lines = list[str]
+"""A title, then facts; code stands in backquotes."""
+
+
+def hover(session: Session, uri: str, line: int, character: int, *, markdown: bool) -> lsp.Hover | None:
+    """None outside of launch specs and on what needs no explanation."""
+    place = spec_place.of(session, uri, line, character)
+    found = _token(place) if place else None
+    if place is None or found is None:
+        return None
+    statement, read, at = found
+    checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
+    lines = _explained(place, statement, read, at, checked)
+    if not lines:
+        return None
+    if markdown:
+        title, *facts = lines
+        text = "\n\n".join([title, *(["\n".join(f"- {fact}" for fact in facts)] if facts else [])])
+    else:
+        text = "\n".join(lines).replace("`", "")
+    kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
+    span = read[at].span
+    where = Span(span.line, span.column, span.end_line, span.end_column)
+    return lsp.Hover(lsp.MarkupContent(kind, text), positions.of_span(session, place.file.document, where))
+
+
+def _token(place: Place) -> tuple[Statement, list[Token], int] | None:
+    """The statement at the cursor, its tokens, and which of them the cursor is on."""
+    from orbit_remote.spec.comment_scanner import RAW, statements
+    from orbit_remote.spec.lexer import tokens
+    from orbit_remote.spec.syntax_tree import SpecError
+
+    found, _ = statements(list(place.pieces), place.language)
+    for statement in found:
+        if not statement.span.holds(place.line, place.column):
+            continue
+        try:
+            read = tokens(statement, place.language)
+        except SpecError:
+            continue
+        at = next((i for i, one in enumerate(read) if one.span.holds(place.line, place.column)), None)
+        if at is None or read[at].kind == "end" or (statement.word in RAW and at > 0):
+            return None
+        following = read[at + 1]  # there is always an end
+        if read[at].kind != "name" and following.kind == "name" and following.span.column == place.column:
+            at += 1
+        return statement, read, at
+    return None
+
+
+def _explained(
+    place: Place, statement: Statement, read: list[Token], at: int, checked: Checked | None
+) -> Lines | None:
+    from orbit_remote.spec import dtypes, interpreter
+    from orbit_remote.spec import rules as spec_rules
+    from orbit_remote.spec.comment_scanner import PARTS, WORDS
+    from orbit_remote.spec.functions import function_table
+    from orbit_remote.spec.functions import shapes as functions_shapes
+
+    token = read[at]
+    name = token.text
+    if token.kind != "name":
+        return None
+    if at == 0 and statement.word:
+        return [f"`{name}`: {WORDS[name]}", *(_launch_lines(place, checked) if name == "launch" else [])]
+    before, after = read[at - 1].text if at else "", read[at + 1].text
+    function = function_table.function(name, place.language)
+    if before == "." and not _qualifies(read, at - 1):
+        if after != "(" and name in functions_shapes.ATTRIBUTES:
+            return [f"`.{name}`: {functions_shapes.ATTRIBUTES[name]}"]
+        return [f"`{function.usage}`", function.doc] if function else None
+    if after == "=" and at > 0 and before in ("(", ","):
+        return _keyword(name, checked) or (
+            [f"`{name}`: {spec_rules.OPTIONS[name]}"] if name in spec_rules.OPTIONS else None
+        )
+    if checked and name in checked.values:
+        return value_lines(name, checked.values[name], checked)
+    if checked and checked.signature and name == checked.signature.name:
+        return [f"`{name}({checked.signature.text})`"]
+    if function:
+        return [f"`{function.usage}`", function.doc]
+    if name in PARTS:
+        return [f"`{name}`: {PARTS[name]}"]
+    if dtype := dtypes.named(name, place.language):
+        return [
+            f"`{dtype.name}`: {dtype.size} byte{'s' * (dtype.size != 1)} an element",
+            *([f"`expect` allows rtol {dtype.rtol:.3g}, atol {dtype.atol:.3g}"] if dtype.rtol else []),
+        ]
+    if name in interpreter.CONSTANTS[place.language]:
+        return [f"`{name}` = {interpreter.CONSTANTS[place.language][name]}"]
+    return None
+
+
+def _qualifies(read: list[Token], dot: int) -> bool:
+    """Whether what stands before a dot is `torch`, `tl` and the like."""
+    from orbit_remote.spec.python_expressions import PythonParser
+
+    return dot > 0 and read[dot - 1].text in PythonParser.prefixes
+
+
+def _keyword(name: str, checked: Checked | None) -> Lines | None:
+    header = checked.signature if checked else None
+    parameter = next((one for one in header.parameters if one.name == name), None) if header else None
+    if header is None or parameter is None:
+        return None
+    return [f"`{name}`: a {'constexpr ' * (parameter.kind == 'constexpr')}parameter of `{header.name}`"]
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+
+def described(value: Value) -> str:
+    """A value in a few words: `float32 (1048576,), 4 MiB`, `int32 256`."""
+    from orbit_remote.spec.dtypes import DType
+    from orbit_remote.spec.syntax_tree import Lambda
+    from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, text_of
+
+    match value:
+        case Scalar():
+            return f"{value.type} {value.value}"
+        case Tensor():
+            return f"{value.dtype.name} {text_of(value.shape)}, {units.size(value.bytes)}"
+        case TensorMap():
+            return f"blocks {text_of(value.box)} of {described(value.tensor)}"
+        case Dim3():
+            return f"dim3({value.x}, {value.y}, {value.z})"
+        case DType():
+            return value.name
+        case str():
+            return f'"{value}"'
+        case Lambda():
+            return "a function of the constants"
+        case None:
+            return "None"
+        case _:
+            return f"a list of {len(value)}"
+
+
+def value_lines(name: str, value: Value, checked: Checked) -> Lines:
+    from orbit_remote.spec.values import Tensor, contiguous, text_of
+
+    lines = [f"`{name}`: {described(value)}"]
+    if isinstance(value, Tensor):
+        if value.strides != contiguous(value.shape):
+            lines.append(f"strides {text_of(value.strides)}, in elements")
+        if value.unset:
+            lines.append("its contents are not set before the launch")
+    lines += _passed(name, checked)
+    lines += _replaced(name, checked)
+    return lines
+
+
+def _passed(name: str, checked: Checked) -> Lines:
+    """`passed as const float* x`, for every parameter that gets exactly this."""
+    from orbit_remote.spec.syntax_tree import Name
+
+    header = checked.signature
+    found: dict[str, None] = {}
+    for launch in checked.spec.launches if header else ():
+        if header is None or launch.kernel.name != header.name:
+            continue
+        for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
+            if isinstance(argument, Name) and argument.name == name:
+                found[f"passed as `{' '.join(filter(None, (parameter.type, parameter.name)))}`"] = None
+    return list(found)
+
+
+def _replaced(name: str, checked: Checked) -> Lines:
+    from orbit_remote.spec.syntax_tree import Call
+
+    for one in checked.spec.assignments:
+        call = one.value
+        if (
+            one.name.name == name
+            and isinstance(call, Call)
+            and call.name == "sweep"
+            and call.receiver is None
+        ):
+            return [f"this is the first of {len(call.arguments)} values that are run"]
+    return []
+
+
+# -- launches ----------------------------------------------------------------------------------------
+
+
+def _launch_lines(place: Place, checked: Checked | None) -> Lines:
+    if checked is None:
+        return []
+    launch = next(
+        (one for one in checked.spec.launches if one.span.line <= place.line <= one.span.end_line and _follows(one, place)),
+        None,
+    )  # fmt: skip
+    if launch is None:
+        return []
+    tensors = list(_tensors(launch, checked))
+    lines: Lines = []
+    if tensors:
+        many = f"{len(tensors)} tensors" if len(tensors) > 1 else "1 tensor"
+        lines.append(f"its arguments take {units.size(sum(one.bytes for one in tensors))} in {many}")
+    if (grid := _extents(launch.grid, checked)) and (block := _extents(launch.block, checked)):
+        threads = math.prod(block)
+        lines.append(f"{math.prod(grid)} blocks of {threads} threads")
+    return lines
+
+
+def _follows(launch: Launch, place: Place) -> bool:
+    """Whether it is the launch whose word the cursor is on: the next one on that line."""
+    return launch.span.line > place.line or launch.span.column >= place.column
+
+
+def _tensors(launch: Launch, checked: Checked) -> Iterable[Tensor]:
+    """What memory the arguments name, each once however many views of it are passed."""
+    from orbit_remote.spec.values import Tensor, TensorMap
+
+    found: dict[str, Tensor] = {}
+    for node in (*launch.arguments, *(one.value for one in launch.keywords)):
+        value = _value(node, checked)
+        tensor = value.tensor if isinstance(value, TensorMap) else value
+        if isinstance(tensor, Tensor):
+            whole = checked.values.get(tensor.storage)
+            name = tensor.storage or f"#{len(found)}"
+            found[name] = whole if isinstance(whole, Tensor) else tensor
+    return found.values()
+
+
+def _value(node: Expression, checked: Checked) -> Value:
+    """None where it has none, because it is faulty or depends on tuning."""
+    from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+    from orbit_remote.spec.syntax_tree import SpecError
+    from orbit_remote.spec.values import World
+
+    try:
+        return evaluate(node, World(checked.spec.language), Scope(checked.values))
+    except (SpecError, Untuned):
+        return None
+
+
+def _extents(node: Expression | None, checked: Checked) -> tuple[int, ...] | None:
+    from orbit_remote.spec.values import Dim3, Scalar
+
+    value = _value(node, checked) if node else None
+    if isinstance(value, Dim3):
+        return value.x, value.y, value.z
+    return (int(value.value),) if isinstance(value, Scalar) else None

@@ -1,0 +1,54 @@
+"""Where in a launch spec a position of the editor lies: the kernel below, the statement, what stands before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orbit_lsp.kernels import Kernel
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.documents import from_client
+from orbit_lsp.state.session import OpenFile, Session
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.comment_scanner import Piece
+    from orbit_remote.spec.syntax_tree import Language
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A column, in code points, of a line that `orbit:` begins, behind the colon. `kernel` is None where the comment
+    stands above none. `pieces` are the lines of the spec from its top, of a comment above no kernel its own.
+    """
+
+    file: OpenFile
+    language: Language
+    line: int
+    column: int
+    kernel: Kernel | None
+    pieces: tuple[Piece, ...]
+
+
+def of(session: Session, uri: str, line: int, character: int) -> Place | None:
+    """None outside of launch specs, which is where other servers answer."""
+    file = session.files.get(uri)
+    text = file.document.line(line) if file else ""
+    if file is None or "orbit:" not in text:
+        return None
+    from orbit_remote.spec import comment_scanner
+
+    language = file.scan.language
+    start = comment_scanner.begins(text, language)
+    column = from_client(text, character, session.encoding)
+    if start is None or column < start:
+        return None
+    kernel = spec_cache.kernel_at(session, uri, line)
+    pieces = spec_cache.pieces_of(session, uri, kernel) if kernel else ()
+    own = comment_scanner.Piece(line, start, text.rstrip("\r\n")[start:])
+    return Place(file, language, line, column, kernel, pieces or (own,))
+
+
+def kernel_line(session: Session, uri: str, line: int) -> int:
+    """In a launch spec the line of its kernel, anywhere else the line itself."""
+    kernel = spec_cache.kernel_at(session, uri, line)
+    return kernel.whole.line if kernel else line

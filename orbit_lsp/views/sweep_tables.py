@@ -1,0 +1,192 @@
+"""What a launch spec was run with: the time of each set of values, its checks, and all of them as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Result
+from orbit_lsp.views import kernel_status, rates
+from orbit_remote.common import measure
+from orbit_remote.common.messages import Check, Launches, Point, Timing
+
+
+class Code(str):
+    """A cell that is shown as code; everything else is text and escaped as such."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines of characters that stand under each other."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def timed(points: Sequence[Point]) -> list[Point]:
+    """Those that are no cases."""
+    return [one for one in points if not one.case]
+
+
+def shown(points: Sequence[Point]) -> Point | None:
+    """The one that a single number speaks of, as `Finished.launches` does: the first that was timed."""
+    return next((one for one in points if one.launches), None)
+
+
+def total_ns(launches: Sequence[Launches]) -> float | None:
+    """Cold time of all launches of a spec together; None where there is none."""
+    if timing := total(launches):
+        return timing.median
+    return sum(one.timing.median for one in launches) if launches else None
+
+
+def total(launches: Sequence[Launches]) -> Timing | None:
+    """Of all launches of a spec together: their sum in each round, where every sample of them is there."""
+    if len(launches) < 2:
+        return launches[0].timing if launches else None
+    samples = [one.timing.samples for one in launches]
+    if not samples[0] or any(len(one) != len(samples[0]) for one in samples):
+        return None
+    together = measure.timing([sum(one) for one in zip(*samples, strict=True)], launches[0].timing.label)
+    return replace(together, n=launches[0].timing.n)  # of which at most MAX_SAMPLES have travelled
+
+
+def time_text(launches: Sequence[Launches]) -> str:
+    """`288 µs ±0.2%`, of several launches their sum."""
+    timing = total(launches)
+    if timing is None:
+        return units.time(total_ns(launches))
+    return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
+
+
+def values_text(point: Point) -> str:
+    """`n = 1024, BLOCK = 128`, `case tail`; empty for a spec without sweeps."""
+    values = ", ".join(f"{name} = {value}" for name, value in point.values.items())
+    return (f"case {point.case}" + (f" ({values})" if values else "")) if point.case else values
+
+
+def verdict(points: Sequence[Point]) -> str:
+    """`✓` where everything expected was so, `✗ …` with the first that was not; empty without an expectation."""
+    checks = [(point, check) for point in points for check in point.checks]
+    failed = next(((point, check) for point, check in checks if not check.passed), None)
+    if failed is None:
+        return "✓" if checks else ""
+    point, check = failed
+    where = f" in {values_text(point)}" if point.case else f" at {values_text(point)}" if point.values else ""
+    again = " with fresh data after timing" if check.when == "again" else ""
+    return f"✗ {differing(check)}{where}{again}"
+
+
+def differing(check: Check) -> str:
+    """`12 of 67,108,864 differ`, or what is compared where it is not said how many."""
+    if check.message:
+        return check.message
+    if not check.differing:
+        return f"{check.what} does not hold"
+    return f"{units.count(check.differing)} of {units.count(check.elements)} differ"
+
+
+def telling(points: Sequence[Point]) -> list[Point]:
+    """Those whose checks a hover has room for: the one on the line, and what went wrong. The table has all."""
+    one = shown(points) or next(iter(points), None)
+    return [point for point in points if point is one or not all(check.passed for check in point.checks)]
+
+
+def check_rows(points: Sequence[Point]) -> list[tuple[str, str, str]]:
+    """(what, how it went, source) of every check."""
+    rows: list[tuple[str, str, str]] = []
+    for point in points:
+        for check in point.checks:
+            at = f" [{text}]" if (text := values_text(point)) else ""
+            when = "fresh data after timing" if check.when == "again" else "before timing"
+            rows.append((f"{'✓' if check.passed else '✗'} {check.what}{at}", _outcome(check), when))
+    return rows
+
+
+def _outcome(check: Check) -> str:
+    parts: list[str] = []
+    if check.passed and check.elements:
+        parts.append(f"{units.count(check.elements)} elements")
+    elif not check.passed:
+        parts.append(differing(check))
+        if check.index or check.actual:
+            index = ", ".join(map(str, check.index))
+            parts.append(f"first at [{index}]: {check.actual} instead of {check.expected}")
+    if check.error is not None:
+        parts.append(f"largest error {check.error:.3g}")
+    if check.rtol is not None and check.atol is not None:
+        parts.append(f"allowed {check.rtol:.2g} relative, {check.atol:.2g} absolute")
+    return ", ".join(parts) or ("passed" if check.passed else "failed")
+
+
+def table(result: Result, title: str) -> Table | None:
+    """Every set of values, a row each; None for a spec that was run with one alone."""
+    points = result.finished.points
+    if len(points) < 2:
+        return None
+    names = tuple(dict.fromkeys(name for point in points for name in point.values))
+    device = result.finished.device
+    every = [rates.of(point, total_ns(point.launches), device, result.elements) for point in points]
+    kinds = [
+        kind for kind in ("memory", "arithmetic") if any(one.kind == kind for found in every for one in found)
+    ]
+    cases = any(point.case for point in points)
+    header = (
+        *(("case",) if cases else ()), *names, "time", "spread", "samples",
+        *(head for kind in kinds for head in (("memory", "of peak") if kind == "memory" else ("arithmetic", "of peak"))),
+        "occupancy", "check",
+    )  # fmt: skip
+    rows: list[tuple[str, ...]] = []
+    for point, found in zip(points, every, strict=True):
+        one = total(point.launches)
+        cells = [*((point.case or "-",) if cases else ()), *(point.values.get(name, "") for name in names)]
+        cells += [units.time(total_ns(point.launches)) if point.launches else "not timed"]
+        cells += [units.spread(one.spread) if one else "", str(one.n) if one else ""]
+        for kind in kinds:
+            rate = next((each for each in found if each.kind == kind), None)
+            cells += [rate.text if rate else "", _share(rate)]
+        cells += [_occupancy(result, point.launches), verdict([point])]
+        rows.append(tuple(cells))
+    return Table(title, header, tuple(rows))
+
+
+def tuning(launches: Launches) -> Table | None:
+    """What autotuning tried, the fastest first; None for a kernel that was not tuned."""
+    if not launches.tuning:
+        return None
+    tried = sorted(launches.tuning, key=lambda one: (one.median is None, one.median or 0))
+    rows = tuple(
+        (
+            "chosen" if one.chosen else "",
+            one.configuration,
+            units.time(one.median) if one.median else "did not run",
+        )
+        for one in tried
+    )
+    return Table(f"{launches.name}: autotuned", ("", "configuration", "median, Triton's own"), rows)
+
+
+def _share(rate: rates.Rate | None) -> str:
+    if rate is None:
+        return ""
+    if rate.suspect:
+        return "L2-resident" if rate.suspect == "L2-resident" else "above: doubtful"
+    return units.percent(rate.share) if rate.share is not None else ""
+
+
+def _occupancy(result: Result, launches: Sequence[Launches]) -> str:
+    device = result.finished.device
+    if len(launches) != 1 or device is None or device.capability is None:
+        return ""
+    held = kernel_status.launch_occupancy(launches[0], device.capability, result.finished.resources)
+    return f"≤{units.occupancy(held.fraction)}" if held else ""

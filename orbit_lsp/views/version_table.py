@@ -1,0 +1,125 @@
+"""The history of a kernel: a row for each version, how its time changed, and what a profile found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from orbit_lsp.history import counter_diff
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.version_groups import Version, grouped, setup
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.state import units
+from orbit_lsp.views import hints, kernel_status, sweep_tables
+from orbit_lsp.views.profile import profile_hints
+from orbit_lsp.views.sweep_tables import Table
+from orbit_remote.common.messages import Metric
+
+HEADER = (
+    "version", "when", "time", "change", "warm", "occupancy", "launch", "GPU", "runs", "outcome", "profile",
+)  # fmt: skip
+_SPEED = {"compute": bottleneck.COMPUTE, "memory": bottleneck.MEMORY}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One version in one setup; `ns` is the median of its runs' times, `low` and `high` the quickest and slowest
+    run. `number` counts versions from 1, `setup` is what its times may be compared within.
+    """
+
+    number: int
+    version: Version
+    setup: tuple[object, ...] | None
+    ns: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def rows(entries: Sequence[Entry]) -> list[Row]:
+    """Versions in the order in which they were run, a row for each setup that a version was run in."""
+    found: list[Row] = []
+    for number, version in enumerate(grouped(entries), 1):
+        setups = list(dict.fromkeys(setup(run) for run in version.runs if run.action == "run")) or [None]
+        for each in setups:
+            runs = tuple(run for run in version.runs if run.action == "profile" or setup(run) == each)
+            times = [
+                total
+                for run in runs
+                if each is not None and (total := sweep_tables.total_ns(run.said.launches)) is not None
+            ]
+            part = Version(version.digest, runs)
+            found.append(
+                Row(number, part, each, median(times), min(times), max(times))
+                if times
+                else Row(number, part, each)
+            )
+    return found
+
+
+def table(entries: Sequence[Entry], kernel: str, now: float | None = None) -> Table:
+    """Columns that no version fills are left out."""
+    every = rows(entries)
+    cells: list[tuple[str, ...]] = []
+    before: dict[object, float] = {}
+    for row in every:
+        cells.append(_cells(row, before.get(row.setup), time.time() if now is None else now))
+        if row.ns is not None:
+            before[row.setup] = row.ns
+    filled = [at for at in range(len(HEADER)) if at < 3 or any(one[at] for one in cells)]
+    runs = "1 run" if len(entries) == 1 else f"{len(entries)} runs"
+    count = len({row.number for row in every})
+    versions = "1 version" if count == 1 else f"{count} versions"
+    return Table(
+        f"{kernel}: {versions}, {runs}",
+        tuple(HEADER[at] for at in filled),
+        tuple(tuple(one[at] for at in filled) for one in cells),
+    )
+
+
+def _cells(row: Row, before: float | None, now: float) -> tuple[str, ...]:
+    runs = [run for run in row.version.runs if run.action == "run"]
+    last = runs[-1] if runs else row.version.runs[-1]
+    said = last.said
+    one = kernel_status.main_launch(said.launches) if runs else None
+    device = said.finished.device
+    change = "" if before is None or row.ns is None else f"{100 * (row.ns / before - 1):+.1f}%"
+    capability = device.capability if device else None
+    held = (
+        kernel_status.launch_occupancy(one, capability, said.finished.resources)
+        if one and capability
+        else None
+    )
+    launch = hints.configuration(one) if one and one.kernels is None else ""
+    values = sweep_tables.values_text(point) if (point := sweep_tables.shown(said.finished.points)) else ""
+    return (
+        str(row.number),
+        kernel_status.ago(now - last.at),
+        sweep_tables.time_text(said.launches) if runs and said.launches else "",
+        change,
+        units.time(one.warm.median) if one and one.warm else "",
+        f"≤{units.occupancy(held.fraction)}" if held else "",
+        f"{launch} {values}".strip(),
+        device.name.removeprefix("NVIDIA ") if device else "",
+        str(len(row.version.runs)),
+        "" if said.finished.outcome == "ok" else said.finished.outcome,
+        _profiled(row.version),
+    )
+
+
+def _profiled(version: Version) -> str:
+    """`memory 92%, compute 31%, occupancy 78%` of the last profile of a version."""
+    for run in reversed(version.runs):
+        profile = counter_diff.main(run.said.finished.profiles) if run.action == "profile" else None
+        if profile:
+            said = {
+                name: profile.metrics.get(metric)
+                for name, metric in (*_SPEED.items(), ("occupancy", profile_hints.ACHIEVED))
+            }
+            return ", ".join(f"{name} {_percent(metric)}" for name, metric in said.items() if metric)
+    return ""
+
+
+def _percent(metric: Metric) -> str:
+    return f"{metric.value:.0f}%"

@@ -1,0 +1,263 @@
+"""A process for one job on a `.py`, or one launch spec: from the job's JSON to the lines of its events.
+
+Standard output and error belong to the user's code and are whatever the process was given. Events go
+to a descriptor of their own, one JSON object a line, the last of them `finished`; a process that ends
+without it has crashed, and its status says how.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from orbit_remote.child import python_job, triton_instances
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.recording import recorder
+from orbit_remote.worker.spec_instances import Image
+
+READY = '{"kind":"ready"}\n'
+"""What a child says when it can be given a job."""
+
+
+def warm_up() -> None:
+    """Import what a job will need, and touch no GPU: CUDA does not survive a fork."""
+    names = (
+        "torch",
+        "triton",
+        "triton.language",
+        "triton.compiler",
+        "torch.profiler",
+        "cuda.core",
+        "cuda.bindings.driver",
+    )
+    for name in (*names, "orbit_remote.child.spec.spec_job"):
+        with contextlib.suppress(Exception):  # said by the user's own import, at its line
+            importlib.import_module(name)
+
+
+def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Recorder:
+    """Recorder first, then the CUDA context: CUPTI wants to be there when CUDA starts."""
+    if not _has_gpu():
+        return recorder.Nothing()
+    recording = recorder.begin(cache, launches)
+    with contextlib.suppress(Exception):  # a broken GPU is reported by the user's code, not here
+        torch = open_context(device)
+        if torch is not None and isinstance(recording, recorder.Native) and recording.record("nothing"):
+            from orbit_remote.child.spec import spec_job
+
+            try:
+                spec_job.rehearse(torch)
+            finally:
+                recording.record("concurrent")
+    return recording
+
+
+def open_context(device: int) -> Any:
+    """torch, with a CUDA context on its current device; None where it is not installed or finds no GPU."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    torch.cuda.set_device(device)
+    torch.empty(1, device="cuda")
+    torch.cuda.synchronize()
+    return torch
+
+
+def _has_gpu() -> bool:
+    """Without asking CUDA, which a process that will fork must not start."""
+    return any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg"))
+
+
+def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
+    """Carry out a job and write its events."""
+    job = order.job
+
+    def send(event: c.Event) -> None:
+        events.write(c.encode(event) + "\n")
+        events.flush()
+
+    _standard_streams(job.stdin)
+    try:
+        if job.action == "calibrate":
+            from orbit_remote.child import calibration
+
+            finished = calibration.carry_out(job)
+        elif job.through == "program":
+            finished = python_job.carry_out(job, send, recording)
+        elif job.through == "contract":
+            from orbit_remote.child.harness import harness_job
+
+            finished = harness_job.carry_out(job, send, recording)
+        else:
+            from orbit_remote.child.spec import spec_job
+
+            finished = spec_job.carry_out(job, send, recording, order.image)
+    except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
+        text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
+        traceback.print_exc()
+        finished = c.Finished(
+            job.run, "infrastructure", c.Failure("infrastructure", text, "please report it")
+        )
+    if order.compiled:
+        triton_instances.keep_compiled(Path(order.compiled))
+        finished = dataclasses.replace(finished, remarks=(*finished.remarks, *triton_instances.tuned()))
+    send(finished)
+    # of the launch spec of a CUDA file nothing stays behind: its code was device code, and went with its module
+    clean = job.through == "spec" and job.language == "cuda" and finished.outcome in ("ok", "wrong answer")
+    return Done(finished.exit_code or 0, clean and isinstance(recording, recorder.Native))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """`status` is the exit status a process would have had; `clean` says that this one is as it was before."""
+
+    status: int
+    clean: bool
+
+
+def serve(connection: socket.socket, recording: recorder.Recorder) -> int:
+    """The jobs that come over a connection, each a line, for as long as the process stays clean; the last
+    one's status.
+
+    Between two launch specs the process stays: ending it takes 0.15 s and a new one 0.5 s (H100).
+    """
+    with connection.makefile("w", encoding="utf-8", errors="surrogatepass") as out:
+        while line := _line(connection):
+            done = work(read_order(line), out, recording)
+            if not done.clean:
+                return done.status
+            out.write(READY)
+            out.flush()
+            _tidy(recording)
+    return 0  # nobody wants it any more
+
+
+def _tidy(recording: recorder.Recorder) -> None:
+    """Give back the GPU's memory, and begin a new page of the record."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.cuda.empty_cache()
+    if isinstance(recording, recorder.Native):
+        recording.again()
+
+
+def _line(connection: socket.socket) -> bytes:
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            return b""
+        line += chunk
+    return bytes(line)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
+    folder in which it leaves what Triton made of the kernels, if any.
+    """
+
+    job: c.Job
+    image: Image | None = None
+    compiled: str = ""
+
+
+def order(job: c.Job, image: Image | None = None, compiled: str = "") -> bytes:
+    """One line."""
+    order = dataclasses.asdict(Order(job, image, compiled))
+    text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def read_order(line: bytes) -> Order:
+    """Raises ValueError for anything else."""
+    return codec.build(Order, json.loads(line.decode("utf-8", "surrogatepass")))
+
+
+def _standard_streams(stdin: str) -> None:
+    """Python's streams made anew: the descriptors are not those it found when it started.
+
+    Input is a file and not a pipe, so that nobody has to feed it. Output is written line by line:
+    what user code prints is seen when it is printed, and is not lost in a crash.
+    """
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin.encode(errors="surrogatepass"))
+        file.flush()
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = _writer(1), _writer(2)
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+
+
+def _writer(descriptor: int) -> TextIO:
+    return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def child_main(arguments: list[str]) -> int:
+    """A process started for one job, where none could be kept ready: the job is its first input line, or that of a
+    file. Under a tool no launches are recorded: one process has room for one of the two.
+    """
+    parser = argparse.ArgumentParser(prog="orbit_remote child")
+    parser.add_argument("--events", required=True, help="file the events are written to")
+    parser.add_argument("--cache", required=True, type=Path)
+    parser.add_argument("--launches", required=True, type=Path)
+    parser.add_argument("--order", type=Path)
+    options = parser.parse_args(arguments)
+    given = read_order(options.order.read_bytes() if options.order else sys.stdin.buffer.readline())
+    warm_up()
+    with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
+        recording: recorder.Recorder = recorder.Nothing()  # a tool is where CUPTI would be
+        if given.job.action == "profile":
+            with contextlib.suppress(Exception):  # as in `begin_recording`
+                open_context(given.job.device)
+        elif given.job.action != "sanitize":
+            recording = begin_recording(options.cache, options.launches, given.job.device)
+        status = work(given, events, recording).status
+    leave(status)
+    return status
+
+
+def leave(status: int) -> None:
+    """End as a process does, but for threads that the user's code left running: nobody waits for them."""
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(status)
+
+
+def outcome(events: Path) -> c.Finished | None:
+    """The last word in the file of a process's events; None where it did not come to it."""
+    try:
+        lines = events.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return None
+    last = decode_event(lines[-1]) if lines else None
+    return last if isinstance(last, c.Finished) else None
+
+
+def decode_event(line: str) -> c.Event | None:
+    """The events of a job's process; user code may write there too, so anything else is None."""
+    kinds: dict[str, type[Any]] = {"stage": c.Stage, "finished": c.Finished}
+    try:
+        data = json.loads(line)
+        return codec.build(kinds[data["kind"]], data)
+    except (ValueError, KeyError, TypeError):
+        return None

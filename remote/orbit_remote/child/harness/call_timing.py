@@ -1,0 +1,337 @@
+"""How long whole calls take on the GPU, two versions in turn: each from its first kernel's start to its last one's end.
+
+A call of a model is many kernels, copies between them, and gaps. What its user waits for is the time from
+first to last, not the sum, so that is what stands here. It is taken by CUDA events around the call, without
+CUPTI: recording would add to each kernel and so favour the version with fewer of them. What a pair of events
+with nothing between them shows is taken off. Before each call the GPU is kept busy for longer than the host needs to
+launch the call's kernels: a gap that is only Python's would be the host's time.
+
+Calls that use other streams than the current one are not enclosed by events on it. They are found by
+recording some calls first, and then both versions are timed by the records of all streams.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
+
+from orbit_remote.child.harness import tensor_data
+from orbit_remote.child.spec.launch_timing import COLD_S, FIRST_BATCH, MOST_LAUNCHES, WARM_S
+from orbit_remote.common import measure
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Timing
+from orbit_remote.recording.recorder import Native, Recorder
+
+BUDGET_S: Final = 2 * (COLD_S + WARM_S)
+"""What timing two versions may take, in seconds."""
+_WARM_UP: Final = 3
+_RECORDED: Final = 4
+_FLUSH: Final = 3
+"""Times the size of L2 that is read to have nothing else left in it, as `launch_timing` does."""
+_LEAD: Final = 1.5
+_LEAST_LEAD_NS: Final = 20_000
+_MOST_LEAD_NS: Final = 20_000_000
+"""How much longer than launching takes the GPU is kept busy beforehand. A call that waits for its own results
+cannot be launched ahead, and the limit keeps it from costing more than it must.
+"""
+_CYCLES_A_NS: Final = 2.0
+"""More than the clock of any GPU that there is, in GHz: `torch.cuda._sleep` counts cycles."""
+_IDLE: Final = 0.75
+"""Kernels that take less than this share of a call's time leave the rest to be explained."""
+_LEAST_NS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One version: called with inputs that it may write to."""
+
+    name: str
+    call: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a recorded call launched, `records` in order of start; `calls` are those of all recorded calls.
+    None where nothing could be recorded.
+    """
+
+    records: tuple[LaunchRecord, ...]
+    calls: tuple[LaunchRecord, ...]
+    elsewhere: bool
+
+    @property
+    def busy_ns(self) -> int:
+        """The time in which at least one kernel ran."""
+        total, until = 0, 0
+        for one in self.records:
+            total += max(0, one.end_ns - max(one.start_ns, until))
+            until = max(until, one.end_ns)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """For each side, in order; `comparison` is of the first against the second, None where there is one side."""
+
+    cold: tuple[Timing, ...]
+    warm: tuple[Timing, ...]
+    seen: tuple[Seen | None, ...]
+    comparison: measure.Comparison | None
+    remarks: tuple[str, ...]
+
+
+class CallBench:
+    """Made before the user's code is loaded, so that it measures with torch's functions and not with what a
+    file may have put in their place.
+    """
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self._torch = torch
+        self._recorder = recorder if isinstance(recorder, Native) else None
+        if self._recorder is None:
+            recorder.end()  # torch's own profiler would be in the times
+        self._event: Any = torch.cuda.Event
+        self._record_event: Callable[[Any], None] = torch.cuda.Event.record
+        self._elapsed: Callable[[Any, Any], float] = torch.cuda.Event.elapsed_time
+        self._synchronize: Callable[[], None] = torch.cuda.synchronize
+        self._sleep: Callable[[int], None] | None = getattr(torch.cuda, "_sleep", None)
+        self._sum: Any = torch.sum
+        size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def time(
+        self, sides: Sequence[Side], sets: Sequence[Any], buffers: Any, *, written: bool, budget_s: float
+    ) -> Timed:
+        """`sets` are inputs of one shape with different contents, which the calls are given by turns in the one
+        memory of `buffers`: what a version has kept from an earlier call is of no use to it. `written` says
+        that a call writes to its inputs. `budget_s` is what all of it may take, about.
+        """
+        seen = tuple(self._look(side, sets[0], buffers) for side in sides)
+        elsewhere = any(one is not None and one.elsewhere for one in seen)
+        rounds = _Rounds(
+            self._torch, self, sides, sets, buffers, written, elsewhere, self._leads(sides, sets[0], buffers)
+        )
+        part = budget_s / (COLD_S + WARM_S)
+        cold = rounds.timings("cold L2", COLD_S * part)
+        comparison = measure.compare(cold[1][1], cold[0][1]) if len(sides) > 1 else None
+        warm = rounds.timings("warm L2", WARM_S * part)
+        self.record(True)  # as it was: the clocks that are told are those from the first record to the last
+        timed = Timed(tuple(t for t, _ in cold), tuple(t for t, _ in warm), seen, comparison, ())
+        return replace(timed, remarks=tuple(self._remarks(sides, timed)))
+
+    # -- before timing ------------------------------------------------------------------------------
+
+    def _look(self, side: Side, inputs: Any, buffers: Any) -> Seen | None:
+        """Call it until everything is compiled and chosen, then record what calls launch."""
+        for _ in range(_WARM_UP):
+            self._call(side, inputs, buffers)
+        recorder = self._recorder
+        if recorder is None or not recorder.record("concurrent"):
+            return None
+        try:
+            self._synchronize()
+            recorder.fresh()
+            self._sum(self._flush, dim=0, out=self._sink)  # its record names the current stream
+            self._synchronize()
+            here = {one.stream for one in recorder.fresh()}
+            calls: list[LaunchRecord] = []
+            records: list[LaunchRecord] = []
+            for _ in range(_RECORDED):
+                tensor_data.refill(self._torch, buffers, inputs)
+                self._synchronize()
+                recorder.fresh()
+                side.call(buffers)
+                self._synchronize()
+                records = sorted(recorder.fresh(), key=lambda one: one.start_ns)
+                calls += records
+        finally:
+            recorder.record("nothing")
+        if not here or not all(one.timed for one in records):
+            return None
+        return Seen(tuple(records), tuple(calls), any(one.stream not in here for one in records))
+
+    def _call(self, side: Side, inputs: Any, buffers: Any) -> None:
+        tensor_data.refill(self._torch, buffers, inputs)
+        side.call(buffers)
+        self._synchronize()
+
+    def _leads(self, sides: Sequence[Side], inputs: Any, buffers: Any) -> list[int]:
+        """For each side how long, in ns, the GPU is kept busy while the host launches its kernels."""
+        found: list[int] = []
+        for side in sides:
+            spent: list[int] = []
+            for _ in range(_WARM_UP):
+                tensor_data.refill(self._torch, buffers, inputs)
+                self._synchronize()
+                began = time.perf_counter_ns()
+                side.call(buffers)
+                spent.append(time.perf_counter_ns() - began)
+            self._synchronize()
+            found.append(min(_MOST_LEAD_NS, round(_LEAD * median(spent)) + _LEAST_LEAD_NS))
+        return found
+
+    # -- what a round is made of --------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Push out what is in L2 by reads: what a write leaves there would be written back in the call's time."""
+        self._sum(self._flush, dim=0, out=self._sink)
+
+    def by_events(self, call: Callable[[], Any], lead_ns: int) -> tuple[Any, Any]:
+        if self._sleep is not None:
+            self._sleep(round(lead_ns * _CYCLES_A_NS))
+        begin, end = self._event(enable_timing=True), self._event(enable_timing=True)
+        self._record_event(begin)
+        call()
+        self._record_event(end)
+        return begin, end
+
+    def between_ns(self, pair: tuple[Any, Any]) -> float:
+        return self._elapsed(*pair) * 1e6
+
+    def by_records(self, call: Callable[[], Any]) -> int | None:
+        """From the first start to the last end on any stream; None where something was not recorded."""
+        recorder = self._recorder
+        assert recorder is not None
+        self._synchronize()
+        recorder.fresh()
+        call()
+        self._synchronize()
+        records = recorder.fresh()
+        if not records or not all(one.timed for one in records):
+            return None
+        return max(one.end_ns for one in records) - min(one.start_ns for one in records)
+
+    def empty_ns(self) -> float:
+        """What two events with nothing between them show."""
+        pairs = [self.by_events(lambda: None, _LEAST_LEAD_NS) for _ in range(15)]
+        self._synchronize()
+        return median(self.between_ns(one) for one in pairs)
+
+    def wait(self) -> None:
+        self._synchronize()
+
+    def record(self, wanted: bool) -> bool:
+        return self._recorder is not None and self._recorder.record("concurrent" if wanted else "nothing")
+
+    def _remarks(self, sides: Sequence[Side], timed: Timed) -> list[str]:
+        found: list[str] = []
+        if any(one is None for one in timed.seen):
+            found.append(
+                "calls could not be recorded: what they do on other streams than the current one is not in the times"
+            )
+        for side, seen, warm in zip(sides, timed.seen, timed.warm, strict=True):
+            if seen is None:
+                continue
+            if seen.elsewhere:
+                found.append(
+                    f"{side.name} uses more than one stream: times are of the records of all of them"
+                )
+            elif not seen.records:
+                found.append(f"{side.name} launched no kernel")
+            elif seen.busy_ns < _IDLE * warm.median:
+                share = 100 * (1 - seen.busy_ns / warm.median)
+                found.append(
+                    f"for {share:.0f} % of the time of {side.name} no kernel of it runs: it copies memory, or the GPU waits for the host"
+                )
+        return found
+
+
+class _Rounds:
+    """Rounds of calls, one of each side in turn."""
+
+    def __init__(
+        self, torch: Any, bench: CallBench, sides: Sequence[Side], sets: Sequence[Any], buffers: Any,
+        written: bool, elsewhere: bool, leads: Sequence[int],
+    ) -> None:  # fmt: skip
+        self._bench = bench
+        self._torch = torch
+        self._sides = sides
+        self._sets = sets
+        self._buffers = buffers
+        self._written = written
+        self._elsewhere = elsewhere
+        self._leads = leads
+        self._turn = 0
+        self._empty = 0.0 if elsewhere else bench.empty_ns()
+
+    def timings(self, label: str, cap_s: float) -> list[tuple[Timing, list[int]]]:
+        """For each side its statistics and all samples."""
+        samples: list[list[int]] = [[] for _ in self._sides]
+        collecting = gc.isenabled()
+        gc.disable()
+        if self._elsewhere:
+            self._bench.record(True)
+        try:
+            began = time.perf_counter()
+            self._one_round(label, samples)
+            first = time.perf_counter() - began
+            size = max(1, min(FIRST_BATCH, int(cap_s / 2 / max(first, 1e-6))))
+            while True:
+                self._batch(label, size, samples)
+                count = len(samples[0])
+                at_cap = count >= MOST_LAUNCHES or time.perf_counter() - began >= cap_s
+                stops = [measure.stop(one, at_cap=at_cap) for one in samples]
+                if all(stops):
+                    break
+                # as many again, so that asking does not find a streak
+                size = min(count, MOST_LAUNCHES - count)
+        finally:
+            if self._elsewhere:
+                self._bench.record(False)
+            if collecting:
+                gc.enable()
+        kind = "records of all streams" if self._elsewhere else "CUDA events"
+        clock = kind if self._elsewhere else f"{kind}, less the {self._empty / 1000:.2f} µs of an empty pair"
+        return [
+            (
+                replace(
+                    measure.timing(one, f"{label}, n={len(one)}", clock=clock),
+                    error=stop.relative_error,
+                    stopped=stop.reason,
+                ),
+                one,
+            )
+            for one, stop in zip(samples, stops, strict=True)
+            if stop is not None
+        ]
+
+    def _one_round(self, label: str, samples: list[list[int]]) -> None:
+        """Untimed: how long a round takes sets the size of the first batch."""
+        self._batch(label, 1, [[] for _ in samples])
+
+    def _batch(self, label: str, size: int, samples: list[list[int]]) -> None:
+        pairs: list[list[tuple[Any, Any]]] = [[] for _ in self._sides]
+        for _ in range(size):
+            self._turn += 1
+            for at, side in enumerate(self._sides):
+                self._prepare(side, label)
+
+                def call(side: Side = side) -> Any:
+                    return side.call(self._buffers)
+
+                if self._elsewhere:
+                    length = self._bench.by_records(call)
+                    if length is None:
+                        raise RuntimeError("the launches of a call were not all recorded")
+                    samples[at].append(max(_LEAST_NS, length))
+                else:
+                    pairs[at].append(self._bench.by_events(call, self._leads[at]))
+        self._bench.wait()
+        for at, one in enumerate(pairs):
+            lengths = (self._bench.between_ns(pair) - self._empty for pair in one)
+            samples[at] += [max(_LEAST_NS, round(length)) for length in lengths]
+
+    def _prepare(self, side: Side, label: str) -> None:
+        inputs = self._sets[self._turn % len(self._sets)]
+        tensor_data.refill(self._torch, self._buffers, inputs)
+        if label.startswith("cold"):
+            self._bench.flush()
+            return
+        side.call(self._buffers)  # so that what fits of this version's memory is in L2, not of the other's
+        if self._written:
+            tensor_data.refill(self._torch, self._buffers, inputs)

@@ -1,0 +1,89 @@
+"""What the contracts have in common: cases to check and to time, and what is said of a case's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from orbit_remote.common import messages as c
+
+
+class Refused(Exception):  # noqa: N818 - what it says, not what went wrong
+    """A file that does not keep its contract; `place` None stands for the name that others call."""
+
+    def __init__(self, text: str, remedy: str = "", place: c.Place | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.remedy = remedy
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One set of arguments. `name` is empty for the only one of a contract that has no names for them."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def shown(self) -> dict[str, str]:
+        return {name: str(value) for name, value in self.arguments.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One comparison; where it failed, what a person reads of it, and what may be behind it."""
+
+    check: c.Check
+    words: str = ""
+    hint: str = ""
+
+
+class Subject(Protocol):
+    """A candidate with what it is checked and timed against. Each turn has other inputs of the same shapes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def reference(self) -> str | None: ...
+
+    @property
+    def trials(self) -> int:
+        """With how much different data a benchmark is checked before it is timed."""
+        ...
+
+    @property
+    def tests(self) -> Sequence[Case]: ...
+
+    @property
+    def benchmarks(self) -> Sequence[Case]: ...
+
+    def settle(self, turn: int) -> None:
+        """Seed what draws random numbers in a call."""
+        ...
+
+    def inputs(self, case: Case, turn: int) -> Any: ...
+
+    def call(self, data: Any) -> Any:
+        """The candidate, on inputs that it may write to."""
+        ...
+
+    def call_reference(self, data: Any) -> Any: ...
+
+    def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
+        """`data` are the inputs as they were before the call; they are left as they are."""
+        ...
+
+    def changes(self) -> set[str] | None:
+        """The inputs, by name, that a candidate may write to; None for all of them."""
+        ...
+
+
+def described(value: Any) -> str:
+    """A value that is not what it should be, in a few words."""
+    kind = type(value).__name__
+    if isinstance(value, list | tuple):
+        return f"a {kind} of {len(cast('list[Any]', value))}"
+    return "None" if value is None else f"a {kind}"

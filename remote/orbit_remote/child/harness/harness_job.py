@@ -1,0 +1,416 @@
+"""In a job's own process: a file that keeps a contract, checked and timed against its reference.
+
+Every check has inputs of its own. A candidate that fails is not timed. Otherwise its calls and the
+reference's are timed in turn, and once more it is checked, with other inputs in the very memory that the timed calls
+were given: one that computes only once, and knows its inputs by their address or shape, is found out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from orbit_remote.child import profile_range, python_job, triton_instances
+from orbit_remote.child.harness import tensor_data
+from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
+from orbit_remote.child.harness.harness_case import Case, Judged, Refused, Subject
+from orbit_remote.child.harness.kernelbench import KernelBench
+from orbit_remote.child.harness.popcorn import Popcorn
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common import harness_files, measure, python_errors, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.recording.recorder import Recorder
+from orbit_remote.toolchain.build_cache import file_hash
+
+Send = Callable[[c.Event], None]
+
+_SHARE: Final = 0.3
+"""Trials end when this share of the run's time has gone, once there have been two."""
+_LEAST_S: Final = 0.2
+_SHOWN: Final = 12
+"""Kernels of a call that are listed, by the time they take."""
+_POISON: Final = 0xFF
+_WARM_UP: Final = 2
+"""Calls before the one that is profiled: what they compile, choose and load is none of it."""
+
+
+def carry_out(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
+    """The whole job, in this process, which is good for no other afterwards.
+
+    On another `device` than CUDA's, which tests use that need no GPU, everything is checked and nothing timed.
+    """
+    began = time.perf_counter()
+    send(c.Stage(job.run, "running", time.time(), "checking"))
+    run = _Run(job, send, recorder, device, began)
+    try:
+        finished = run.finished()
+    except _Missing as error:
+        finished = c.Finished(
+            job.run, "infrastructure", c.Failure("infrastructure", error.text, error.remedy)
+        )
+    except Refused as error:
+        place = error.place or run.place
+        failure = c.Failure("runtime error", error.text, error.remedy, place=place)
+        problem = c.Problem("error", _sentence(error.text, error.remedy), "orbit", place)
+        finished = c.Finished(job.run, "runtime error", failure, problems=(problem,))
+    except SystemExit as error:
+        _, explained = python_errors.left(error.code)
+        text = explained.failure.message if explained else "the program left with exit code 0"
+        failure = c.Failure("runtime error", f"{text} before it could be checked", place=run.place)
+        finished = c.Finished(job.run, "runtime error", failure)
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
+        traceback.print_exception(python_job.users_part(error, job.path))
+        finished = _failed(job, error, recorder, run.place)
+    timed = next((point.launches for point in run.points if point.launches), ())
+    return replace(
+        finished,
+        points=tuple(run.points),
+        launches=timed,
+        run_s=time.perf_counter() - began,
+        toolchain=python_job.toolchain(),
+        files=python_job.modules_read(job.path) | _task_hash(job.path),
+        remarks=(*finished.remarks, *dict.fromkeys(run.remarks)),
+    )
+
+
+class _Missing(Exception):  # noqa: N818 - what it says, not what went wrong
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.remedy = remedy
+
+
+class _Run:
+    def __init__(self, job: c.Job, send: Send, recorder: Recorder, device: str, began: float) -> None:
+        self.job = job
+        self.points: list[c.Point] = []
+        self.remarks: list[str] = []
+        self.place = c.Place(job.path, 1)
+        self._send = send
+        self._recorder = recorder
+        self._device = device
+        self._began = began
+        self._problems: list[c.Problem] = []
+        self._failure: c.Failure | None = None
+        self._torch: Any = None
+        self._bench: CallBench | None = None
+        self._earlier: Any = None  # the last output, still in its memory
+        self._poisoned: list[int] = []
+        self._written = False  # whether a call writes to its inputs
+        self._left = 1  # benchmarks that are not timed yet
+
+    def finished(self) -> c.Finished:
+        subject = self._subject()
+        if self.job.action == "profile":
+            return self._profiled(subject)
+        for case in subject.tests:
+            self._stage(f"checking {case.name} of {len(subject.tests)}")
+            checks = self._checked(subject, case, 0, "first")
+            self.points.append(c.Point(case.shown, case.name, (), tuple(checks)))
+        if self._failure is None:
+            for at, case in enumerate(subject.benchmarks):
+                self._left = len(subject.benchmarks) - at
+                self._benchmark(subject, case)
+        outcome = self._failure.category if self._failure else "ok"
+        return c.Finished(self.job.run, outcome, self._failure, problems=tuple(self._problems))
+
+    def _subject(self) -> Subject:
+        kept = harness_files.kept(self.job.text)
+        if kept is None:
+            compile(self.job.text, self.job.path, "exec", dont_inherit=True)  # says what is wrong with it
+            raise Refused(
+                "the file has neither a class ModelNew nor a function custom_kernel at its top level"
+            )
+        self.place = c.Place(self.job.path, kept.line, kept.column, kept.end_column)
+        self._torch = _torch(self._device)
+        if self._device == "cuda":
+            if self.job.device:
+                self._torch.cuda.set_device(self.job.device)
+            if self.job.action != "profile":
+                self._bench = CallBench(self._torch, self._recorder)
+        job = self.job
+        file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
+        file.prepare()
+        if kept.kind == "popcorn":
+            return Popcorn(self._torch, file, lambda: file.execute(file.module_name()))
+        return KernelBench(self._torch, file, file.execute(file.module_name()), self._device)
+
+    def _profiled(self, subject: Subject) -> c.Finished:
+        """One call of the candidate where a profiler sees it, after some that it does not: nothing is compared."""
+        case = [*subject.benchmarks, *subject.tests][0]
+        torch = self._torch
+        self._stage(f"one call of {subject.name}")
+        with torch.no_grad():
+            inputs = subject.inputs(case, 0)
+            subject.settle(0)
+            for _ in range(_WARM_UP):
+                subject.call(tensor_data.cloned(torch, inputs))
+            given = tensor_data.cloned(torch, inputs)
+            with profile_range.profiled(torch):
+                subject.call(given)
+        used = tuple(one.resources() for one in triton_instances.instances())
+        return c.Finished(self.job.run, "ok", resources=used)
+
+    def _stage(self, why: str) -> None:
+        self._send(c.Stage(self.job.run, "running", time.time(), why))
+
+    # -- one case -----------------------------------------------------------------------------------
+
+    def _benchmark(self, subject: Subject, case: Case) -> None:
+        """Checked, timed, checked again; the points of both versions."""
+        many = f"{case.name} of {len(subject.benchmarks)}" if case.name else subject.name
+        self._stage(f"checking {many}")
+        checks: list[c.Check] = []
+        for turn in range(subject.trials):
+            checks += self._checked(subject, case, turn, "first")
+            if not all(check.passed for check in checks):
+                break
+            if turn and time.perf_counter() - self._began > _SHARE * self.job.run_timeout_s:
+                if turn + 1 < subject.trials:
+                    self.remarks.append(f"{turn + 1} of {subject.trials} trials, because they take long")
+                break
+        inputs = subject.inputs(case, 0)
+        mine = c.Point(
+            {"version": subject.name, **case.shown},
+            "",
+            (),
+            tuple(checks),
+            footprint=tensor_data.size(self._torch, inputs),
+        )
+        place = len(self.points)
+        self.points.append(mine)
+        if not all(check.passed for check in checks):
+            return
+        buffers = tensor_data.cloned(self._torch, inputs)
+        with self._torch.no_grad():
+            subject.call(buffers)  # the first of the calls in this memory
+        timed: Timed | None = None
+        if self._bench is not None:
+            self._stage(f"timing {many}")
+            timed = self._timed(self._bench, subject, case, inputs, buffers)
+        del inputs
+        checks += self._checked(subject, case, subject.trials + 1, "again", buffers)
+        self.points[place] = replace(mine, checks=tuple(checks))
+        if timed is None:
+            return
+        self.remarks += timed.remarks
+        versus = _versus(subject, timed)
+        self.points[place] = replace(
+            self.points[place], launches=self._launches(subject.name, timed, 0, self.place), versus=versus
+        )
+        if subject.reference is not None:
+            launches = self._launches(subject.reference, timed, 1, None)
+            shown = {"version": subject.reference, **case.shown}
+            self.points.append(c.Point(shown, "", launches, footprint=mine.footprint))
+
+    def _checked(
+        self, subject: Subject, case: Case, turn: int, when: str, buffers: Any = None
+    ) -> list[c.Check]:
+        """One call of the candidate, judged; in the memory of `buffers` where that is given and fits."""
+        torch = self._torch
+        with torch.no_grad():
+            data = subject.inputs(case, turn)
+            given = buffers
+            if buffers is None or not tensor_data.refill(torch, buffers, data):
+                given = tensor_data.cloned(torch, data)
+            self._poison()
+            subject.settle(turn)
+            output = subject.call(given)
+            self._synchronize()
+            judged = subject.judge(data, output, turn)
+            self._synchronize()
+            checks = [self._told(one, case, when) for one in judged]
+            self._notice(subject, data, given, output)
+        self._earlier = output
+        self._poisoned = [
+            one.numel() * one.element_size() for _, one in tensor_data.leaves(torch, output, "")
+        ]
+        return checks
+
+    def _told(self, judged: Judged, case: Case, when: str) -> c.Check:
+        check = replace(judged.check, place=self.place, when="again" if when == "again" else "first")
+        if not check.passed:
+            named = ", ".join(f"{name}={value}" for name, value in case.shown.items())
+            where = f" ({case.name}: {named})" if case.name else ""
+            late = "only when called again with other inputs: " if when == "again" else ""
+            words = judged.words.removesuffix("; only when launched again with other inputs")
+            text = f"wrong answer{where}: {late}{words}"
+            self._say(c.Problem("error", text, "orbit", self.place))
+            if self._failure is None:
+                self._failure = c.Failure("wrong answer", text, place=self.place)
+            if judged.hint:
+                self.remarks.append(judged.hint)
+        return check
+
+    def _say(self, problem: c.Problem) -> None:
+        if all(one.message != problem.message for one in self._problems):
+            self._problems.append(problem)
+
+    def _poison(self) -> None:
+        """Memory that a careless candidate gets with `torch.empty` must not hold what it should compute."""
+        for size in self._poisoned:
+            self._torch.empty(size, dtype=self._torch.uint8, device=self._device).fill_(_POISON)
+
+    def _synchronize(self) -> None:
+        if self._bench is not None:
+            self._bench.wait()
+
+    def _notice(self, subject: Subject, data: Any, given: Any, output: Any) -> None:
+        """What a candidate does besides computing: allowed, and worth knowing."""
+        torch = self._torch
+        allowed = subject.changes()
+        changed = tensor_data.changed(torch, data, given, "inputs")
+        self._written = self._written or bool(changed or allowed)
+        if allowed is None:
+            if changed:
+                self.remarks.append(f"{subject.name} writes to {', '.join(changed)} of its data")
+            return
+        if extra := [name for name in changed if name not in allowed]:
+            text = f"{subject.name} changes its {', '.join(extra)} in place, and {subject.reference} does not"
+            self._say(c.Problem("warning", text, "orbit", self.place))
+        mine = tensor_data.memory(torch, output)
+        if self._earlier is not None and mine & tensor_data.memory(torch, self._earlier):
+            text = f"{subject.name} returns the same memory at every call: an earlier result is overwritten by a later one"
+            self._say(c.Problem("warning", text, "orbit", self.place))
+        if extra == [] and not allowed and mine & tensor_data.memory(torch, given):
+            self.remarks.append(f"{subject.name} returns memory of its inputs")
+
+    # -- timing -------------------------------------------------------------------------------------
+
+    def _timed(self, bench: CallBench, subject: Subject, case: Case, inputs: Any, buffers: Any) -> Timed:
+        torch = self._torch
+        self._earlier = None
+        sides = [Side(subject.name, subject.call)]
+        if subject.reference is not None:
+            sides.append(Side(subject.reference, subject.call_reference))
+        sets = [inputs]
+        room = int(torch.cuda.mem_get_info()[0])
+        if 3 * tensor_data.size(torch, inputs) < room:
+            other = subject.inputs(case, subject.trials)
+            if tensor_data.fits(torch, other, inputs):
+                sets.append(other)
+        with torch.no_grad():
+            return bench.time(sides, sets, buffers, written=self._written, budget_s=self._budget())
+
+    def _budget(self) -> float:
+        """Seconds for this benchmark's times: half of what is left is for everything else."""
+        remaining = self.job.run_timeout_s - (time.perf_counter() - self._began)
+        return max(_LEAST_S, min(BUDGET_S, remaining / 2 / self._left))
+
+    def _launches(self, name: str, timed: Timed, at: int, place: c.Place | None) -> tuple[c.Launches, ...]:
+        seen = timed.seen[at]
+        longest = max(seen.records, key=lambda one: one.duration_ns, default=None) if seen else None
+        cold, warm = timed.cold[at], timed.warm[at]
+        call = c.Launches(
+            symbol=name,
+            name=name,
+            grid=longest.grid if longest else (0, 0, 0),
+            block=longest.block if longest else (0, 0, 0),
+            timing=cold,
+            count=cold.n + warm.n,
+            place=place,
+            warm=warm,
+            kernels=len(seen.records) if seen else None,
+        )
+        return (call, *(_kernels(name, seen) if seen else ()))
+
+
+def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
+    """The kernels of the recorded calls, Triton's with their constants and their place."""
+    matched = triton_instances.match(seen.calls, triton_instances.instances())
+    known = {one.symbol: one for _, one in matched.launches}
+    for record in seen.calls:
+        known.setdefault(record.symbol, c.Resources(record.symbol, symbols.short_name(record.symbol), ""))
+    grouped = sorted(
+        measure.group(seen.calls, known), key=lambda one: one.timing.median * one.count, reverse=True
+    )
+    return tuple(
+        replace(one, timing=replace(one.timing, label=f"in {name}, n={one.timing.n}", first=None))
+        for one in grouped[:_SHOWN]
+    )
+
+
+def _versus(subject: Subject, timed: Timed) -> c.Versus | None:
+    found = timed.comparison
+    if found is None or subject.reference is None:
+        return None
+    return c.Versus(subject.reference, found.verdict, found.ratio, found.low, found.high, found.pairs)
+
+
+# -- what goes wrong --------------------------------------------------------------------------------
+
+
+def _torch(device: str) -> Any:
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        text = f"this check needs torch, which {sys.executable} lacks"
+        raise _Missing(text, "install torch there, or name another `orbit.python`") from None
+    if device == "cuda" and not torch.cuda.is_available():
+        text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
+        raise _Missing(text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`")
+    return torch
+
+
+def _failed(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
+    """An exception of the user's code, or of torch and CUDA under it, at the user's line where it has one."""
+    with contextlib.suppress(Exception):
+        recorder.end()
+    recorded = recorder.recorded()
+    fatal = next((one for one in recorded.errors if one.fatal), None)
+    explained = _extension(error) or python_errors.explain(error, job.path)
+    if explained.code is not None and recorded.errors:
+        explained = python_errors.with_cause(explained, fatal or recorded.errors[0])
+    known = {one.symbol: one.place for one in triton_instances.instances()}
+    explained = python_errors.at_kernel(explained, known)
+    failure = explained.failure if explained.failure.place else replace(explained.failure, place=place)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        failure = replace(failure, remedy=_listed_elsewhere(job.path, error.name) or failure.remedy)
+    problems = tuple(one if one.place else replace(one, place=failure.place) for one in explained.problems)
+    return c.Finished(job.run, failure.category, failure, problems=problems)
+
+
+def _extension(error: BaseException) -> python_errors.Explained | None:
+    """A failed build of `torch.utils.cpp_extension`: the compiler's first error, not ninja's whole log."""
+    at: BaseException | None = error
+    while at is not None:
+        words = str(at)
+        if isinstance(at, RuntimeError) and "Error building extension" in words:
+            first = next(
+                (line.strip() for line in words.splitlines() if re.search(r"\berror\b ?[:#]", line)), ""
+            )
+            text = f"the extension does not compile: {first}" if first else words.splitlines()[0]
+            failure = c.Failure("compile error", text)
+            return python_errors.Explained(failure, (c.Problem("error", text, "nvcc"),))
+        at = at.__cause__ or at.__context__
+    return None
+
+
+def _listed_elsewhere(path: str, module: str) -> str:
+    """A module that task.yml takes from a place where it is not."""
+    from orbit_remote.common import popcorn_task
+
+    folder = harness_files.problem_folder(Path(path))
+    with contextlib.suppress(OSError, ValueError, popcorn_task.TaskError):
+        task = popcorn_task.read((folder / harness_files.TASK).read_text(encoding="utf-8"))
+        if (source := task.files.get(f"{module}.py")) is not None:
+            return f"task.yml takes {module}.py from {source}, which is not there"
+    return ""
+
+
+def _task_hash(path: str) -> dict[str, str]:
+    task = harness_files.problem_folder(Path(path)) / harness_files.TASK
+    digest = file_hash(str(task)) if task.is_file() else None
+    return {str(task): digest} if digest else {}
+
+
+def _sentence(text: str, remedy: str) -> str:
+    return f"{text}: {remedy}" if remedy else text

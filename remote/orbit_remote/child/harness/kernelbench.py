@@ -1,0 +1,212 @@
+"""KernelBench's contract: `ModelNew` must compute what `Model` computes, made and called with the same arguments.
+
+Follows `src/kernelbench/eval.py` of github.com/ScalingIntelligence/KernelBench (as of 423217d, 2026-03-05): both models
+are made with the seed 42, several trials with seeds drawn from it, outputs compared by absolute and relative
+tolerance alike. Other than there, inputs keep the type that `get_inputs` gives them (there all become float32),
+integers must be equal, each side gets inputs of its own, and both get the same seed before each call.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any, Final, cast
+
+from orbit_remote.child.harness import tensor_data
+from orbit_remote.child.harness.harness_case import Case, Judged, Refused, described
+from orbit_remote.child.spec import output_compare
+from orbit_remote.child.spec.expectation import difference
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common import harness_files
+from orbit_remote.common import messages as c
+from orbit_remote.spec.dtypes import Tolerance
+
+SEED: Final = 42
+TRIALS: Final = 5
+"""`num_correct_trials` of KernelBench's scripts/run_and_check.py."""
+_WIDE: Final = 1e-4
+_NARROW: Final = 1e-2
+"""`get_tolerance_for_precision`: for float32, and for float16 and bfloat16, after torchbench."""
+_EARLIER: Final = 1e-2
+"""What KernelBench allowed float32 up to its version 0.1."""
+
+
+class KernelBench:
+    """The two models, made. Raises Refused, or whatever the user's code raises."""
+
+    name = "ModelNew"
+    reference = "Model"
+    trials = TRIALS
+
+    def __init__(self, torch: Any, file: UserFile, module: Any, device: str) -> None:
+        self._torch = torch
+        self._device = device
+        path = Path(file.path)
+        made = _class(torch, module, "ModelNew", path.name)
+        source = module
+        if not (hasattr(module, "Model") and hasattr(module, "get_inputs")):
+            source = _reference(path)
+        where = Path(source.__file__).name
+        original = _class(torch, source, "Model", where)
+        if made is original:
+            raise Refused("ModelNew is Model itself: there is nothing to compare")
+        if made.forward is original.forward:
+            raise Refused(
+                "ModelNew takes its forward from Model: there is nothing to compare",
+                "give ModelNew a forward of its own",
+            )
+        self._get_inputs: Any = getattr(source, "get_inputs", None)
+        if not callable(self._get_inputs):
+            raise Refused(f"{where} has no function get_inputs that makes the arguments of a call")
+        self._seeds = self._drawn()
+        self._new = self._model(made, source)
+        self._original = self._model(original, source)
+        self._changed: set[str] = set()
+        self.tests: tuple[Case, ...] = ()
+        self.benchmarks = (Case("", {}),)
+
+    def _drawn(self) -> list[int]:
+        self._torch.manual_seed(SEED)
+        # two more than trials: one for a second content while timing, one for the check after it
+        return [int(self._torch.randint(0, 2**32 - 1, (1,)).item()) for _ in range(TRIALS + 2)]
+
+    def _model(self, kind: Any, source: Any) -> Any:
+        """Of arguments made with the same seed each time, in case a model changes them."""
+        self._torch.manual_seed(SEED)
+        wanted = getattr(source, "get_init_inputs", None)
+        arguments: Any = wanted() if callable(wanted) else []
+        arguments = tensor_data.moved(self._torch, arguments, self._device)
+        if not isinstance(arguments, list | tuple | dict):
+            raise Refused(
+                f"get_init_inputs returns {described(arguments)}; KernelBench's returns a list of arguments"
+            )
+        self._torch.manual_seed(SEED)
+        with self._torch.no_grad():
+            model = kind(**arguments) if isinstance(arguments, dict) else kind(*arguments)
+            return model.to(device=self._device)
+
+    def settle(self, turn: int) -> None:
+        self._torch.manual_seed(self._seeds[turn % len(self._seeds)])
+
+    def inputs(self, case: Case, turn: int) -> Any:
+        """Made on the GPU where `get_inputs` lets torch choose the device: on the host it takes seconds for gigabytes."""
+        del case
+        found: Any = None
+        if self._device != "cpu":
+            try:
+                self.settle(turn)
+                with self._torch.device(self._device):
+                    found = self._get_inputs()
+            except Exception:  # noqa: BLE001 - it may count on the host's memory; if it is wrong, it is wrong again below
+                found = None
+        if found is None:
+            self.settle(turn)
+            found = self._get_inputs()
+        if not isinstance(found, list | tuple):
+            raise Refused(f"get_inputs returns {described(found)}; KernelBench's returns a list of arguments")
+        return tensor_data.moved(self._torch, list(cast("list[Any]", found)), self._device)
+
+    def call(self, data: Any) -> Any:
+        return self._new(*data)
+
+    def call_reference(self, data: Any) -> Any:
+        return self._original(*data)
+
+    def changes(self) -> set[str] | None:
+        """The inputs that Model changes itself, so that ModelNew may."""
+        return self._changed
+
+    # -- judging ------------------------------------------------------------------------------------
+
+    def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
+        given = tensor_data.cloned(self._torch, data)
+        self.settle(turn)
+        expected = self.call_reference(given)
+        self._changed |= set(tensor_data.changed(self._torch, data, given, "inputs"))
+        wanted = dict(tensor_data.leaves(self._torch, expected, "output"))
+        found = dict(tensor_data.leaves(self._torch, output, "output"))
+        if not wanted:
+            raise Refused(f"Model returns {described(expected)}, which holds no tensor to compare with")
+        if list(wanted) != list(found):
+            return [_refuted("output", described(output), described(expected))]
+        return [self._compared(name, found[name], wanted[name]) for name in wanted]
+
+    def _compared(self, name: str, actual: Any, expected: Any) -> Judged:
+        torch = self._torch
+        if type(actual) not in (torch.Tensor, torch.nn.Parameter):
+            return _refuted(name, f"a {type(actual).__name__}", "a plain torch.Tensor")
+        for what in ("shape", "dtype", "device"):
+            mine, theirs = getattr(actual, what), getattr(expected, what)
+            if mine != theirs:
+                shown = [str(tuple(one)) if what == "shape" else str(one) for one in (mine, theirs)]
+                return _refuted(name, f"of {what} {shown[0]}", f"of {what} {shown[1]}")
+        if expected.is_complex():
+            actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
+        # NaN never passes there, as with torch.allclose; the comparison here would take it for equal
+        wide = expected.float() if expected.is_floating_point() and expected.itemsize == 1 else expected
+        if bool(wide.isnan().any()):  # fp8 has no isnan of its own
+            return _refuted(
+                name, "compared with NaN", "without NaN: Model itself computes NaN for these inputs"
+            )
+        bound = (_WIDE if expected.itemsize > 2 else _NARROW) if expected.is_floating_point() else 0.0
+        result = output_compare.compare(torch, actual, expected, Tolerance(bound, bound))
+        check = c.Check(
+            f"{name} of ModelNew == Model", result.differing == 0, None, result.elements, result.differing,
+            result.index, result.actual, result.expected, result.error, bound, bound,
+        )  # fmt: skip
+        if check.passed:
+            return Judged(check)
+        hint = ""
+        if bound and bound < _EARLIER:
+            looser = output_compare.compare(torch, actual, expected, Tolerance(_EARLIER, _EARLIER))
+            if looser.differing == 0:
+                hint = f"within {_EARLIER:g}, which KernelBench allowed up to version 0.1, it is right"
+        return Judged(check, difference(check, name), hint or self._weights())
+
+    def _weights(self) -> str:
+        """A sentence where the two models do not have the same parameters; they are made with one seed."""
+        mine, theirs = (list(model.named_parameters()) for model in (self._new, self._original))
+        same = len(mine) == len(theirs) and all(
+            tensor_data.same_bytes(self._torch, one, other)
+            for (_, one), (_, other) in zip(mine, theirs, strict=True)
+        )
+        if same:
+            return ""
+        shown = [", ".join(name for name, _ in each[:4]) or "none" for each in (mine, theirs)]
+        return (
+            f"the models' parameters differ (ModelNew: {shown[0]}; Model: {shown[1]}): both are made with the seed {SEED}, so that "
+            "the same layers made in the same order are equal"
+        )
+
+
+def _refuted(name: str, actual: str, expected: str) -> Judged:
+    check = c.Check(f"{name} of ModelNew == Model", False, actual=actual, expected=expected)
+    return Judged(check, f"{name} is {actual}, expected {expected}")
+
+
+def _class(torch: Any, module: Any, name: str, where: str) -> Any:
+    found = getattr(module, name, None)
+    if found is None:
+        raise Refused(f"{where} has no class {name}")
+    if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+        raise Refused(f"{name} in {where} is no torch.nn.Module")
+    return found
+
+
+def _reference(path: Path) -> Any:
+    """The module with Model, by the file beside the open one. Raises Refused, or what executing it raises."""
+    found = harness_files.model_file(path)
+    if found is None:
+        names = " or ".join(one.name for one in harness_files.model_files(path))
+        raise Refused(
+            f"{path.name} has ModelNew, and neither Model nor get_inputs to check it against",
+            f"define or import both in {path.name}, or put them beside it in {names}",
+        )
+    spec = importlib.util.spec_from_file_location(found.stem, found)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[found.stem] = module
+    spec.loader.exec_module(module)
+    return module

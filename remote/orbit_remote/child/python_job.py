@@ -1,0 +1,319 @@
+"""What a job's own process does for a `.py`: run it and record its launches, or compile its kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.child import profile_range, triton_compile, triton_instances
+from orbit_remote.child.user_module import ENTRIES, UserFile
+from orbit_remote.common import measure, python_errors
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
+from orbit_remote.common.python_errors import Explained
+from orbit_remote.recording.injection import Recorded
+from orbit_remote.recording.recorder import Nothing, Recorder
+from orbit_remote.toolchain.build_cache import file_hash
+
+Send = Callable[[Event], None]
+
+
+def carry_out(job: Job, send: Send, recorder: Recorder | None = None) -> Finished:
+    """The whole job, in this process, which is good for no other afterwards.
+
+    `recorder` is one that records already (the CUDA context may be open before there is a job). What
+    the file prints goes where the process's output goes; the result is returned, never printed.
+    """
+    file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
+    if job.action == "compile":
+        send(Stage(job.run, "building", time.time()))
+        began = time.perf_counter()
+        compiled = triton_compile.compile_file(file, job.architecture or _this_gpu(job.device), job.kernel)
+        return _finished(
+            job,
+            compiled.explained,
+            problems=compiled.problems,
+            resources=compiled.resources,
+            build_s=time.perf_counter() - began,
+            remarks=compiled.remarks,
+        )
+    send(Stage(job.run, "running", time.time()))
+    return _run(job, file, recorder or Nothing("launches were not recorded"))
+
+
+def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
+    began = time.perf_counter()
+    profiled = job.action == "profile"
+    with _autotuning(recorder, profiled) as tuning, _profiled() if profiled else contextlib.nullcontext():
+        exit_code, explained, certain = _execute(file, job.device)
+    seconds = time.perf_counter() - began
+    recorder.end()
+    recorded = recorder.recorded()
+
+    known = triton_instances.instances()
+    kept, tuned = tuning.without(recorded.records)
+    matched = triton_instances.match(kept, known)
+    remarks = [*recorded.remarks, *measure.remarks([record for record, _ in matched.launches])]
+    if tuned:
+        remarks.append(f"{_launches(tuned)} made while autotuning are not in the times")
+    if matched.others:
+        remarks.append(f"{_launches(matched.others)} of kernels that are not Triton's are not listed")
+    fatal = next((error for error in recorded.errors if error.fatal), None)
+    if explained is None and fatal is not None:
+        explained = python_errors.cuda_failure(fatal)
+    elif explained is not None and explained.code is not None and recorded.errors:
+        explained = python_errors.with_cause(explained, fatal or recorded.errors[0])
+    if explained is None and not certain and not known:
+        explained = no_entry(file)
+    if explained is not None:
+        explained = python_errors.at_kernel(explained, {one.symbol: one.place for one in known})
+    return _finished(
+        job,
+        explained,
+        launches=_grouped(matched.launches),
+        resources=_distinct(one.resources() for one in known),
+        exit_code=exit_code,
+        run_s=seconds,
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
+
+
+def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
+    """What is known of a job whose process ended without a result: by a signal, or by `os._exit`.
+
+    Asked by the process that started it, of the records that outlived it. Which constants a kernel
+    had died with it; which kernels are the file's own is read from its text.
+    """
+    places = UserFile(job.path, job.text).kernels()
+    known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
+    kept = [record for record in recorded.records if record.symbol in known]
+    fatal = next((error for error in recorded.errors if error.fatal), None)
+    explained: Explained | None = None
+    if fatal is not None:
+        explained = python_errors.cuda_failure(fatal)
+    elif status != 0:
+        explained = Explained(Failure("runtime error", f"the program {python_errors.ending(status)}"), ())
+    if explained is not None:
+        explained = python_errors.at_kernel(explained, places)
+    remarks = [*recorded.remarks, *measure.remarks(kept)]
+    if kept:
+        remarks.append("the process ended before it could say what its kernels' constants were")
+    return _finished(
+        job,
+        explained,
+        launches=measure.group(kept, known),
+        exit_code=status,
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
+
+
+def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
+    failure = explained.failure if explained else None
+    problems = (*(explained.problems if explained else ()), *fields.pop("problems", ()))
+    outcome = failure.category if failure else "ok"
+    return Finished(
+        job.run,
+        outcome,
+        failure,
+        problems=problems,
+        toolchain=toolchain(),
+        files=modules_read(job.path),
+        **fields,
+    )
+
+
+def modules_read(path: str) -> dict[str, str]:
+    """The user's own modules that the file at `path` imported, by content hash."""
+    found: dict[str, str] = {}
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file != path and python_errors.is_users(file, path):
+            digest = file_hash(file)
+            if digest:
+                found[file] = digest
+    return found
+
+
+def no_entry(file: UserFile) -> Explained:
+    name = Path(file.path).name
+    return Explained(
+        Failure(
+            "runtime error",
+            f"{name} has no entry point: no function {', '.join(ENTRIES[:-1])} or {ENTRIES[-1]} that takes no "
+            f'argument, and no `if __name__ == "__main__":` part',
+            "add one that launches the kernel",
+        ),
+        (),
+    )
+
+
+# -- running ----------------------------------------------------------------------------------------
+
+
+def _execute(file: UserFile, device: int) -> tuple[int | None, Explained | None, bool]:
+    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process."""
+    certain = True
+    status: int | None = None
+    explained: Explained | None = None
+    try:
+        entry = file.entry()
+        if entry is None:
+            return None, no_entry(file), True
+        certain = entry.certain
+        file.prepare()
+        _choose(device)
+        file.way_in(entry)()
+        status = 0  # as Python's own would be: what kernels did since then is told apart from it
+        explained = _late_error(file.path)
+    except SystemExit as error:
+        status, explained = python_errors.left(error.code)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        explained = explained or _late_error(file.path)
+    except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+        explained = python_errors.explain(error, file.path)
+        traceback.print_exception(users_part(error, file.path))
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # the user's code may have replaced or closed it
+                stream.flush()
+    return status, explained, certain
+
+
+def users_part(error: BaseException, path: str) -> BaseException:
+    """The traceback without the frames that led from us to the user's file."""
+    at = error.__traceback__
+    while at is not None and not python_errors.is_users(at.tb_frame.f_code.co_filename, path):
+        at = at.tb_next
+    return error.with_traceback(at) if at is not None else error
+
+
+def _cuda() -> Any:
+    """torch.cuda where the user's file has used it; asking must not be what starts CUDA."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _choose(device: int) -> None:
+    torch = sys.modules.get("torch")
+    if device and torch is not None and torch.cuda.is_available():
+        torch.cuda.set_device(device)
+
+
+def _this_gpu(device: int) -> str | None:
+    cuda = _cuda()
+    return f"sm_{''.join(map(str, cuda.get_device_capability(device)))}" if cuda is not None else None
+
+
+def _synchronise() -> None:
+    """Errors of kernels nobody waited for belong to the run, and their records too."""
+    if (cuda := _cuda()) is not None:
+        cuda.synchronize()
+
+
+def _late_error(path: str) -> Explained | None:
+    try:
+        _synchronise()
+    except Exception as error:  # noqa: BLE001
+        return python_errors.explain(error, path)
+    return None
+
+
+# -- autotuning -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Tuning:
+    """Spans of time in which Triton tried configurations."""
+
+    spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def without(self, records: Iterable[LaunchRecord]) -> tuple[list[LaunchRecord], int]:
+        kept: list[LaunchRecord] = []
+        dropped = 0
+        for record in records:
+            if any(begin <= record.start_ns <= end for begin, end in self.spans):
+                dropped += 1
+            else:
+                kept.append(record)
+        return kept, dropped
+
+
+@contextlib.contextmanager
+def _profiled() -> Generator[None]:
+    profile_range.start()
+    try:
+        yield
+    finally:
+        profile_range.stop()
+
+
+@contextlib.contextmanager
+def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning]:
+    """Note when autotuning benchmarks: its hundreds of launches are not the program's, and not profiled."""
+    tuning = _Tuning()
+    with contextlib.ExitStack() as undo:
+        with contextlib.suppress(ImportError, AttributeError):
+            tuner: Any = importlib.import_module("triton.runtime.autotuner").Autotuner
+            original = tuner._bench  # noqa: SLF001
+
+            def bench(self: Any, *args: Any, **kwargs: Any) -> Any:
+                # launches made before must not run inside the span, nor these after it
+                with contextlib.suppress(Exception):
+                    _synchronise()
+                begin = recorder.timestamp()
+                if profiled:
+                    profile_range.stop()
+                try:
+                    return original(self, *args, **kwargs)
+                finally:
+                    with contextlib.suppress(Exception):
+                        _synchronise()
+                    if profiled:
+                        profile_range.start()
+                    tuning.spans.append((begin, recorder.timestamp()))
+
+            tuner._bench = bench  # noqa: SLF001
+            undo.callback(setattr, tuner, "_bench", original)
+        yield tuning
+
+
+# -- results ----------------------------------------------------------------------------------------
+
+
+def _grouped(launches: Sequence[tuple[LaunchRecord, Resources]]) -> tuple[Launches, ...]:
+    """By instance first: Triton gives instances that differ in their constants one name."""
+    by_instance: dict[str, tuple[Resources, list[LaunchRecord]]] = {}
+    for record, resources in launches:
+        by_instance.setdefault(repr(resources), (resources, []))[1].append(record)
+    return tuple(
+        grouped
+        for resources, records in by_instance.values()
+        for grouped in measure.group(records, {resources.symbol: resources})
+    )
+
+
+def _distinct(found: Iterable[Resources]) -> tuple[Resources, ...]:
+    return tuple({repr(one): one for one in found}.values())
+
+
+def _launches(n: int) -> str:
+    return "1 launch" if n == 1 else f"{n} launches"
+
+
+def toolchain() -> dict[str, str]:
+    """The versions that made a result."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("torch", "triton"):
+        if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
+            found[name] = str(version)
+    cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    return found | ({"cuda": str(cuda)} if cuda else {})

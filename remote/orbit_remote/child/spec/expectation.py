@@ -1,0 +1,201 @@
+"""Whether a launch did what its spec expects: outputs, references, and no write outside of its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from orbit_remote.child.spec import output_compare
+from orbit_remote.child.spec.device_memory import POISONS, Memory, Trespass
+from orbit_remote.child.spec.trial import Backend, Gpu, Trial, tensors
+from orbit_remote.common import messages as c
+from orbit_remote.spec.dtypes import Tolerance, tolerance
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.launch_spec import Point
+from orbit_remote.spec.syntax_tree import Expect, Launch, Reference, Span, Spec, SpecError
+from orbit_remote.spec.values import Scalar, Tensor, Value
+
+When = Literal["first", "again"]
+
+
+class Verdict:
+    """Of all points of one job. `failure` is the worst that was found, None while all is well."""
+
+    def __init__(self, job: c.Job, spec: Spec, backend: Backend, gpu: Gpu) -> None:
+        self.problems: list[c.Problem] = []
+        self.failure: c.Failure | None = None
+        self._job = job
+        self._lines = job.text.splitlines()
+        self._spec = spec
+        self._backend = backend
+        self._gpu = gpu
+
+    def check(self, trial: Trial, point: Point, when: When) -> tuple[tuple[c.Check, ...], bool]:
+        """Launch once and look: what was compared, and whether nothing was wrong."""
+        trial.launch(before=lambda: self._gpu.fill_shared(("first", "again").index(when)))
+        self._gpu.synchronize()
+        trial.memory.look()
+        trespasses = trial.memory.trespasses()
+        for found in trespasses:
+            self._outside(found, point)
+        after = {
+            name: replace(value, data=trial.memory.of(value)) if isinstance(value, Tensor) else value
+            for name, value in trial.values.items()
+        }
+        checks = [self._expected(one, trial, after, point, when) for one in self._spec.expects]
+        for one in self._spec.references:
+            checks += self._referenced(one, trial, after, point, when)
+        return tuple(checks), not trespasses and all(one.passed for one in checks)
+
+    def _expected(
+        self, one: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+    ) -> c.Check:
+        actual = evaluate(one.actual, trial.world, Scope(after))
+        expected = evaluate(one.expected, replace(trial.world, exact=True), Scope(trial.values))
+        assert isinstance(actual, Tensor)
+        terms = 1
+        if isinstance(expected, Tensor):
+            data, terms = expected.data, expected.terms
+        else:
+            assert isinstance(expected, Scalar)
+            whole = expected.integral or isinstance(expected.value, bool)
+            kind = self._gpu.torch.int64 if whole else self._gpu.torch.float64
+            data = self._gpu.torch.tensor(expected.value, dtype=kind, device=self._gpu.device)
+        allowed = self._tolerance(one, actual, terms, trial)
+        name = self._text(one.actual.span)
+        return self._compared(name, self._text(one.span), one.span, actual.data, data, allowed, point, when)
+
+    def _tolerance(self, one: Expect | Reference, actual: Tensor, terms: int, trial: Trial) -> Tolerance:
+        if one.within is None:
+            return tolerance(actual.dtype, terms)
+        bounds = [
+            float(value.value) if node is not None and isinstance(value := evaluate(node, trial.world, Scope(trial.values)), Scalar) else 0.0
+            for node in (one.within.rtol, one.within.atol)
+        ]  # fmt: skip
+        return Tolerance(*bounds)
+
+    def _referenced(
+        self, one: Reference, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+    ) -> list[c.Check]:
+        """The outputs against what a function returns, or what another kernel leaves in them."""
+        if one.launch is not None:
+            names, right = self._of_kernel(one, one.launch, trial)
+        else:
+            results = self._backend.results(one, trial.values, trial.world)
+            names = [name.name for name in one.outputs] or trial.written
+            if len(results) != len(names):
+                message = (
+                    f"This returns {len(results)} tensors for the {len(names)} outputs {', '.join(names)}."
+                )
+                raise SpecError(one.span, message)
+            right = dict(zip(names, results, strict=True))
+        # a kernel or a function adds in an order of its own: as many terms as the longest input is wide
+        terms = max((max(t.shape, default=1) for t, _ in tensors(trial.bound)), default=1)
+        checks: list[c.Check] = []
+        for name in names:
+            actual = after[name]
+            assert isinstance(actual, Tensor)
+            data = right[name]
+            if tuple(data.shape) != actual.shape:
+                message = (
+                    f"The reference gives {name} the shape {tuple(data.shape)}, the kernel {actual.shape}."
+                )
+                raise SpecError(one.span, message)
+            if data.dtype.is_floating_point:
+                data = data.to(self._gpu.torch.float64)
+            allowed = self._tolerance(one, actual, terms, trial)
+            what = self._text(one.span) + (f": {name}" if len(names) > 1 else "")
+            checks.append(self._compared(name, what, one.span, actual.data, data, allowed, point, when))
+        return checks
+
+    def _of_kernel(self, one: Reference, launch: Launch, trial: Trial) -> tuple[list[str], dict[str, Any]]:
+        bound = self._backend.bind(launch, trial.values, trial.world)
+        memory = Memory(self._gpu.torch, tensors((bound,)), POISONS[0])
+        bound.ready(memory.of).launch()
+        self._gpu.synchronize()
+        both = [name for name in trial.written if name in bound.outputs]
+        names = [name.name for name in one.outputs] or both
+        found: dict[str, Any] = {}
+        for name in names:
+            value = trial.values.get(name)
+            if not isinstance(value, Tensor) or name not in bound.outputs:
+                raise SpecError(one.span, f"'{name}' is no output of {launch.kernel.name}.")
+            found[name] = memory.of(value)
+        if not found:
+            raise SpecError(one.span, f"{launch.kernel.name} writes no tensor that the kernel writes.")
+        return names, found
+
+    def _compared(
+        self,
+        name: str,
+        what: str,
+        span: Span,
+        actual: Any,
+        expected: Any,
+        allowed: Tolerance,
+        point: Point,
+        when: When,
+    ) -> c.Check:
+        found = output_compare.compare(self._gpu.torch, actual, expected, allowed)
+        place = self._place(span)
+        check = c.Check(
+            what, found.differing == 0, place, found.elements, found.differing, found.index, found.actual,
+            found.expected, found.error, allowed.rtol, allowed.atol, when,
+        )  # fmt: skip
+        if not check.passed:
+            self._wrong(check, name, point)
+        return check
+
+    # -- what is wrong ------------------------------------------------------------------------------
+
+    def _wrong(self, check: c.Check, name: str, point: Point) -> None:
+        text = f"wrong answer{_where(point)}: {difference(check, name)}"
+        self._say(c.Problem("error", text, "orbit", check.place), "wrong answer")
+
+    def _outside(self, found: Trespass, point: Point) -> None:
+        where = (
+            f"{found.offset} bytes after its end"
+            if found.offset >= 0
+            else f"{-found.offset} bytes before its start"
+        )
+        many = "a byte" if found.bytes == 1 else f"{found.bytes} bytes"
+        text = f"the kernel writes outside of {found.name}{_where(point)}: {many}, one of them {where}"
+        self._say(c.Problem("error", text, "orbit", definition(self._job)), "runtime error")
+
+    def _say(self, problem: c.Problem, category: c.Outcome) -> None:
+        if any(one.place == problem.place and one.message == problem.message for one in self.problems):
+            return
+        self.problems.append(problem)
+        if self.failure is None or (self.failure.category == "wrong answer" and category == "runtime error"):
+            self.failure = c.Failure(category, problem.message, place=problem.place)
+
+    def _place(self, span: Span) -> c.Place:
+        end = span.end_column + 1 if span.end_line == span.line else None
+        return c.Place(self._job.path, span.line + 1, span.column + 1, end)
+
+    def _text(self, span: Span) -> str:
+        """The spec's own words."""
+        line = self._lines[span.line] if span.line < len(self._lines) else ""
+        return line[span.column : span.end_column if span.end_line == span.line else None].strip()
+
+
+def difference(check: c.Check, name: str) -> str:
+    """What a failed comparison says, in a few words. `name` is the output as the author writes it."""
+    index = ", ".join(map(str, check.index))
+    at = f"{name}[{index}]" if index else name
+    many = f"{check.differing} of {check.elements} elements differ" if check.elements > 1 else "it differs"
+    largest = "" if check.error is None else f", the largest error is {check.error:.3g}"
+    later = "; only when launched again with other inputs" if check.when == "again" else ""
+    return f"{at} is {check.actual}, expected {check.expected}; {many}{largest}{later}"
+
+
+def definition(job: c.Job) -> c.Place:
+    """The kernel's name where it is defined."""
+    assert job.definition is not None
+    end = job.definition.name_end
+    return c.Place(job.path, job.definition.name_line + 1, end - len(job.definition.name) + 1, end + 1)
+
+
+def _where(point: Point) -> str:
+    return f" (case {point.case})" if point.case else ""

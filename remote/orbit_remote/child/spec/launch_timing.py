@@ -1,0 +1,216 @@
+"""How long the launches of a spec take: each time with the same inputs, with a cold L2 and with a warm one.
+
+The times are CUPTI's serial records, which change no kernel (docs/measuring.md has what concurrent
+records do), less what recording itself adds to each: a constant of the GPU and the driver that
+`recording_overhead` measures with a kernel that tells its own length. Where launches cannot be recorded, CUDA
+events stand in, and the result says so.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from orbit_remote.child.spec.sm_clock import SmClock
+from orbit_remote.common import measure
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Timing
+from orbit_remote.recording.recorder import Native
+from orbit_remote.recording.telemetry import Sampler
+
+FIRST_BATCH: Final = 20
+LEAST_S: Final = 0.02
+ENOUGH_LAUNCHES: Final = 200
+"""Below this time of kernels, and this many launches, measuring goes on even if the median seems known: the
+clocks of a GPU settle within milliseconds, and ten clicks are to agree, not only the launches of one.
+"""
+MOST_LAUNCHES: Final = 2000
+COLD_S: Final = 1.0
+WARM_S: Final = 0.5
+"""Caps of one point: launches, and seconds with a cold and with a warm L2."""
+_FLUSH: Final = 3
+"""Times the size of L2 that is read to have nothing else left in it."""
+_TICK_NS: Final = 32
+"""No kernel is shorter than one tick of the clock that Hopper takes its stamps from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What takes the times. `share_ns` is what recording adds to a launch; None where it is not known."""
+
+    recorder: Native | None
+    share_ns: float | None = None
+
+    @property
+    def name(self) -> str:
+        if self.recorder is None:
+            return "CUDA events"
+        if self.share_ns is None:
+            return "CUPTI serial records"
+        return f"CUPTI serial records, less the {self.share_ns / 1000:.2f} µs that recording adds here"
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """Every launch of the spec once: how long each took, and when they were (Unix time in ns)."""
+
+    lengths: list[int]
+    span: tuple[int, int]
+
+
+class Bench:
+    """Times the launches of one point. All of them are on torch's current stream."""
+
+    def __init__(
+        self,
+        torch: Any,
+        clock: Clock,
+        symbols: Sequence[str],
+        iterations: int | None,
+        sampler: Sampler | None = None,
+        sm_clock: SmClock | None = None,
+    ) -> None:
+        """`symbols` are the kernels' mangled names in the order of launching; `sampler` watches the clock that is set,
+        `sm_clock` tells the one that the launches had.
+        """
+        self._torch = torch
+        self._clock = clock
+        self._symbols = list(symbols)
+        self._cap = iterations or MOST_LAUNCHES
+        self._sampler = sampler
+        self._sm_clock = sm_clock
+        self.span_ns: tuple[int, int] | None = None
+        """From the first recorded launch to the end of the last, in Unix time."""
+        self.throttled = False
+        """Whether the clock was too low all the time, so that nothing could be dropped."""
+        self.seen: dict[str, LaunchRecord] = {}
+        """A record of each kernel: what it used as launched."""
+        size = _FLUSH * int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
+        self._flush = torch.zeros(size // 4, dtype=torch.float32, device="cuda")
+        self._sink = torch.zeros((), dtype=torch.float32, device="cuda")
+
+    def cold(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
+        """One Timing for each launch. What was in L2 is pushed out by reads: lines that a write had
+        left there would have to be written back in the time of the kernel.
+        """
+
+        def prepare() -> None:
+            restore()
+            self._torch.sum(self._flush, dim=0, out=self._sink)
+
+        timings = self._timings(prepare, launches, "cold L2", COLD_S)
+        if not timings or self._sm_clock is None:
+            return timings
+        mhz = self._sm_clock.during(prepare, launches, sum(one.median for one in timings))
+        return [replace(one, sm_clock_mhz=mhz) for one in timings]
+
+    def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
+        """As far as the inputs fit, they are in L2 from the launch before."""
+        return self._timings(restore, launches, "warm L2", WARM_S)
+
+    def _timings(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], label: str, cap_s: float
+    ) -> list[Timing]:
+        rounds: list[_Round] = []
+        began = time.perf_counter()
+        size = min(FIRST_BATCH, self._cap)
+        while True:
+            batch = self._batch(prepare, launches, size)
+            if batch is None:
+                return []
+            rounds += batch
+            kept = self._kept(rounds)
+            at_cap = len(rounds) >= self._cap or time.perf_counter() - began >= cap_s
+            # of a spec with several launches what they take together is to be known
+            together = [sum(one.lengths) for one in kept]
+            stop = measure.stop(together, at_cap=at_cap)
+            missing = 0 if at_cap else _missing(together)
+            if stop is not None and not missing:
+                break
+            # what is missing, else as many again, so that asking does not find a streak
+            size = min(missing or len(rounds), self._cap - len(rounds))
+        samples = [[one.lengths[at] for one in kept] for at in range(len(launches))]
+        return [
+            replace(
+                measure.timing(one, f"{label}, n={len(one)}", clock=self._clock.name),
+                error=measure.relative_error(one),
+                stopped=stop.reason,
+                dropped=len(rounds) - len(kept),
+            )
+            for one in samples
+        ]
+
+    def _kept(self, rounds: list[_Round]) -> list[_Round]:
+        """Without those made at a throttled clock, if any others are left."""
+        if self._sampler is None:
+            return rounds
+        low = measure.at_low_clock(
+            [one.span for one in rounds], self._sampler.clocks, self._sampler.default_sm_clock_mhz
+        )
+        kept = [one for one, slow in zip(rounds, low, strict=True) if not slow]
+        self.throttled = not kept
+        return kept or rounds
+
+    def _batch(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
+    ) -> list[_Round] | None:
+        """The times of `size` rounds; None where they could not be recorded."""
+        if self._clock.recorder is None:
+            return self._by_events(prepare, launches, size)
+        self._clock.recorder.fresh()
+        for _ in range(size):
+            prepare()
+            for launch in launches:
+                launch()
+        self._torch.cuda.synchronize()
+        wanted = set(self._symbols)
+        records = [one for one in self._clock.recorder.fresh() if one.symbol in wanted]
+        records.sort(key=lambda one: one.start_ns)
+        each = len(launches)
+        if len(records) != size * each or not all(one.timed for one in records):
+            return None
+        self.seen |= {one.symbol: one for one in records[-each:]}
+        together = [records[at : at + each] for at in range(0, len(records), each)]
+        found = [
+            _Round([self._length(r) for r in one], (one[0].start_ns, one[-1].end_ns)) for one in together
+        ]
+        return self._seen(found)
+
+    def _seen(self, rounds: list[_Round]) -> list[_Round]:
+        begin, end = rounds[0].span[0], rounds[-1].span[1]
+        self.span_ns = (self.span_ns[0] if self.span_ns else begin, end)
+        return rounds
+
+    def _length(self, record: LaunchRecord) -> int:
+        return max(_TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
+
+    def _by_events(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
+    ) -> list[_Round]:
+        event = self._torch.cuda.Event
+        pairs: list[list[tuple[Any, Any]]] = []
+        began = time.time_ns()
+        for _ in range(size):
+            prepare()
+            pairs.append([])
+            for launch in launches:
+                begin, end = event(enable_timing=True), event(enable_timing=True)
+                begin.record()
+                launch()
+                end.record()
+                pairs[-1].append((begin, end))
+        self._torch.cuda.synchronize()
+        span = began, time.time_ns()  # when each was is not known
+        return self._seen(
+            [_Round([round(begin.elapsed_time(end) * 1e6) for begin, end in one], span) for one in pairs]
+        )
+
+
+def _missing(times_ns: Sequence[int]) -> int:
+    """How many more launches there are to be, by `LEAST_S` and `ENOUGH_LAUNCHES`."""
+    lacking_ns = LEAST_S * 1e9 - sum(times_ns)
+    by_time = math.ceil(lacking_ns * len(times_ns) / max(sum(times_ns), 1))
+    return max(0, min(by_time, ENOUGH_LAUNCHES - len(times_ns)))

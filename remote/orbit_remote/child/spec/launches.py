@@ -1,0 +1,54 @@
+"""What CUDA and Triton launches of a spec have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from orbit_remote.common.messages import Resources, Tried
+from orbit_remote.spec.syntax_tree import Span
+from orbit_remote.spec.values import Tensor
+
+Memory = Callable[[Tensor], Any]
+"""From a tensor of the spec to torch's tensor in the memory that kernels get."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a kernel once it has been launched. `block` is in threads."""
+
+    symbol: str
+    name: str
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    cluster: tuple[int, int, int] | None = None
+    dynamic_shared: int | None = None
+    resources: Resources | None = None
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    tuning: tuple[Tried, ...] = ()
+
+
+class Ready(Protocol):
+    """A launch whose every argument is known."""
+
+    def launch(self) -> None: ...
+
+    def facts(self) -> Facts:
+        """Asked after a launch."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One launch of a spec with its values: the tensors it is given, and whether it may write them."""
+
+    span: Span
+    tensors: tuple[tuple[Tensor, bool], ...]
+    ready: Callable[[Memory], Ready]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The tensors that it may write, by the name they are assigned to."""
+        found = [tensor.storage for tensor, writable in self.tensors if writable]
+        return list(dict.fromkeys(name for name in found if name))

@@ -1,0 +1,99 @@
+"""An output against what was expected of it: exactly or within a tolerance, NaN and infinities included."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orbit_remote.spec.dtypes import Tolerance
+
+_PIECE: Final = 1 << 25
+"""Elements that are compared at a time: a quarter of a GiB for each of the few float64 tensors it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`index` is that of the first element that differs; `error` the largest |actual - expected| of
+    finite pairs, None where there is none. Numbers are written as Python writes them.
+    """
+
+    elements: int
+    differing: int
+    index: tuple[int, ...] = ()
+    actual: str = ""
+    expected: str = ""
+    error: float | None = None
+
+
+def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Comparison:
+    """`expected` is a tensor that broadcasts to the shape of `actual`, in float64 where either is floating.
+
+    NaN equals NaN only, an infinity only itself. Types without arithmetic (fp8, unsigned) are converted.
+    """
+    count = int(actual.numel())
+    if count == 0:
+        return Comparison(0, 0)
+    exact = not (actual.is_floating_point() or expected.is_floating_point())
+    wide = torch.int64 if exact else torch.float64
+    left = actual.reshape(-1)
+    right = expected.expand(actual.shape).reshape(-1)
+    room = 0.0 if exact else tolerance.atol + tolerance.chain * _rms(torch, right)
+    differing, first, largest = 0, -1, -1.0
+    for start in range(0, count, _PIECE):
+        a = _converted(torch, left[start : start + _PIECE], wide)
+        e = _converted(torch, right[start : start + _PIECE], wide)
+        error = (a - e).abs()
+        same = a == e
+        if exact:
+            wrong = ~same
+        else:
+            same |= a.isnan() & e.isnan()
+            # a share of infinity is infinity: all numbers would be within it
+            wrong = ~(same | (e.isfinite() & (error <= room + tolerance.rtol * e.abs())))
+        # one trip to the GPU for all three answers
+        finite = error if exact else torch.where(error.isfinite(), error, -1.0)
+        found = torch.stack((wrong.sum(), wrong.to(torch.uint8).argmax())).tolist()
+        largest = max(largest, float(finite.max()))
+        if found[0] and first < 0:
+            first = start + int(found[1])
+        differing += int(found[0])
+    where: tuple[int, ...] = ()
+    shown = ("", "")
+    if first >= 0:
+        where = unravelled(first, tuple(actual.shape))
+        shown = (written(left[first].item()), written(right[first].item()))
+    return Comparison(count, differing, where, *shown, None if largest < 0 else largest)
+
+
+def _converted(torch: Any, piece: Any, wide: Any) -> Any:
+    if piece.dtype == torch.bool:  # a byte that is neither 0 nor 1 is no bool, and is not equal to one
+        piece = piece.view(torch.uint8)
+    if piece.dtype == torch.uint64 and wide == torch.int64:
+        return piece.view(torch.int64)
+    return piece.to(wide)
+
+
+def _rms(torch: Any, values: Any) -> float:
+    """The root mean square of the finite ones."""
+    total, count = 0.0, 0
+    for start in range(0, int(values.numel()), _PIECE):
+        piece = values[start : start + _PIECE].to(torch.float64)
+        finite = piece.isfinite()
+        total += float(torch.where(finite, piece, 0.0).square().sum())
+        count += int(finite.sum())
+    return math.sqrt(total / count) if count else 0.0
+
+
+def unravelled(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The index of the element that is number `flat` in C order."""
+    found: list[int] = []
+    for extent in reversed(shape):
+        flat, rest = divmod(flat, extent)
+        found.append(rest)
+    return tuple(reversed(found))
+
+
+def written(value: object) -> str:
+    """A number as a reader wants it: no more digits than tell it from its neighbours in float32."""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,76 @@
+"""The SM clock that launches really had, by the multiprocessors' own counters.
+
+NVML names the clock that is set. What a kernel gets may be less: on an H100 whose NVML said 1980 MHz nearly throughout,
+tensor-core kernels ran at 1600 to 1800 MHz, others at 1980 (docs/measurements-specs.md). So every multiprocessor
+notes its cycle counter and the GPU's nanoseconds just before and just after the launches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from orbit_remote.child.spec.helper_kernels import Kernels
+
+MOST_ROUNDS: Final = 20
+MOST_NS: Final = 20_000_000
+"""Rounds that are made for it: so many, or this time of kernels."""
+_BLOCKS: Final = 8
+"""For each multiprocessor, so that none is left out; one that has several notes the last."""
+_THREADS: Final = 1
+_NUMBER: Final = 8
+"""Bytes."""
+
+Note = Sequence[tuple[int, int]]
+"""Nanoseconds and cycles by multiprocessor, 0 and 0 of one that has made none."""
+
+
+class SmClock:
+    """That of torch's current device."""
+
+    def __init__(self, torch: Any, kernels: Kernels) -> None:
+        self._torch = torch
+        self._kernels = kernels
+        self._kernel = kernels.get("orbit_note_cycles")
+        self._multiprocessors = int(kernels.device.properties.multiprocessor_count)
+        self._config = kernels.core.LaunchConfig(grid=_BLOCKS * self._multiprocessors, block=_THREADS)
+
+    def during(
+        self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], each_ns: float
+    ) -> float | None:
+        """The mean in MHz from the start of the first launch to the end of the last, over some more rounds like those
+        that were timed, `each_ns` long; None where one round alone would be too long.
+        """
+        rounds = min(MOST_ROUNDS, int(MOST_NS // max(each_ns, 1)))
+        if not rounds:
+            return None
+        # of each round a note before and one after
+        notes = self._torch.zeros(
+            (rounds, 2, self._multiprocessors, 2), dtype=self._torch.int64, device="cuda"
+        )
+        size = self._multiprocessors * 2 * _NUMBER
+        places = range(int(notes.data_ptr()), int(notes.data_ptr()) + 2 * rounds * size, size)
+        for before, after in zip(places[::2], places[1::2], strict=True):
+            prepare()
+            self._note(before)
+            for launch in launches:
+                launch()
+            self._note(after)
+        self._torch.cuda.synchronize()
+        return mean_mhz([(before, after) for before, after in notes.tolist()])
+
+    def _note(self, place: int) -> None:
+        places = ctypes.c_uint32(self._multiprocessors)
+        self._kernels.core.launch(self._kernels.stream, self._config, self._kernel, place, places)
+
+
+def mean_mhz(rounds: Sequence[tuple[Note, Note]]) -> float | None:
+    """Cycles over nanoseconds between the notes before and after each round, of all multiprocessors that made both."""
+    nanoseconds = cycles = 0
+    for before, after in rounds:
+        for (began, from_cycle), (ended, to_cycle) in zip(before, after, strict=True):
+            if began and ended > began:
+                nanoseconds += ended - began
+                cycles += to_cycle - from_cycle
+    return 1000 * cycles / nanoseconds if nanoseconds else None

@@ -1,0 +1,339 @@
+"""In a job's own process: a launch spec carried out on the GPU, point by point.
+
+For each set of values: one launch on fresh inputs whose outputs are compared with what is expected;
+then timed launches, each on the same inputs; then once more with other inputs and other poison, so that
+a kernel that computes only once is found out. A point whose first comparison fails is not timed: how
+long a wrong answer takes is of no use.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from orbit_remote.child import spec_profile
+from orbit_remote.child.spec import cuda_backend, helper_kernels, output_compare, recording_overhead
+from orbit_remote.child.spec.device_memory import POISONS, Memory
+from orbit_remote.child.spec.expectation import Verdict, definition
+from orbit_remote.child.spec.launch_timing import Bench, Clock
+from orbit_remote.child.spec.launches import Facts
+from orbit_remote.child.spec.shared_memory import SharedMemory
+from orbit_remote.child.spec.sm_clock import SmClock
+from orbit_remote.child.spec.trial import Backend, Gpu, Trial, Trials
+from orbit_remote.common import measure, python_errors, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.recording.recorder import Recorder
+from orbit_remote.recording.telemetry import Sampler
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.dtypes import DTYPES, DType, Tolerance
+from orbit_remote.spec.launch_spec import Point
+from orbit_remote.spec.syntax_tree import SpecError
+from orbit_remote.spec.values import Scalar, Tensor, Value
+from orbit_remote.worker.spec_instances import Image
+
+_SAMPLE_S = 0.01
+"""Between two looks at the GPU's clock: a point is timed in some hundredths of a second."""
+_THROTTLED = (
+    f"the GPU's clock was below {measure.CLOCK_FLOOR:.0%} of its default all the time, so no launch was left out; "
+    "the times are those of a slowed GPU"
+)
+
+Send = Callable[[c.Event], None]
+Timed = Callable[[Trial], tuple[c.Launches, ...]]
+
+
+def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
+    """The whole job, in this process, which is good for no other afterwards."""
+    began = time.perf_counter()
+    send(c.Stage(job.run, "running", time.time()))
+    run: Run | None = None
+    timer: _Timer | None = None
+    remarks: list[str] = []
+    try:
+        torch = _torch()
+        if job.device:
+            torch.cuda.set_device(job.device)
+        checked = checked_spec(job)
+        backend = _backend(torch, job, image, checked)
+        if job.action == "profile":
+            return replace(spec_profile.profiled(torch, job, checked, backend), toolchain=_toolchain())
+        if job.action == "sanitize":
+            from orbit_remote.child import spec_sanitize
+
+            finished = spec_sanitize.launch_once(torch, job, send, checked, backend)
+            return replace(finished, toolchain=_toolchain())
+        kernels = helper_kernels.load(torch, getattr(recorder, "cache", None))
+        clock, remark = recording_overhead.clock(torch, recorder, kernels)
+        remarks += [remark] if remark else []
+        shared = None if isinstance(kernels, str) else SharedMemory(kernels)
+        run = Run(job, send, checked, backend, Gpu(torch, shared))
+        with Sampler(_device(torch, job), period_s=_SAMPLE_S) as sampler:
+            sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
+            timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock)
+            finished = run.finished(timer)
+    except SpecError as error:
+        finished = _refused(job, error)
+    except _Missing as error:
+        finished = c.Finished(
+            job.run, "infrastructure", c.Failure("infrastructure", error.text, error.remedy)
+        )
+    except Exception as error:  # noqa: BLE001 - of CUDA, torch or the user's kernel: the author gets a sentence
+        finished = _failed(job, error, recorder)
+    points = tuple(run.points) if run else ()
+    timed = next((point.launches for point in points if point.launches), ())
+    return replace(
+        finished,
+        points=points,
+        launches=timed,
+        telemetry=timer.telemetry() if timer else None,
+        run_s=time.perf_counter() - began,
+        toolchain=finished.toolchain | _toolchain(),
+        remarks=(*finished.remarks, *remarks),
+    )
+
+
+class _Missing(Exception):  # noqa: N818 - what it says, not what went wrong
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.text = text
+        self.remedy = remedy
+
+
+class Run:
+    """The points of a spec, one after another."""
+
+    def __init__(
+        self, job: c.Job, send: Send, checked: launch_spec.Checked, backend: Backend, gpu: Gpu
+    ) -> None:
+        assert job.definition is not None
+        self.points: list[c.Point] = []
+        self._job = job
+        self._send = send
+        self._spec = checked.spec
+        self.trials = Trials(checked, job.definition.name, backend, gpu)
+        self._verdict = Verdict(job, checked.spec, backend, gpu)
+
+    def finished(self, timed: Timed) -> c.Finished:
+        """`timed` takes the times of a trial's launches."""
+        every, _ = launch_spec.points(self._spec)
+        for at, point in enumerate(every):
+            if len(every) > 1:
+                name = f"case {point.case}" if point.case else "values"
+                why = f"{name} ({at + 1} of {len(every)})"
+                self._send(c.Stage(self._job.run, "running", time.time(), why))
+            self.points.append(self._point(point, timed))
+        verdict = self._verdict
+        outcome = verdict.failure.category if verdict.failure else "ok"
+        return c.Finished(self._job.run, outcome, verdict.failure, problems=tuple(verdict.problems))
+
+    def _point(self, point: Point, timed: Timed) -> c.Point:
+        self.trials.tune(point)
+        trial = self.trials.make(point, 0)
+        checks, sound = self._verdict.check(trial, point, "first")
+        done = c.Point(
+            _shown(point, trial.values), point.case, (), checks, self.trials.amount("bytes", trial.values),
+            self.trials.amount("flops", trial.values), trial.memory.footprint,
+        )  # fmt: skip
+        if point.case or not sound:
+            return done
+        launches = timed(trial)
+        del trial  # its memory is for the next
+        if checks:
+            checks += self._verdict.check(self.trials.make(point, 1), point, "again")[0]
+        return replace(done, launches=launches, checks=checks)
+
+
+def checked_spec(job: c.Job) -> launch_spec.Checked:
+    """Raises SpecError for the first error of the spec above the job's kernel."""
+    assert job.definition is not None
+    checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, job.language))
+    for fault in checked.faults:
+        if fault.severity == "error":
+            raise SpecError(fault.span, fault.message)
+    return checked
+
+
+def _backend(torch: Any, job: c.Job, image: Image | None, checked: launch_spec.Checked) -> Backend:
+    if job.language == "cuda":
+        assert image is not None
+        try:
+            return cuda_backend.Cuda(torch, image, checked.signature)
+        except ImportError:
+            text = f"launch specs of CUDA kernels need cuda-core, which {sys.executable} lacks"
+            remedy = "pip install cuda-core cuda-bindings, or name another `orbit.python`"
+            raise _Missing(text, remedy) from None
+    from orbit_remote.child.spec import triton_backend
+
+    return triton_backend.Triton(torch, job)
+
+
+class _Timer:
+    """Takes the times of trials, and what NVML says meanwhile."""
+
+    def __init__(
+        self,
+        torch: Any,
+        clock: Clock,
+        trials: Trials,
+        sampler: Sampler,
+        remarks: list[str],
+        sm_clock: SmClock | None,
+    ) -> None:
+        self._torch = torch
+        self._clock = clock
+        self._trials = trials
+        self._sampler = sampler
+        self._sm_clock = sm_clock
+        self._remarks = remarks
+        self._span: tuple[int, int] | None = None
+
+    def __call__(self, trial: Trial) -> tuple[c.Launches, ...]:
+        facts = [one.facts() for one in trial.ready]
+        iterations = self._trials.amount("iterations", trial.values)
+        symbols_ = [one.symbol for one in facts]
+        most = int(iterations) if iterations else None
+        bench = Bench(self._torch, self._clock, symbols_, most, self._sampler, self._sm_clock)
+        launches = [one.launch for one in trial.ready]
+        cold = bench.cold(trial.memory.restore, launches)
+        warm = bench.warm(trial.memory.restore, launches)
+        if bench.span_ns:
+            self._span = (self._span or bench.span_ns)[0], bench.span_ns[1]
+        if bench.throttled and _THROTTLED not in self._remarks:
+            self._remarks.append(_THROTTLED)
+        if not cold:
+            self._remarks.append("the launches could not be timed: not all of them were recorded")
+            return ()
+        return tuple(
+            _launches(one, timing, warm[at] if warm else None, bench)
+            for at, (one, timing) in enumerate(zip(facts, cold, strict=True))
+        )
+
+    def telemetry(self) -> c.Telemetry | None:
+        """While the timed launches ran: of the idle GPU before and after them the clocks would be others."""
+        if self._span is None:
+            return None
+        begin, end = self._span
+        around = int(_SAMPLE_S * 1e9)
+        found = self._sampler.telemetry(begin - around, end + around)
+        return found if found and found.samples else None
+
+
+def _device(torch: Any, job: c.Job) -> str | int:
+    """As NVML knows it: the number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
+    uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
+    return f"GPU-{uuid}" if uuid else job.device
+
+
+def _torch() -> Any:
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        text = f"launch specs make their inputs with torch, which {sys.executable} lacks"
+        raise _Missing(text, "install torch there, or name another `orbit.python`") from None
+    if not torch.cuda.is_available():
+        text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
+        raise _Missing(text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`")
+    return torch
+
+
+def _launches(one: Facts, cold: c.Timing, warm: c.Timing | None, bench: Bench) -> c.Launches:
+    """What the record of a launch says goes before what was asked for."""
+    known = one.resources
+    record = bench.seen.get(one.symbol)
+    return c.Launches(
+        symbol=one.symbol,
+        name=one.name,
+        grid=record.grid if record else one.grid or (1, 1, 1),
+        block=record.block if record else one.block or (1, 1, 1),
+        timing=cold,
+        count=cold.n + (warm.n if warm else 0),
+        cluster=record.cluster if record else one.cluster,
+        registers=record.registers if record else (known.registers if known else None),
+        static_shared=record.static_shared if record else (known.static_shared if known else None),
+        dynamic_shared=record.dynamic_shared if record else one.dynamic_shared,
+        local_per_thread=record.local_per_thread if record else None,
+        constants=one.constants or (dict(known.constants) if known else {}),
+        place=known.place if known else None,
+        warm=warm,
+        tuning=one.tuning,
+    )
+
+
+def _shown(point: Point, values: Mapping[str, Value]) -> dict[str, str]:
+    """The values of the names that this point replaces."""
+    found: dict[str, str] = {}
+    for name in point.replaced:
+        value = values.get(name)
+        if isinstance(value, Scalar):
+            found[name] = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
+        elif value is not None:
+            found[name] = value.name if isinstance(value, DType) else type(value).__name__
+    return found
+
+
+def _refused(job: c.Job, error: SpecError) -> c.Finished:
+    span = error.fault.span
+    end = span.end_column + 1 if span.end_line == span.line else None
+    place = c.Place(job.path, span.line + 1, span.column + 1, end)
+    problem = c.Problem("error", error.fault.message, "orbit", place)
+    failure = c.Failure("runtime error", f"the launch spec: {error.fault.message}", place=place)
+    return c.Finished(job.run, "runtime error", failure, problems=(problem,))
+
+
+def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
+    """A CUDA error, or whatever torch, the driver and the user's file raise."""
+    recorder.end()
+    recorded = recorder.recorded()
+    where = definition(job)
+    if fatal := next((one for one in recorded.errors if one.fatal), None):
+        kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else "the kernel"
+        known = python_errors.cuda_failure(fatal).failure
+        failure = c.Failure("runtime error", f"{kernel} ended with {fatal.name}", known.remedy, place=where)
+        return c.Finished(job.run, "runtime error", failure, problems=(_problem(failure, where),))
+    explained = python_errors.explain(error, job.path)
+    failure = explained.failure
+    if failure.place is None:
+        failure = replace(failure, place=where)
+    problems = explained.problems or (_problem(failure, where),)
+    return c.Finished(job.run, failure.category, failure, problems=problems)
+
+
+def _problem(failure: c.Failure, place: c.Place) -> c.Problem:
+    text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
+    return c.Problem("error", text, "cuda", place)
+
+
+def rehearse(torch: Any) -> None:
+    """Do once, on next to nothing, what every spec does: CUDA loads each kernel of torch's when it is
+    first launched, which is 0.2 s of the first comparison (H100).
+    """
+    made = torch.Generator(device="cuda")
+    for kind in (torch.float32, torch.float16, torch.bfloat16):
+        one = torch.randn(64, generator=made, device="cuda", dtype=kind)
+        tensor = Tensor((64,), DTYPES[str(kind).removeprefix("torch.")], (1,), one, storage="x")
+        memory = Memory(torch, ((tensor, True),), POISONS[0])
+        memory.look()
+        memory.restore()
+        memory.trespasses()
+        output_compare.compare(
+            torch, memory.of(tensor), one.double() * 2 + one.double(), Tolerance(0.0, 0.0, 1.0)
+        )
+    whole = torch.randint(0, 9, (64,), generator=made, device="cuda", dtype=torch.int32)
+    output_compare.compare(torch, whole, whole.to(torch.int64), Tolerance(0.0, 0.0))
+    torch.sum(torch.zeros(1 << 20, device="cuda"), dim=0, out=torch.zeros((), device="cuda"))
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+
+
+def _toolchain() -> dict[str, str]:
+    from orbit_remote.child import python_job
+
+    found = dict(python_job.toolchain())
+    core = sys.modules.get("cuda.core")
+    if core is not None:
+        found["cuda-core"] = str(getattr(core, "__version__", ""))
+    return found

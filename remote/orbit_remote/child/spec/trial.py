@@ -1,0 +1,159 @@
+"""One set of a spec's values with the memory that its launches get, ready to be launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orbit_remote.child.spec import device_memory
+from orbit_remote.child.spec.device_memory import POISONS, Memory
+from orbit_remote.child.spec.launches import Bound, Ready
+from orbit_remote.child.spec.shared_memory import SharedMemory
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.signature import Signature
+from orbit_remote.spec.syntax_tree import Launch, Reference, SpecError, Symbol
+from orbit_remote.spec.values import Scalar, Tensor, Value, World, amount
+
+
+class Backend(Protocol):
+    """What differs between CUDA and Triton."""
+
+    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None: ...
+
+    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound: ...
+
+    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None: ...
+
+    def tunes(self, launch: Launch) -> bool:
+        """Whether a first launch tries configurations, on the very buffers that it is given."""
+        ...
+
+    def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
+        """What the function of a `reference` returns, as torch's tensors. Raises SpecError."""
+        ...
+
+
+class Gpu:
+    """torch's current device, as far as trials need one."""
+
+    device = "cuda"
+
+    def __init__(self, torch: Any, shared: SharedMemory | None = None) -> None:
+        self.torch = torch
+        self._shared = shared
+
+    def free(self) -> int:
+        """Bytes that new tensors may take: what the driver has, and what torch holds and nobody uses."""
+        cuda = self.torch.cuda
+        held = int(cuda.memory_reserved()) - int(cuda.memory_allocated())
+        return int(cuda.mem_get_info()[0]) + held
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize()
+
+    def fill_shared(self, turn: int) -> None:
+        """Leave nothing in shared memory that a launch could take for its own."""
+        if self._shared:
+            self._shared.fill(turn)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """`ready` are the launches in order, on `memory`; what is expected is computed from `values`."""
+
+    values: Mapping[str, Value]
+    world: World
+    bound: tuple[Bound, ...]
+    memory: Memory
+    ready: tuple[Ready, ...]
+
+    def launch(self, before: Callable[[], None] = lambda: None) -> None:
+        for one in self.ready:
+            before()
+            one.launch()
+
+    @property
+    def written(self) -> list[str]:
+        """The tensors that the launches changed; those that were empty before count as changed."""
+        changed = self.memory.changed()
+        found = [name for each in self.bound for name in each.outputs if name in changed]
+        return list(dict.fromkeys(found))
+
+
+class Trials:
+    """Makes them for one spec."""
+
+    def __init__(self, checked: Checked, kernel: str, backend: Backend, gpu: Gpu) -> None:
+        """`kernel` is the one that the spec stands above."""
+        self.gpu = gpu
+        self._checked = checked
+        self._spec = checked.spec
+        self._kernel = kernel
+        self._backend = backend
+        self._seed = int(self.amount("seed", {}) or 0)
+
+    def make(self, point: Point, turn: int) -> Trial:
+        """Another `turn`, other random inputs. Raises SpecError, at its place, for what does not go."""
+        header = self._header(point)
+        free = self.gpu.free()
+        self._room(point, header, free)
+        world = World(
+            self._spec.language, self.gpu.torch, self.gpu.device, seed=self._seed, turn=turn, memory=free
+        )
+        values, faults = launch_spec.compute(self._spec, header, point, world)
+        if faults:
+            raise SpecError(faults[0].span, faults[0].message)
+        for one in self._spec.symbols:
+            self._backend.set_symbol(one, values, world)
+        bound = tuple(self._backend.bind(launch, values, world) for launch in self._spec.launches)
+        memory = Memory(self.gpu.torch, tensors(bound), POISONS[turn], self.gpu.free() // 4)
+        return Trial(values, world, bound, memory, tuple(one.ready(memory.of) for one in bound))
+
+    def tune(self, point: Point) -> None:
+        """Have autotuning done, on memory of its own: it launches as often as it likes."""
+        if any(self._backend.tunes(launch) for launch in self._spec.launches):
+            self.make(point, 0).launch()
+            self.gpu.synchronize()
+
+    def amount(self, word: str, values: Mapping[str, Value]) -> float | None:
+        """What `bytes`, `flops`, `seed` or `iterations` says; None where the spec does not say it."""
+        one = self._spec.amounts.get(word)
+        if one is None:
+            return None
+        world = World(self._spec.language, wide=word in ("bytes", "flops"))
+        value = evaluate(one.value, world, Scope(values))
+        return float(value.value) if isinstance(value, Scalar) else None
+
+    def _described(self, point: Point, header: Signature | None) -> dict[str, Value]:
+        return launch_spec.compute(self._spec, header, point, World(self._spec.language))[0]
+
+    def _header(self, point: Point) -> Signature | None:
+        """The kernel's parameters, as the compiler gave them where there is one."""
+        known = self._checked.signature
+        for launch in self._spec.launches:
+            if launch.kernel.name == self._kernel:
+                return self._backend.signature(launch, self._described(point, known)) or known
+        return known
+
+    def _room(self, point: Point, header: Signature | None, free: int) -> None:
+        """Refuse what cannot fit before anything is allocated."""
+        described = self._described(point, header)
+        found = {name: value for name, value in described.items() if isinstance(value, Tensor)}
+        wanted = device_memory.needed((value, value.storage == name) for name, value in found.items())
+        if wanted <= free or not found:
+            return
+        largest = max(found, key=lambda name: found[name].bytes)
+        span = next(one.span for one in self._spec.assignments if one.name.name == largest)
+        message = (
+            f"The inputs and the copies that kernels get take {amount(wanted)} ({largest} alone "
+            f"{amount(found[largest].bytes)}), and the GPU has {amount(free)} free."
+        )
+        raise SpecError(span, message)
+
+
+def tensors(bound: Sequence[Bound]) -> list[tuple[Tensor, bool]]:
+    """What the launches are given, each with whether they may write it."""
+    return [each for one in bound for each in one.tensors]

@@ -1,0 +1,205 @@
+"""Launches of a spec's Triton kernels, through the JIT as their author would launch them."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from orbit_remote.child import triton_instances
+from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common.messages import Job, Tried
+from orbit_remote.spec import rules as spec_rules
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.interpreter import grid as grid_of
+from orbit_remote.spec.signature import Signature
+from orbit_remote.spec.syntax_tree import Call, Lambda, Launch, Name, Reference, Span, SpecError, Symbol
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
+
+_OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
+"""Types that triton.language calls otherwise than torch."""
+
+
+class Triton:
+    """The kernels of a file, which is executed here as an import would execute it."""
+
+    def __init__(self, torch: Any, job: Job) -> None:
+        """Raises whatever the file raises."""
+        self._torch = torch
+        self._file = UserFile(job.path, job.text, job.directory, job.arguments)
+        self._file.prepare()
+        self._module = self._file.execute(self._file.module_name())
+
+    def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature | None:  # noqa: ARG002
+        """None: Python's own text says it all."""
+        return None
+
+    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
+        raise SpecError(one.span, "Only CUDA has symbols.")
+
+    def tunes(self, launch: Launch) -> bool:
+        """Whether a first launch tries configurations, on the very buffers that it is given."""
+        return any(hasattr(one, "configs") for one in layers(self._kernel(launch)))
+
+    def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
+        kernel = self._kernel(launch)
+        scope = Scope(values)
+        positional = [(node.span, evaluate(node, world, scope)) for node in launch.arguments]
+        keywords = {one.name: (one.value.span, evaluate(one.value, world, scope)) for one in launch.keywords}
+        tensors: list[tuple[Tensor, bool]] = []
+        for _, value in (*positional, *keywords.values()):
+            if isinstance(value, TensorMap):
+                tensors.append((value.tensor, True))
+            elif isinstance(value, Tensor):
+                tensors.append((value, True))
+        extents = self._grid(launch, values, world)
+
+        def ready(memory: Memory) -> Ready:
+            arguments = [passed(value, memory, span) for span, value in positional]
+            options = {name: passed(value, memory, span) for name, (span, value) in keywords.items()}
+            return _Launch(kernel, extents, arguments, options)
+
+        return Bound(launch.span, tuple(tensors), ready)
+
+    def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
+        """What the function of a `reference` returns for copies of the spec's values."""
+        assert one.call is not None
+        function = self._function(one.call)
+        if isinstance(one.call, Call):
+            scope = Scope(values)
+            arguments = [evaluate(node, world, scope) for node in one.call.arguments]
+            keywords = {each.name: evaluate(each.value, world, scope) for each in one.call.keywords}
+        else:
+            wanted = list(inspect.signature(function).parameters.values())
+            missing = [each.name for each in wanted if each.name not in values and each.default is each.empty]
+            if missing:
+                message = f"{function.__name__} takes '{missing[0]}', and the spec assigns no such name."
+                raise SpecError(one.call.span, message)
+            arguments = []
+            keywords = {each.name: values[each.name] for each in wanted if each.name in values}
+
+        def copied(tensor: Tensor) -> Any:
+            return tensor.data.clone()
+
+        given = [passed(value, copied, one.call.span) for value in arguments]
+        named = {name: passed(value, copied, one.call.span) for name, value in keywords.items()}
+        made: Any = function(*given, **named)
+        results: tuple[Any, ...] = (made,) if isinstance(made, self._torch.Tensor) else tuple(made)
+        if not all(isinstance(each, self._torch.Tensor) for each in results):
+            raise SpecError(one.call.span, f"{function.__name__} does not return tensors.")
+        return results
+
+    # -- the file's own objects ---------------------------------------------------------------------
+
+    def _kernel(self, launch: Launch) -> Any:
+        found = getattr(self._module, launch.kernel.name, None)
+        if found is None or not hasattr(found, "__getitem__"):
+            raise SpecError(
+                launch.kernel.span, f"The file has no kernel '{launch.kernel.name}' once it is run."
+            )
+        return found
+
+    def _function(self, call: Name | Call) -> Any:
+        place = call.span if isinstance(call, Name) else call.name_span
+        found = getattr(self._module, call.name, None)
+        if not callable(found):
+            raise SpecError(place, f"The file has no function '{call.name}' once it is run.")
+        return found
+
+    # -- the grid -------------------------------------------------------------------------------------
+
+    def _grid(self, launch: Launch, values: Mapping[str, Value], world: World) -> Any:
+        """The extents, or a function of the constants that tuning has chosen."""
+        node = launch.grid
+        assert node is not None
+        if not isinstance(node, Lambda):
+            found = spec_rules.triple(evaluate(node, world, Scope(values)), node.span, "grid")
+            spec_rules.in_range(found, node.span, "grid", spec_rules.MOST_GRID)
+            return found
+
+        def extents(constants: Mapping[str, Any]) -> tuple[int, ...]:
+            known: dict[str, Value] = {}
+            for name, value in constants.items():
+                kind = type(value).__name__
+                if kind in ("int", "float", "bool"):
+                    known[name] = Scalar(value, kind)
+            described = World("triton", work=world.work)
+            found = spec_rules.triple(
+                grid_of(node, described, Scope(values), known, tuned=False), node.span, "grid"
+            )
+            spec_rules.in_range(found, node.span, "grid", spec_rules.MOST_GRID)
+            return found
+
+        return extents
+
+
+@dataclass
+class _Launch:
+    kernel: Any
+    grid: tuple[int, ...] | Callable[[Mapping[str, Any]], tuple[int, ...]]
+    arguments: list[Any]
+    options: dict[str, Any]
+    compiled: Any = None
+    chosen: Any = field(default=None)
+
+    def launch(self) -> None:
+        self.compiled = self.kernel[self.grid](*self.arguments, **self.options)
+
+    def facts(self) -> Facts:
+        function = layers(self.kernel)[-1]
+        one = triton_instances.instance(function, self.compiled)
+        resources = one.resources()
+        return Facts(
+            one.symbol,
+            one.function,
+            block=(one.threads, 1, 1),
+            dynamic_shared=one.shared,
+            resources=resources,
+            constants=dict(one.constants),
+            tuning=tuning(self.kernel),
+        )
+
+
+def passed(value: Value, memory: Memory, span: Span) -> Any:
+    """What a launch is given for a value of its spec. Raises SpecError where nothing can be."""
+    match value:
+        case Tensor():
+            return memory(value)
+        case TensorMap():
+            descriptors: Any = importlib.import_module("triton.tools.tensor_descriptor")
+            return descriptors.TensorDescriptor.from_tensor(memory(value.tensor), list(value.box))
+        case Scalar():
+            return value.value
+        case tuple():
+            return tuple(passed(one, memory, span) for one in value)
+        case Lambda() | Dim3():
+            raise SpecError(span, f"{shown(value).capitalize()} cannot be passed to a kernel.")
+        case None | str():
+            return value
+        case _:
+            return getattr(importlib.import_module("triton.language"), _OWN_NAMES.get(value.name, value.name))
+
+
+def layers(kernel: Any) -> list[Any]:
+    """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
+    found = [kernel]
+    while not hasattr(found[-1], "params") and hasattr(found[-1], "fn"):
+        found.append(found[-1].fn)
+    return found
+
+
+def tuning(kernel: Any) -> tuple[Tried, ...]:
+    """What autotuning tried last, the fastest first; nothing where it tried nothing in this process."""
+    found: list[Tried] = []
+    for one in layers(kernel):
+        tried: Mapping[Any, Any] = getattr(one, "configs_timings", None) or {}
+        best = getattr(one, "best_config", None)
+        for config, timing in tried.items():
+            milliseconds = float(timing[0] if hasattr(timing, "__getitem__") else timing)
+            # Triton gives a configuration that does not run an infinite time
+            median = milliseconds * 1e6 if milliseconds < float("inf") else None
+            found.append(Tried(str(config), median, config is best or config == best))
+    return tuple(sorted(found, key=lambda each: each.median if each.median is not None else float("inf")))

@@ -1,0 +1,31 @@
+"""In a job's own process under a profiler: the launches of a launch spec, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orbit_remote.child import profile_range
+from orbit_remote.child.spec.trial import Backend, Gpu, Trials
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.launch_spec import Checked
+
+
+def profiled(torch: Any, job: c.Job, checked: Checked, backend: Backend) -> c.Finished:
+    """With the first set of its values. Before the launches that the profiler sees come the same that it does not,
+    so that everything is compiled, chosen and loaded. Nothing is compared or timed.
+    """
+    assert job.definition is not None
+    every, _ = launch_spec.points(checked.spec)
+    point = next((one for one in every if not one.case), every[0])
+    trials = Trials(checked, job.definition.name, backend, Gpu(torch))
+    trials.tune(point)
+    trial = trials.make(point, 0)
+    trial.launch()
+    trial.memory.restore()
+    with profile_range.profiled(torch):
+        trial.launch()
+    used = [one.facts().resources for one in trial.ready]
+    timed = [one for one in every if not one.case]
+    remarks = (f"profiled with the first of {len(timed)} sets of values",) if len(timed) > 1 else ()
+    return c.Finished(job.run, "ok", resources=tuple(one for one in used if one), remarks=remarks)

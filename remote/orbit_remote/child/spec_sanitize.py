@@ -1,0 +1,67 @@
+"""In a job's own process, under compute-sanitizer: the launches of a spec, each made once on its inputs as they are.
+
+No copies between guard bands and no poison in what is empty: an access one element too far has to leave the allocation, and
+what nobody has written has to stay unwritten. Nothing is compared and nothing timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from orbit_remote.child.spec.trial import Backend, Gpu, Trials
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.launch_spec import Checked, Point
+from orbit_remote.spec.values import Tensor, World
+
+CACHE: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+"""Environment in which each of torch's tensors is an allocation of its own: out of its cache, an index past the end of one
+tensor meets another (torch 2, `CUDACachingAllocator`).
+"""
+_MOST: Final = 8
+"""Sets of values that are launched: a kernel takes 10 to 100 times its time."""
+
+Send = Callable[[c.Event], None]
+
+
+def launch_once(torch: Any, job: c.Job, send: Send, checked: Checked, backend: Backend) -> c.Finished:
+    """Raises SpecError, and whatever CUDA raises."""
+    assert job.definition is not None
+    trials = Trials(checked, job.definition.name, backend, Gpu(torch))
+    every, _ = launch_spec.points(checked.spec)
+    chosen = choose(checked, every)
+    for at, point in enumerate(chosen):
+        if len(chosen) > 1:
+            send(c.Stage(job.run, "running", time.time(), f"values {at + 1} of {len(chosen)}"))
+        trial = trials.make(point, 0)
+        ready = [one.ready(_as_it_is) for one in trial.bound]
+        for one in ready:
+            one.launch()
+        trials.gpu.synchronize()
+    return c.Finished(job.run, "ok", remarks=_told(every, chosen))
+
+
+def _as_it_is(tensor: Tensor) -> Any:
+    return tensor.data
+
+
+def choose(checked: Checked, every: list[Point]) -> list[Point]:
+    """Every case - a ragged tail is where indices go wrong -, and of the values that are timed those with the least memory."""
+    timed = [one for one in every if not one.case]
+    cases = [one for one in every if one.case]
+    return [*sorted(timed, key=lambda point: _bytes(checked, point))[:1], *cases][:_MOST]
+
+
+def _bytes(checked: Checked, point: Point) -> int:
+    values, _ = launch_spec.compute(checked.spec, checked.signature, point, World(checked.spec.language))
+    return sum(one.bytes for one in values.values() if isinstance(one, Tensor))
+
+
+def _told(every: list[Point], chosen: list[Point]) -> tuple[str, ...]:
+    if len(every) == len(chosen):
+        return ()
+    return (
+        f"checked with {len(chosen)} of {len(every)} sets of values: the one with the least memory, and cases",
+    )

@@ -1,0 +1,326 @@
+"""Compiles the Triton kernels of a file for an architecture, on a machine that may have no GPU.
+
+Triton compiles without a GPU when it is told types and constants, which only a launch knows. A launch
+spec without a fault says them all. Without one, constants are taken from the file: autotune's
+configurations, defaults, the keywords of a launch in its text. Types are then assumed: what is loaded
+from or stored to is a pointer (to fp32, else fp16, else i32), the rest i32. An error is reported only
+where it does not depend on what was assumed; a kernel whose constants the file does not say needs a run.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orbit_remote.child import triton_instances
+from orbit_remote.child.triton_assumptions import (
+    OPTIONS,
+    Configuration,
+    assumed_signature,
+    configurations_of,
+    described,
+)
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common import python_errors
+from orbit_remote.common.messages import Problem, Resources
+from orbit_remote.common.python_errors import Explained
+from orbit_remote.toolchain import ptxas
+
+if TYPE_CHECKING:
+    from orbit_remote.child import triton_spec_compile
+
+_MOST_CONFIGURATIONS = 4
+_POINTEES = ("fp32", "fp16", "i32")
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """`explained` is set where the file itself could not be imported."""
+
+    problems: tuple[Problem, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    remarks: tuple[str, ...] = ()
+    explained: Explained | None = None
+
+
+def compile_file(file: UserFile, architecture: str | None, kernel: str | None = None) -> Compiled:
+    """Import the file, in this process, and compile its kernels; `kernel` limits it to that one.
+
+    Importing runs what the file does at its top level. Without a GPU a launch there fails, as it
+    would; the kernels defined up to there are compiled all the same.
+    """
+    capability = int(re.sub(r"\D", "", architecture or "") or 90)
+    remarks: list[str] = []
+    problems: list[Problem] = []
+    namespace: dict[str, Any] = {}
+    try:
+        _stand_in_for_the_gpu(capability)
+        tree = ast.parse(file.text, file.path)
+        file.prepare()
+        name = file.module_name()
+        try:
+            file.execute(name)
+        finally:
+            namespace = getattr(sys.modules.get(name), "__dict__", {})
+    except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
+        explained = python_errors.explain(error, file.path)
+        functions = _kernels(file, kernel)
+        if not functions or not _for_want_of_a_gpu(error):
+            return Compiled(explained=explained)
+        remarks.append(
+            "the file uses the GPU while it is imported: what it defines after that was not compiled"
+        )
+        tree = ast.parse(file.text, file.path)
+    else:
+        functions = _kernels(file, kernel)
+    resources: list[Resources] = []
+    specified: triton_spec_compile.Read | None = None
+    if "orbit:" in file.text:
+        from orbit_remote.child import triton_spec_compile
+
+        with contextlib.suppress(ImportError):  # of torch, without which no spec runs either
+            specified = triton_spec_compile.read(file.text, tree)
+    for function in functions:
+        name = function.fn.__name__
+        if specified is not None:
+            if name in specified.launches:
+                outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path)
+                if outcome is not None:
+                    problems += outcome.problems
+                    resources += outcome.resources
+                    remarks += outcome.remarks
+                    continue
+                remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
+            elif name in specified.faulty:
+                remarks.append(
+                    f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
+                )
+        configurations, missing = configurations_of(function, tree, namespace)
+        if getattr(function, "is_gluon", bool)():
+            remarks.append(f"{name} needs a run: it is written in Gluon")
+            continue
+        if blocks := described(function):
+            remarks.append(
+                f"{name} needs a run: the file does not say which blocks {', '.join(blocks)} describe"
+            )
+            continue
+        if missing:
+            remarks.append(f"{name} needs a run: the file does not say what {', '.join(missing)} is")
+            continue
+        if len(configurations) > _MOST_CONFIGURATIONS:
+            remarks.append(
+                f"{name}: the first {_MOST_CONFIGURATIONS} of {len(configurations)} configurations were compiled"
+            )
+        for configuration in configurations[:_MOST_CONFIGURATIONS]:
+            outcome = _compile(function, configuration, capability, file.path)
+            if isinstance(outcome, Resources):
+                resources.append(outcome)
+            elif isinstance(outcome, str):
+                remarks.append(f"{name} needs a run: {outcome}")
+                break
+            else:
+                problems += outcome.problems
+                break
+        else:
+            remarks.append(f"{name}: {configurations[0].source}; argument types assumed")
+    return Compiled(tuple(dict.fromkeys(problems)), tuple(resources), tuple(remarks))
+
+
+# -- as a launch spec launches it -------------------------------------------------------------------
+
+
+def _as_launched(
+    function: Any,
+    launches: Sequence[triton_spec_compile.Specified],
+    namespace: Mapping[str, Any],
+    capability: int,
+    path: str,
+) -> Compiled | None:
+    """The first configurations of its launches; None where it is not the compiler that refuses them."""
+    from orbit_remote.child import triton_spec_compile
+
+    name = function.fn.__name__
+    found: dict[str, Resources] = {}
+    remarks = [f"{name}: types and constants of its launch spec"]
+    for launch in launches:
+        try:
+            compiled, every = triton_spec_compile.compile_kernel(
+                function, launch, namespace, _MOST_CONFIGURATIONS
+            )
+        except Exception as error:  # noqa: BLE001 - Triton raises all kinds, and the user's own hooks do
+            explained = python_errors.explain(error, path)
+            return Compiled(explained.problems) if explained.failure.category == "compile error" else None
+        if every > len(compiled):
+            remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
+        for one in compiled[: _MOST_CONFIGURATIONS - len(found)]:
+            constants = dict(triton_instances.instance(function, one).constants) | _options(one)
+            found[one.hash] = _figures(
+                function, one, constants | triton_spec_compile.types(function, one), capability
+            )
+    return Compiled((), tuple(found.values()), tuple(remarks))
+
+
+# -- by assumption ----------------------------------------------------------------------------------
+
+
+def _compile(
+    function: Any, configuration: Configuration, capability: int, path: str
+) -> Resources | Explained | str:
+    """What it uses, its error, or why neither is known: an error that may be owed to our assumptions.
+
+    A static_assert is about types and constants, and those are the assumptions.
+    """
+    failures: list[Explained] = []
+    for pointee in _POINTEES:
+        signature = assumed_signature(function, configuration.constants, pointee)
+        try:
+            compiled = _triton_compile(function, signature, configuration, capability)
+        except Exception as error:  # noqa: BLE001 - Triton raises all kinds
+            if (words := python_errors.static_assert(error)) is not None:
+                return f"with the constants and types assumed here a static_assert fails: {words}"
+            failures.append(python_errors.explain(error, path))
+            continue
+        return _resources(function, compiled, signature, configuration, capability)
+    first = failures[0]
+    if all(failure.problems == first.problems for failure in failures):
+        return first
+    return "it does not compile with the argument types assumed here"
+
+
+def _triton_compile(
+    function: Any, signature: dict[str, str], configuration: Configuration, capability: int
+) -> Any:
+    compiler: Any = importlib.import_module("triton.compiler")
+    backend: Any = importlib.import_module("triton.backends.compiler")
+    # what a launch sees too: torch's allocations are aligned, so pointers are divisible by 16
+    aligned = {
+        (i,): [["tt.divisibility", 16]]
+        for i, name in enumerate(function.arg_names)
+        if signature[name].startswith("*")
+    }
+    constants = {
+        name: value for name, value in configuration.constants.items() if signature.get(name) == "constexpr"
+    }
+    source = compiler.ASTSource(function, signature, constants, aligned)
+    return compiler.compile(
+        source, target=backend.GPUTarget("cuda", capability, 32), options=dict(configuration.options)
+    )
+
+
+def _resources(
+    function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, capability: int
+) -> Resources:
+    types = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
+    constants = {name: triton_instances.show(value) for name, value in configuration.constants.items()}
+    return _figures(function, compiled, constants | _options(compiled) | types, capability)
+
+
+def _options(compiled: Any) -> dict[str, str]:
+    return {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
+
+
+def _figures(function: Any, compiled: Any, constants: dict[str, str], capability: int) -> Resources:
+    one = triton_instances.instance(function, compiled).resources()
+    usage = _ptxas(compiled.asm["ptx"], capability)
+    one = replace(one, architecture=_architecture(capability), constants=constants)
+    if usage is None:
+        return one
+    return replace(
+        one,
+        registers=usage.registers,
+        stack=usage.stack,
+        spill_stores=usage.spill_stores,
+        spill_loads=usage.spill_loads,
+        barriers=usage.barriers,
+    )
+
+
+def _ptxas(ptx: str, capability: int) -> Resources | None:
+    """What the ptxas that Triton compiles with says of the one kernel in `ptx`; None without a ptxas."""
+    folder = Path(str(importlib.import_module("triton").__file__)).parent / "backends" / "nvidia" / "bin"
+    names = ["ptxas-blackwell", "ptxas"] if capability >= 100 else ["ptxas"]
+    tool = next((str(folder / n) for n in names if (folder / n).is_file()), None) or shutil.which("ptxas")
+    if tool is None:
+        return None
+    command = [tool, "-v", f"--gpu-name={_architecture(capability)}", "-o", os.devnull, "-"]
+    done = subprocess.run(command, input=ptx, capture_output=True, text=True, timeout=60, check=False)
+    return next(iter(ptxas.resources(done.stdout + done.stderr)), None)
+
+
+def _architecture(capability: int) -> str:
+    return f"sm_{capability}a" if capability >= 90 else f"sm_{capability}"
+
+
+def _kernels(file: UserFile, kernel: str | None) -> list[Any]:
+    """The file's kernels; a helper (it returns a value, or a kernel calls it) has no launch of its own."""
+    functions = [f for f in triton_instances.jit_functions() if f.fn.__code__.co_filename == file.path]
+    trees = {f: ast.parse(f.src) for f in functions}
+    called = {
+        node.func.id
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    launchable = [
+        f
+        for f, tree in trees.items()
+        if f.fn.__name__ not in called
+        and not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(tree))
+    ]
+    return [f for f in launchable if f.fn.__name__ == kernel] or launchable
+
+
+# -- without a GPU ----------------------------------------------------------------------------------
+
+
+def _stand_in_for_the_gpu(capability: int) -> None:
+    """A driver that knows which GPU is meant and can do nothing: compiling asks no more of it."""
+    runtime: Any = importlib.import_module("triton.runtime")
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
+
+    class NoGpu:
+        launcher_cls = None
+
+        def get_current_target(self) -> Any:
+            return target
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int = 0) -> int:  # noqa: ARG002
+            return 0
+
+        def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
+            return divmod(capability, 10)
+
+        def get_active_torch_device(self) -> Any:
+            return importlib.import_module("torch").device("cpu")
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+    runtime.driver.set_active(NoGpu())
+
+
+def _for_want_of_a_gpu(error: BaseException) -> bool:
+    words = str(error)
+    return any(
+        phrase in words
+        for phrase in (
+            "Found no NVIDIA driver",
+            "not compiled with CUDA enabled",
+            "No CUDA GPUs",
+            "'NoneType' object is not callable",
+        )
+    )

@@ -1,0 +1,189 @@
+"""What Triton compiled in this process, and which launch was of which instance."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.messages import Level, Place, Resources
+from orbit_remote.common.python_errors import definition
+
+_WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One compiled kernel: a JIT function with its constants and types fixed."""
+
+    symbol: str
+    function: str
+    place: Place
+    threads: int
+    shared: int | None
+    registers: int | None
+    local_bytes: int | None
+    architecture: str
+    constants: tuple[tuple[str, str], ...]
+
+    def resources(self) -> Resources:
+        return Resources(
+            symbol=self.symbol,
+            name=self.function,
+            architecture=self.architecture,
+            registers=self.registers,
+            static_shared=0 if self.shared is not None else None,
+            dynamic_shared=self.shared,
+            stack=self.local_bytes,
+            threads=self.threads,
+            place=self.place,
+            constants=dict(self.constants),
+        )
+
+
+def jit_functions() -> list[Any]:
+    """Every @triton.jit function alive, in the order of their definition.
+
+    Asked of the garbage collector: a hook would be lost when the user's code sets its own, and would
+    have to be there before the first kernel. Once, after the run, it costs some tens of milliseconds.
+    """
+    kind = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
+    if kind is None:
+        return []
+    # by type: `isinstance` asks an object for its class, at which some of torch's warn or load
+    found: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), kind)]
+    return sorted(found, key=lambda f: (f.fn.__code__.co_filename, f.fn.__code__.co_firstlineno))
+
+
+def instances() -> list[Instance]:
+    return [instance(f, compiled) for f in jit_functions() for compiled in _compiled(f)]
+
+
+def instance(function: Any, compiled: Any) -> Instance:
+    file, line, _ = definition(function)
+    metadata = compiled.metadata
+    target = metadata.target
+    local = getattr(compiled, "n_spills", None)
+    return Instance(
+        symbol=compiled.name,
+        function=function.fn.__name__,
+        place=Place(file, line),
+        threads=metadata.num_warps * _WARP,
+        shared=metadata.shared,
+        registers=getattr(compiled, "n_regs", None) or None,
+        # Triton calls a quarter of the local memory "spills"; what of it is spilled is not known here
+        local_bytes=local * 4 if isinstance(local, int) else None,
+        architecture=f"sm_{target.arch}",
+        constants=tuple(_constants(function, compiled)),
+    )
+
+
+def keep_compiled(folder: Path) -> None:
+    """What Triton made of every instance that was compiled here, comments and all: of each a `.json` that says which it
+    is, and a file of the same name for each level and for its machine code (`.cubin`).
+    """
+    seen: set[Any] = set()
+    for function in jit_functions():
+        for compiled in _compiled(function):
+            code = compiled.asm.get("cubin", compiled.asm.get("ptx"))
+            if code is None or code in seen:
+                continue
+            base = f"{len(seen)}-{compiled.name[:64]}"
+            seen.add(code)
+            for level in (*get_args(Level), "cubin"):
+                content = compiled.asm.get(level)  # `[level]` would make Triton disassemble
+                if isinstance(content, str):
+                    content = content.encode("utf-8", "surrogateescape")
+                if isinstance(content, bytes):
+                    (folder / f"{base}.{level}").write_bytes(content)
+            said = dataclasses.asdict(instance(function, compiled))
+            (folder / f"{base}.json").write_text(json.dumps(said), "utf-8")
+
+
+def tuned() -> list[str]:
+    """What autotuning chose in this process, a sentence for each kernel."""
+    kind = getattr(sys.modules.get("triton.runtime.autotuner"), "Autotuner", None)
+    tuners = [] if kind is None else [o for o in gc.get_objects() if issubclass(type(o), kind)]
+    found = [
+        (getattr(one.base_fn, "__name__", "a kernel"), getattr(one, "best_config", None)) for one in tuners
+    ]
+    return [f"autotuning chose {config} for {name}" for name, config in found if config is not None]
+
+
+def _compiled(function: Any) -> Iterator[Any]:
+    """The kernels in a function's own cache; its layout is Triton's and has changed before."""
+    for per_device in getattr(function, "device_caches", {}).values():
+        kernels: dict[Any, Any] = cast("Any", per_device)[0] if isinstance(per_device, tuple) else per_device
+        for compiled in kernels.values():
+            yield compiled.result() if hasattr(compiled, "result") else compiled
+
+
+def _constants(function: Any, compiled: Any) -> Iterator[tuple[str, str]]:
+    values: dict[Any, Any] = getattr(compiled.src, "constants", None) or {}
+    for parameter in function.params:
+        if parameter.is_constexpr and (parameter.num,) in values:
+            yield parameter.name, show(values[parameter.num,])
+    for option in ("num_warps", "num_stages", "num_ctas", "maxnreg"):
+        value = getattr(compiled.metadata, option, None)
+        if value is not None and not (option == "num_ctas" and value == 1):
+            yield option, str(value)
+
+
+def show(value: Any) -> str:
+    """A constant as its author would write it."""
+    if hasattr(value, "fn") and hasattr(value.fn, "__name__"):  # a JIT function passed as a constant
+        return value.fn.__name__
+    return str(value) if type(value).__module__.startswith("triton") else repr(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Launches by the instance they were of; `others` are not Triton's: torch's and libraries'."""
+
+    launches: tuple[tuple[LaunchRecord, Resources], ...]
+    others: int
+
+
+def match(records: Iterable[LaunchRecord], known: Sequence[Instance]) -> Matched:
+    """By name, then by what a record tells of an instance: threads, shared memory, registers.
+
+    Where several instances of a name still fit, the constants they have in common are stated and
+    the others are not.
+    """
+    by_symbol: dict[str, list[Instance]] = {}
+    for one in known:
+        by_symbol.setdefault(one.symbol, []).append(one)
+    launches: list[tuple[LaunchRecord, Resources]] = []
+    others = 0
+    for record in records:
+        candidates = by_symbol.get(record.symbol, [])
+        if not candidates:
+            others += 1
+            continue
+        launches.append((record, _common([c for c in candidates if _fits(c, record)] or candidates)))
+    return Matched(tuple(launches), others)
+
+
+def _fits(one: Instance, record: LaunchRecord) -> bool:
+    if one.threads != record.block[0] * record.block[1] * record.block[2]:
+        return False
+    shared = (record.static_shared or 0) + (record.dynamic_shared or 0)
+    if record.dynamic_shared is not None and one.shared is not None and shared != one.shared:
+        return False
+    # CUPTI gives registers as allocated, in steps of eight a thread
+    pair = one.registers, record.registers
+    return None in pair or -(-(one.registers or 0) // 8) * 8 == -(-(record.registers or 0) // 8) * 8
+
+
+def _common(candidates: Sequence[Instance]) -> Resources:
+    first = candidates[0].resources()
+    shared = set(candidates[0].constants).intersection(*(c.constants for c in candidates))
+    first.constants.clear()
+    first.constants.update((k, v) for k, v in candidates[0].constants if (k, v) in shared)
+    return first

@@ -1,0 +1,158 @@
+"""Triton kernels compiled as the launch specs of their file launch them, on a machine that may have no GPU.
+
+Triton's own JIT binds and specialises the arguments. Tensors are torch's on its `meta` device: shape, strides,
+dtype and offset without memory, at addresses as aligned as those that a run's tensors have.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orbit_remote.child.spec import triton_backend
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.comment_scanner import Target, lines_of
+from orbit_remote.spec.interpreter import Scope, evaluate
+from orbit_remote.spec.syntax_tree import Launch
+from orbit_remote.spec.values import Tensor, Value, World
+
+
+@dataclass(frozen=True, slots=True)
+class Specified:
+    """A launch of a faultless spec, and the values that the spec's names have in its first point."""
+
+    launch: Launch
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`launches` by the kernel's name; `faulty` has the line, from 1, of the first fault in a kernel's own spec."""
+
+    launches: Mapping[str, tuple[Specified, ...]]
+    faulty: Mapping[str, int]
+
+
+class _Meta(World):
+    def generator(self) -> None:
+        """Of random numbers `meta` makes none."""
+        return
+
+
+def read(text: str, tree: ast.Module) -> Read:
+    """The launches of every spec in a file. A kernel's own spec says how it is launched, else any other."""
+    own: dict[str, tuple[Specified, ...]] = {}
+    others: dict[str, tuple[Specified, ...]] = {}
+    faulty: dict[str, int] = {}
+    lines = lines_of(text)
+    for target in _targets(lines, tree):
+        checked = launch_spec.check(text, target)
+        errors = [one for one in checked.faults if one.severity == "error"]
+        if errors:
+            faulty[target.name] = errors[0].span.line + 1
+        if errors or not checked.spec.launches:
+            continue
+        values = _values(checked)
+        by_name: dict[str, tuple[Specified, ...]] = {}
+        for launch in checked.spec.launches:
+            by_name[launch.kernel.name] = (*by_name.get(launch.kernel.name, ()), Specified(launch, values))
+        for name, launches in by_name.items():
+            (own if name == target.name else others).setdefault(name, launches)
+    return Read(others | own, faulty)
+
+
+def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.decorator_list:
+            line = node.lineno - 1
+            end = lines[line].index(node.name, lines[line].index("def") + 3) + len(node.name)
+            first = min(one.lineno for one in node.decorator_list) - 1
+            yield Target(node.name, "triton", first, line, line, end)
+
+
+def _values(checked: launch_spec.Checked) -> dict[str, Value]:
+    """With torch's tensors where `meta` can make them; of what it cannot, the description."""
+    torch: Any = importlib.import_module("torch")
+    world = _Meta("triton", torch, "meta")
+    made, _ = launch_spec.compute(
+        checked.spec, checked.signature, launch_spec.points(checked.spec)[0][0], world
+    )
+    return {**checked.values, **made}
+
+
+# -- compiling --------------------------------------------------------------------------------------
+
+
+def compile_kernel(function: Any, one: Specified, namespace: Mapping[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
+    """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second.
+
+    Raises what Triton and the user's own hooks raise, and SpecError.
+    """
+    torch: Any = importlib.import_module("torch")
+    world = _Meta("triton", torch, "meta")
+    scope = Scope(one.values)
+
+    def memory(tensor: Tensor) -> Any:
+        if tensor.data is not None:
+            return tensor.data
+        return torch.empty_strided(
+            tensor.shape, tensor.strides, dtype=getattr(torch, tensor.dtype.name), device="meta"
+        )
+
+    arguments = [
+        triton_backend.passed(evaluate(node, world, scope), memory, node.span)
+        for node in one.launch.arguments
+    ]
+    keywords = {
+        each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
+        for each in one.launch.keywords
+    }
+    return _compiled(_outermost(function, namespace), arguments, keywords, most)
+
+
+def _outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
+    """`@autotune` and `@heuristics` around a kernel, as the module has it."""
+    for wrapper in namespace.values():
+        if type(wrapper).__module__.startswith("triton.") and triton_backend.layers(wrapper)[-1] is function:
+            return wrapper
+    return function
+
+
+def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
+    """As `Autotuner.run`, `Heuristics.run` and `JITFunction.run` do it, without the launch."""
+    if hasattr(kernel, "configs"):
+        named = dict(zip(kernel.arg_names, arguments, strict=False))
+        kernel.nargs = named
+        configurations = list(kernel.prune_configs(keywords))
+        found: list[Any] = []
+        for configuration in configurations[:most]:
+            chosen = keywords | configuration.all_kwargs()
+            if configuration.pre_hook is not None:  # it may give descriptors their blocks
+                configuration.pre_hook({**named, **chosen})
+            found += _compiled(kernel.fn, arguments, chosen, most)[0]
+        return found, len(configurations)
+    if not hasattr(kernel, "params"):
+        named = dict(zip(kernel.arg_names, arguments, strict=False))
+        chosen = dict(keywords)
+        for name, heuristic in kernel.values.items():
+            chosen[name] = heuristic({**named, **chosen})
+        return _compiled(kernel.fn, arguments, chosen, most)
+    return [kernel.run(*arguments, grid=(1,), warmup=True, **keywords)], 1
+
+
+def types(function: Any, compiled: Any) -> dict[str, str]:
+    """The type that each argument has in what was compiled; of integers and pointers what else holds for them."""
+    found: dict[str, str] = {}
+    for at, parameter in enumerate(function.params):
+        kind = compiled.src.signature[parameter.name]
+        if kind == "constexpr":
+            if not parameter.is_constexpr:  # the JIT makes constants of None and of the integer 1
+                found[parameter.name] = repr(compiled.src.constants[at,])
+            continue
+        divisible = ["tt.divisibility", 16] in (compiled.src.attrs.get((at,)) or [])
+        known = ", 16-byte aligned" if str(kind).startswith("*") else ", divisible by 16"
+        found[parameter.name] = f"{kind}{known if divisible else ''}"
+    return found

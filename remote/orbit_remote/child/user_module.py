@@ -1,0 +1,155 @@
+"""The user's Python file as a module: from the text in the editor, under its real path, and its way in.
+
+What the file sees is what it would see as a script or an import: `__file__`, the first entry of the
+path, the arguments. Its source is put where Python and Triton look sources up (linecache), because the
+text may not be saved and on another machine the path may not exist at all.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import linecache
+import os
+import re
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common.messages import Place
+
+ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
+"""Functions that need no argument and run a file's kernels; the first of these that it has is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How a file is run: a function of it, or the file itself as `__main__`.
+
+    `certain` is false for a file whose only sign of a way in is that it calls something at its top
+    level: a script, or a file of kernels that sets a seed.
+    """
+
+    function: str | None
+    certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UserFile:
+    path: str
+    text: str
+    directory: str | None = None
+    arguments: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+
+    def entry(self) -> Entry | None:
+        """From the syntax alone, so that a file is executed once. Raises SyntaxError."""
+        tree = ast.parse(self.text, self.path)
+        statements = list(_top_level(tree.body))
+        ready = {s.name for s in statements if isinstance(s, ast.FunctionDef) and _needs_nothing(s)}
+        for name in ENTRIES:
+            if name in ready:
+                return Entry(name)
+        if any(isinstance(s, ast.If) and _is_main_guard(s.test) for s in tree.body):
+            return Entry(None)
+        if any(isinstance(s, ast.Expr) and isinstance(s.value, ast.Call) for s in statements):
+            return Entry(None, certain=False)
+        return None
+
+    def kernels(self) -> dict[str, Place]:
+        """The functions in its text that look like kernels, by name; none where it has no syntax."""
+        try:
+            tree = ast.parse(self.text, self.path)
+        except SyntaxError:
+            return {}
+        functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+        return {f.name: Place(self.path, f.lineno) for f in functions if _is_kernel(f)}
+
+    def prepare(self) -> None:
+        """Make this process one in which the file may run: path, folder, arguments, its source."""
+        folder = str(Path(self.path).parent)
+        for place in dict.fromkeys(filter(None, (self.directory, folder))):
+            if place not in sys.path:
+                sys.path.insert(0, place)
+        sys.path += [place for place in self.roots if place not in sys.path]
+        sys.argv = [self.path, *self.arguments]
+        where = self.directory or folder
+        if Path(where).is_dir():  # on another machine the author's folder may not exist
+            os.chdir(where)
+        lines = self.text.splitlines(keepends=True)
+        if lines and not lines[-1].endswith("\n"):
+            lines[-1] += "\n"
+        # no time of change: linecache then never asks the disk whether it knows better
+        linecache.cache[self.path] = (len(self.text), None, lines, self.path)
+
+    def execute(self, name: str) -> types.ModuleType:
+        """Run the file's text as the module `name`, and leave it in sys.modules."""
+        code = compile(self.text, self.path, "exec", dont_inherit=True)
+        module = types.ModuleType(name)
+        module.__file__ = self.path
+        module.__dict__["__builtins__"] = __builtins__
+        if package := self._package():
+            module.__package__ = package
+            importlib.import_module(package)
+        sys.modules[name] = module
+        exec(code, module.__dict__)  # noqa: S102 - running the user's file is what this is for
+        return module
+
+    def module_name(self) -> str:
+        """The file's stem, unless that is the name of something else that may be imported."""
+        stem = Path(self.path).stem
+        taken = stem in sys.stdlib_module_names or stem in sys.modules
+        return stem if stem.isidentifier() and not taken else "orbit_user_" + re.sub(r"\W", "_", stem)
+
+    def way_in(self, entry: Entry) -> Callable[[], Any]:
+        """The file executed as a module and its function, or the whole of it as `__main__`."""
+        if entry.function is None:
+            return lambda: self.execute("__main__")
+        module = self.execute(self.module_name())
+        return getattr(module, entry.function)
+
+    def _package(self) -> str | None:
+        """The package the file is in, where it imports from it relatively."""
+        tree = ast.parse(self.text, self.path)
+        if not any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree)):
+            return None
+        folder = Path(self.path).parent
+        names: list[str] = []
+        while (folder / "__init__.py").is_file():
+            names.insert(0, folder.name)
+            folder = folder.parent
+        if names and str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
+        return ".".join(names) or None
+
+
+def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run when the file does, the main part left out."""
+    for node in body:
+        if isinstance(node, ast.If) and _is_main_guard(node.test):
+            continue
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            for inner in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(node, inner, ()))
+
+
+def _needs_nothing(function: ast.FunctionDef) -> bool:
+    arguments = function.args
+    positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    if positional > 0 or any(default is None for default in arguments.kw_defaults):
+        return False
+    return not _is_kernel(function)  # a kernel may be called `main` too
+
+
+def _is_kernel(function: ast.FunctionDef) -> bool:
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    values = {node.value for node in ast.walk(test) if isinstance(node, ast.Constant)}
+    return "__name__" in names and "__main__" in values

@@ -1,0 +1,84 @@
+"""Contracts back from JSON, nested ones too: what another process sends is checked before it is used.
+
+The author's side checks with pydantic instead, which the GPU side's Python need not have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union
+
+from orbit_remote.common.messages import VERSION, Cancel, Job, Probe, Request, Warm
+
+T = TypeVar("T")
+
+REQUESTS: dict[str, type[Request]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
+
+
+def decode_request(line: str) -> Request:
+    """Raises ValueError, with one sentence, for anything that is not a request of this version."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    kind = record.pop("kind", None)
+    if kind not in REQUESTS:
+        raise ValueError("not a request: its kind is none of " + ", ".join(REQUESTS))
+    version = record.get("version", VERSION)
+    if version != VERSION:
+        raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
+    return build(REQUESTS[kind], record)
+
+
+def build(cls: type[T], data: Any) -> T:
+    """A contract dataclass from decoded JSON. Raises ValueError where the data is not one."""
+    return _convert(cls, data)
+
+
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, dict):
+        fields = typing.cast("dict[str, Any]", value)
+        hints = _hints(hint)
+        try:
+            return hint(**{name: _convert(hints[name], item) for name, item in fields.items()})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not a {hint.__name__}: {error}") from None
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _convert(next(a for a in arguments if a is not type(None)), value)
+    if origin is Literal and value in arguments:
+        return value
+    if origin is tuple and isinstance(value, list):
+        items = typing.cast("list[Any]", value)
+        if arguments[-1] is Ellipsis:
+            return tuple(_convert(arguments[0], item) for item in items)
+        if len(items) == len(arguments):
+            return tuple(map(_convert, arguments, items))
+    if origin is dict and isinstance(value, dict):
+        pairs = typing.cast("dict[Any, Any]", value)
+        return {_convert(arguments[0], k): _convert(arguments[1], v) for k, v in pairs.items()}
+    if hint in (str, int, bool, float):
+        return _plain(hint, typing.cast("object", value))
+    raise ValueError(f"{value!r} is not {hint}")
+
+
+def _plain(hint: type[Any], value: object) -> object:
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is hint:  # a bool is no int here
+        return value
+    raise ValueError(f"{value!r} is not {hint.__name__}")

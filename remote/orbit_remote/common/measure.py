@@ -1,0 +1,489 @@
+"""Every statistic of a time, and every verdict drawn from one.
+
+Times are integer nanoseconds of device time. Nothing here assumes a normal distribution: launch times
+have a floor, a long tail and a clock that ticks in steps (32 ns on Hopper), so places are medians
+and quantiles, and uncertainties are order statistics.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, median, quantiles
+from typing import Literal
+
+from orbit_remote.common.messages import Launches, Resources, Timing
+
+MIN_FOR_SPREAD = 5
+"""With fewer launches than this no quantile, and so no spread, is stated."""
+
+MAX_SAMPLES = 1000
+"""As many single times travel with a result; the statistics are of all of them."""
+
+STOP_AT = 0.005
+"""Relative error of the median at which measuring ends: nvbench's `--max-noise` default, 0.5 %."""
+
+STOP_AFTER = 10
+"""Never end with fewer launches than this: nvbench's `--min-samples` default."""
+
+CLOCK_FLOOR = 0.75
+"""A launch below this share of the default clock is throttled: nvbench's `--throttle-threshold`."""
+
+CUPTI = "CUPTI activity records"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """One launch as the GPU's activity record tells it.
+
+    `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory per block
+    in bytes, `local_per_thread` in bytes. `graph` is the CUDA graph it was launched from, if any.
+    """
+
+    symbol: str
+    start_ns: int
+    end_ns: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None = None
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    local_per_thread: int | None = None
+    stream: int | None = None
+    correlation: int | None = None
+    device: int = 0
+    process: int | None = None
+    graph: int | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def timed(self) -> bool:
+        """CUPTI leaves both stamps 0 where it could not take them; a kernel takes some time."""
+        return 0 < self.start_ns < self.end_ns
+
+
+# -- one configuration ------------------------------------------------------------------------------
+
+
+def timing(
+    durations_ns: Sequence[int], label: str, *, first: float | None = None, clock: str = CUPTI
+) -> Timing:
+    """The statistics of several launches of one configuration.
+
+    Quantiles are interpolated between neighbours (`method="inclusive"`: the launches are all there
+    were, not a sample of more). Raises ValueError without a launch.
+    """
+    if not durations_ns:
+        raise ValueError("there is no launch to take the time of")
+    middle = median(durations_ns)
+    low = high = spread = None
+    if len(durations_ns) >= MIN_FOR_SPREAD:
+        low, *_, high = quantiles(durations_ns, n=5, method="inclusive")
+        spread = (high - low) / 2 / middle if middle > 0 else None
+    return Timing(
+        n=len(durations_ns),
+        median=middle,
+        label=label,
+        low=low,
+        high=high,
+        spread=spread,
+        minimum=min(durations_ns),
+        maximum=max(durations_ns),
+        first=first,
+        samples=_thinned(durations_ns),
+        clock=clock,
+    )
+
+
+def _thinned(values: Sequence[int]) -> tuple[int, ...]:
+    """At most MAX_SAMPLES of them, evenly spaced in time, the first and the last among them."""
+    if len(values) <= MAX_SAMPLES:
+        return tuple(values)
+    last = len(values) - 1
+    return tuple(values[i * last // (MAX_SAMPLES - 1)] for i in range(MAX_SAMPLES))
+
+
+# -- the launches of a program ----------------------------------------------------------------------
+
+
+def group(
+    records: Iterable[LaunchRecord], symbols: Mapping[str, Resources] | None = None
+) -> tuple[Launches, ...]:
+    """The launches of a program by kernel and launch configuration, in order of first launch.
+
+    A configuration is grid, block, cluster, dynamic shared memory and registers (which tell apart
+    instances that a JIT gave the same name), on one GPU. The first launch of each kernel on each GPU
+    loads code and finds cold caches: its time stands apart in `first` and is in no median unless the
+    configuration has no other launch. `count` has every launch; one without time stamps is in no
+    statistic, and a configuration without any is left out: `remarks` states both.
+
+    `symbols` are the compiler's facts by mangled name; a kernel not in it keeps its mangled name.
+    """
+    configurations: dict[tuple[object, ...], list[LaunchRecord]] = {}
+    firsts: dict[tuple[str, int], LaunchRecord] = {}
+    for record in sorted(records, key=lambda r: r.start_ns):
+        if record.timed:
+            firsts.setdefault((record.symbol, record.device), record)
+        configurations.setdefault(_configuration(record), []).append(record)
+    kept = [[r for r in launches if r.timed] for launches in configurations.values()]
+    counts = [len(launches) for launches in configurations.values()]
+    result = [
+        (timed[0].start_ns, _launches(timed, count, firsts, symbols or {}))
+        for timed, count in zip(kept, counts, strict=True)
+        if timed
+    ]
+    return tuple(launches for _, launches in sorted(result, key=lambda pair: pair[0]))
+
+
+def _configuration(record: LaunchRecord) -> tuple[object, ...]:
+    shape = (record.grid, record.block, record.cluster, record.dynamic_shared, record.registers)
+    return (record.symbol, record.device, *shape)
+
+
+def _launches(
+    timed: Sequence[LaunchRecord],
+    count: int,
+    firsts: Mapping[tuple[str, int], LaunchRecord],
+    symbols: Mapping[str, Resources],
+) -> Launches:
+    one = timed[0]
+    known = symbols.get(one.symbol)
+    first = one.duration_ns if firsts[one.symbol, one.device] is one else None
+    durations = [r.duration_ns for r in timed]
+    if first is not None and len(durations) > 1:
+        durations = durations[1:]
+    return Launches(
+        symbol=one.symbol,
+        name=known.name if known else one.symbol,
+        grid=one.grid,
+        block=one.block,
+        timing=timing(durations, f"in program, n={len(durations)}", first=first),
+        count=count,
+        cluster=one.cluster,
+        registers=one.registers,
+        static_shared=one.static_shared,
+        dynamic_shared=one.dynamic_shared,
+        local_per_thread=one.local_per_thread,
+        constants=dict(known.constants) if known else {},
+        place=known.place if known else None,
+    )
+
+
+def remarks(records: Iterable[LaunchRecord]) -> tuple[str, ...]:
+    """What a reader of the grouped times must know beside them, a sentence each."""
+    found: list[str] = []
+    everything = list(records)
+    timed = [r for r in everything if r.timed]
+    if untimed := len(everything) - len(timed):
+        found.append(f"{_launch_count(untimed)} without a time stamp, counted but not timed")
+    if shared := _overlapping(timed):
+        found.append(f"{_launch_count(shared)} overlapped another kernel and shared the GPU with it")
+    if len(devices := sorted({r.device for r in everything})) > 1:
+        found.append(f"launches on GPUs {', '.join(map(str, devices))}, each grouped by itself")
+    return tuple(found)
+
+
+def _launch_count(n: int) -> str:
+    return "1 launch" if n == 1 else f"{n} launches"
+
+
+def _overlapping(records: Sequence[LaunchRecord]) -> int:
+    """How many launches ran while another of the same process ran on the same GPU."""
+    latest: dict[tuple[int | None, int], LaunchRecord] = {}
+    found: set[int] = set()
+    for record in sorted(records, key=lambda r: (r.start_ns, r.end_ns)):
+        where = (record.process, record.device)
+        before = latest.get(where)
+        if before is not None and record.start_ns < before.end_ns:
+            found |= {id(before), id(record)}
+        if before is None or record.end_ns > before.end_ns:
+            latest[where] = record
+    return len(found)
+
+
+def without_throttled(
+    records: Iterable[LaunchRecord], clocks: Sequence[tuple[int, float]], default_mhz: float | None
+) -> tuple[list[LaunchRecord], int]:
+    """The launches but those made below 75 % of the default clock, and how many those were (`at_low_clock`)."""
+    launches = list(records)
+    low = at_low_clock([(one.start_ns, one.end_ns) for one in launches], clocks, default_mhz)
+    kept = [one for one, slow in zip(launches, low, strict=True) if not slow]
+    return kept, len(launches) - len(kept)
+
+
+def at_low_clock(
+    spans: Sequence[tuple[int, int]], clocks: Sequence[tuple[int, float]], default_mhz: float | None
+) -> list[bool]:
+    """Which spans (start and end in ns) lay where the clock was below 75 % of its default.
+
+    `clocks` are (time in ns on the spans' clock, SM clock in MHz) in order of time. A span is low
+    where the last sample before it and the first after it are both low: one low sample may be the
+    idle clock before the work. Where the clock is not known a span is not low. The rule is
+    nvbench's (`--throttle-threshold`).
+    """
+    if default_mhz is None or not clocks:
+        return [False] * len(spans)
+    floor = CLOCK_FLOOR * default_mhz
+    times = [time for time, _ in clocks]
+    low: list[bool] = []
+    for begin, end in spans:
+        before, after = bisect_right(times, begin) - 1, bisect_right(times, end)
+        known = before >= 0 and after < len(clocks)
+        low.append(known and max(clocks[before][1], clocks[after][1]) < floor)
+    return low
+
+
+# -- how sure, and when to stop ---------------------------------------------------------------------
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """An interval that holds the true median with at least this confidence; None for too few values.
+
+    Between order statistics by the binomial distribution of how many values lie below the median
+    (the sign test turned round): exact for any continuous distribution, safe with ties. Conover,
+    Practical Nonparametric Statistics, section 3.2.
+    """
+    n = len(values)
+    rank = _median_rank(n, confidence)
+    if rank == 0:
+        return None
+    ordered = sorted(values)
+    return ordered[rank - 1], ordered[n - rank]
+
+
+def _median_rank(n: int, confidence: float) -> int:
+    """The largest k for which P(Binomial(n, 1/2) < k) is at most half of what may be missed."""
+    if n > 1000:  # the normal approximation is then within one rank
+        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        return math.floor((n - z * math.sqrt(n)) / 2)
+    allowed = (1 - confidence) / 2 * 2**n
+    rank, ways, below = 0, 1, 0
+    while below + ways <= allowed:
+        below += ways
+        ways = ways * (n - rank) // (rank + 1)
+        rank += 1
+    return rank
+
+
+def relative_error(durations_ns: Sequence[int], confidence: float = 0.95) -> float | None:
+    """Half the interval of the median over the median; None where it cannot be told."""
+    interval = median_interval(durations_ns, confidence)
+    middle = median(durations_ns) if durations_ns else 0
+    return (interval[1] - interval[0]) / 2 / middle if interval and middle > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why measuring ended; `relative_error` is that of the median, None where it cannot be told."""
+
+    reason: Literal["precise", "cap"]
+    n: int
+    relative_error: float | None
+
+
+def stop(durations_ns: Sequence[int], *, at_cap: bool, target: float = STOP_AT) -> Stop | None:
+    """Whether these launches are enough; None to go on.
+
+    Enough is a median known to `target` at 95 % confidence, or the caller's cap of launches or time.
+    Asking after every launch would stop on a lucky streak more often than 1 time in 20: ask after
+    each batch, of a size that grows with what there is.
+    """
+    error = relative_error(durations_ns)
+    n = len(durations_ns)
+    if n >= STOP_AFTER and error is not None and error <= target:
+        return Stop("precise", n, error)
+    return Stop("cap", n, error) if at_cap else None
+
+
+# -- which of two is faster -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`ratio` is the time after over the time before; `low` and `high` bound it, at 99 % of `compare` and at 95 % of
+    `settled`. `pairs` are of launches or of runs.
+    """
+
+    verdict: Literal["faster", "slower", "inconclusive"]
+    ratio: float
+    low: float | None
+    high: float | None
+    pairs: int
+
+
+def compare(
+    before_ns: Sequence[int],
+    after_ns: Sequence[int],
+    *,
+    resolution: float = STOP_AT,
+    confidence: float = 0.99,
+) -> Comparison:
+    """The verdict on two versions timed in turn: before, after, before, after, …
+
+    Each pair gives a ratio, in which what drifts slowly (clock, temperature, neighbours) cancels;
+    the verdict is on the median ratio and its order-statistic interval. That is the sign test: it asks
+    only that pairs be independent, so tails, steps of the clock and outliers cannot fool it, which
+    a t test or Mann-Whitney on the pooled times (hurt by drift) do not promise. Its price is some
+    power, which costs a few more pairs. A difference must also exceed `resolution`: below it, code
+    alignment and buffer addresses differ as much. Fewer than 8 pairs are always inconclusive at 99 %.
+
+    Raises ValueError where the two do not pair up, or a time is not positive.
+    """
+    if len(before_ns) != len(after_ns) or not before_ns:
+        raise ValueError("two versions are compared in pairs of launches made in turn")
+    if min(*before_ns, *after_ns) <= 0:
+        raise ValueError("a time is positive")
+    ratios = [after / before for before, after in zip(before_ns, after_ns, strict=True)]
+    ratio = median(ratios)
+    interval = median_interval(ratios, confidence)
+    low, high = interval or (None, None)
+    verdict: Literal["faster", "slower", "inconclusive"] = "inconclusive"
+    if high is not None and high < 1 and ratio <= 1 - resolution:
+        verdict = "faster"
+    elif low is not None and low > 1 and ratio >= 1 + resolution:
+        verdict = "slower"
+    return Comparison(verdict, ratio, low, high, len(ratios))
+
+
+PAIRS = (6, 10)
+"""After how many pairs of runs two versions are judged that take turns, a run each."""
+
+_BOUNDS = {6: 0, 10: 1}
+"""How many of the pairs may lie beyond each end of the interval. With the chance of a pair to go either way if the
+versions are equal, all of 6 agree once in 32 times and, where they did not, 9 of 10 once in 85: 4.3 % together.
+"""
+
+_NO_MATTER = 0.01
+"""Where all of the first pairs are within this, more of them would tell nothing that an author acts on."""
+
+
+def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> Comparison | None:
+    """The verdict on two versions that are run in turn, before, after, before, after, …: a time for each run,
+    such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
+
+    What the launches of one run do not show - clocks, temperature, where buffers lie - differs from run to run, so
+    the runs are what is counted, not their launches: thousands of launches in two runs are two. The interval has
+    95 % whichever look it comes from. As in `compare`, pairs cancel what drifts, the verdict is the sign test's, and a
+    difference must exceed `STOP_AT`. Raises ValueError where the two do not pair up, or a time is not positive.
+    """
+    n = len(before_ns)
+    if n != len(after_ns) or not n:
+        raise ValueError("two versions are compared in pairs of runs made in turn")
+    if min(*before_ns, *after_ns) <= 0:
+        raise ValueError("a time is positive")
+    beyond = _BOUNDS.get(n)
+    if beyond is None:
+        return None
+    ratios = sorted(after / before for before, after in zip(before_ns, after_ns, strict=True))
+    ratio, low, high = median(ratios), ratios[beyond], ratios[-1 - beyond]
+    verdict: Literal["faster", "slower", "inconclusive"] = "inconclusive"
+    if high < 1 and ratio <= 1 - STOP_AT:
+        verdict = "faster"
+    elif low > 1 and ratio >= 1 + STOP_AT:
+        verdict = "slower"
+    elif n < PAIRS[-1] and max(high - 1, 1 - low) > _NO_MATTER:
+        return None
+    return Comparison(verdict, ratio, low, high, n)
+
+
+def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
+    """All launches of several runs as one timing; a run with several launches counts by their sums, where each has as
+    many samples as the others. None where there are no samples.
+    """
+    rounds = [list(zip(*(one.samples for one in run), strict=False)) for run in runs]
+    samples = [sum(one) for each in rounds for one in each]
+    if not samples:
+        return None
+    label = runs[0][0].label.partition(",")[0]
+    return timing(samples, f"{label}, {len(runs)} runs", clock=runs[0][0].clock)
+
+
+RUN_TO_RUN = 0.022
+"""Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
+temperature and buffer addresses are others. Ten runs on an H100 were up to 2.03 % apart for the worst of 16 kernels
+(docs/measurements-specs.md), and once 2.27 % when less was measured in each. The first is a deviation of 0.66 % from
+run to run: two of them differ by more than this in 2 % of cases. Of eleven kernels ten runs were within 0.5 %."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`change` is the time after over the time before, less 1: -0.07 is 7 % less time."""
+
+    verdict: Literal["faster", "slower", "inconclusive"]
+    change: float
+
+
+def difference(before: Sequence[Timing], after: Sequence[Timing]) -> Difference | None:
+    """The verdict on two versions that were timed one after the other, each in a run of its own.
+
+    Each version is the sum of its launches. They differ where the 99 % intervals of the two sums are apart
+    - bounds of a sum are the sums of bounds, which is on the safe side - and the change is more than
+    `RUN_TO_RUN`. Weaker than `compare`, which cancels drift by taking turns. None where there is no time.
+    """
+    first, second = _total(before), _total(after)
+    if first is None or second is None or first[1] <= 0:
+        return None
+    change = second[1] / first[1] - 1
+    if change < -RUN_TO_RUN and second[2] < first[0]:
+        return Difference("faster", change)
+    if change > RUN_TO_RUN and second[0] > first[2]:
+        return Difference("slower", change)
+    return Difference("inconclusive", change)
+
+
+def _total(timings: Sequence[Timing]) -> tuple[float, float, float] | None:
+    """(low, median, high) of the sum; from 0 to infinity where one has too few samples to tell."""
+    if not timings:
+        return None
+    middle = sum(one.median for one in timings)
+    bounds = [median_interval(one.samples, 0.99) or (0.0, math.inf) for one in timings]
+    return sum(low for low, _ in bounds), middle, sum(high for _, high in bounds)
+
+
+# -- over the versions of a kernel ------------------------------------------------------------------
+
+REGRESSION = 0.03
+"""A version is called slower than the fastest of those before it from this much on. More than `RUN_TO_RUN`,
+because the fastest of many is in part the luckiest: of twenty equal versions of the kernel whose runs differ
+most, the last would be called slower in 2 % of cases (simulated in the tests)."""
+
+MOST_VERSIONS = 20
+"""As far back is looked for the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """`change` is the time now over that of the fastest version, less 1; that was `edits` versions ago."""
+
+    change: float
+    edits: int
+
+
+def regression(versions: Sequence[Sequence[Sequence[Timing]]]) -> Regression | None:
+    """Whether the last of `versions`, oldest first, is slower than one before it; None where nobody can tell.
+
+    A version is its runs and a run is its launches' timings, all on one GPU with the same values. Runs that were not
+    made in turn decide this, so the benefit of the doubt is the present version's: its quickest run must be
+    slower than the slowest of the other's, by `REGRESSION`, with their 99 % intervals apart.
+    """
+    recent = [[run for run in runs if _sum(run)] for runs in versions[-1 - MOST_VERSIONS :]]
+    *earlier, now = [*recent] or [[]]
+    known = [(at, max(runs, key=_sum)) for at, runs in enumerate(earlier) if runs]
+    if not known or not now:
+        return None
+    at, slowest = min(known, key=lambda one: _sum(one[1]))
+    found = difference(slowest, min(now, key=_sum))
+    if found is None or found.verdict != "slower" or found.change < REGRESSION:
+        return None
+    middles = [median(map(_sum, runs)) for runs in (earlier[at], now)]
+    return Regression(middles[1] / middles[0] - 1, len(earlier) - at)
+
+
+def _sum(run: Sequence[Timing]) -> float:
+    return sum(one.median for one in run)

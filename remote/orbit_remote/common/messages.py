@@ -1,0 +1,624 @@
+"""Every message between the author's side and the GPU side.
+
+Frozen standard-library dataclasses, sent as one JSON object a line with a `kind` field. Times are
+integer nanoseconds on the GPU's clock unless the name says `_s` (seconds); sizes are bytes; lines
+count from 1 as compilers count them, columns from 1 in Unicode code points of the source line.
+`None` always means "not known": a missing number is never 0.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal
+
+VERSION = 1
+"""Raised when a field changes its meaning; the worker refuses requests of another version."""
+
+State = Literal["queued", "starting", "building", "running", "profiling", "done"]
+Outcome = Literal[
+    "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
+]
+Severity = Literal["error", "warning", "information"]
+Action = Literal["compile", "build", "run", "profile", "sanitize", "calibrate"]
+Source = Literal["measured", "compiler", "derived", "device"]
+"""Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
+
+EXIT_CODES: dict[str, int] = {
+    "ok": 0,
+    "compile error": 1,
+    "runtime error": 2,
+    "wrong answer": 3,
+    "timed out": 4,
+    "infrastructure": 5,
+    "usage": 64,
+    "cancelled": 130,
+}
+
+
+# -- requests ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """Where the kernel that is to be launched stands in the text. Lines and columns count from 0.
+
+    `start_line` is the first line of the whole definition (template header, first decorator), `line`
+    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends, `end_line` the last line of all.
+    """
+
+    name: str
+    qualified: str
+    start_line: int
+    line: int
+    name_line: int
+    name_end: int
+    end_line: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
+    later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
+    counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
+    (memcheck, racecheck, initcheck, synccheck) in turn. `calibrate` is the worker's own: what the GPU reaches.
+
+    `path` is where the author knows the file to be and `text` what stands in the editor, which may
+    not be saved. `flags` are compiler flags that have already passed the author's trust rule.
+    `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
+    asked for elsewhere (`H100`, `H100:2`), None for this machine's own. `roots` are folders in which
+    imports are looked up last, as an editable install's are. `restricted` says that the code is not the
+    author's: it runs on Modal, in a container for it alone, or not at all.
+
+    `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
+    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
+    whose launch specs say of which instances a compilation is to tell.
+    """
+
+    run: str
+    action: Action
+    language: Literal["cuda", "triton"]
+    path: str
+    text: str
+    kernel: str | None = None
+    directory: str | None = None
+    arguments: tuple[str, ...] = ()
+    stdin: str = ""
+    flags: tuple[str, ...] = ()
+    nvcc: str | None = None
+    architecture: str | None = None
+    device: int = 0
+    build_timeout_s: float = 120.0
+    run_timeout_s: float = 60.0
+    gpu: str | None = None
+    roots: tuple[str, ...] = ()
+    restricted: bool = False
+    through: Literal["program", "spec", "contract"] = "program"
+    definition: Definition | None = None
+    templates: tuple[Definition, ...] = ()
+    detail: Literal["click", "full"] = "click"
+    tools: tuple[str, ...] = ()
+    version: int = VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Ask what this machine has; answered by `Machine`."""
+
+    run: str
+    nvcc: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """Prepare for jobs of this language before one is asked for; nothing of the user's is run."""
+
+    run: str
+    language: Literal["cuda", "triton"]
+
+
+Request = Job | Cancel | Probe | Warm
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files that a job needs, as a tree: what `orbit_lsp.closure` found, what `files.Store` writes.
+
+    `root` names the tree: the content hash of the author's folder. `files` maps paths relative to it,
+    with `/` between their parts, to the content hash (`content_hash`) of each file.
+    """
+
+    root: str
+    files: dict[str, str] = field(default_factory=dict[str, str])
+
+
+NOT_LAUNCHED = "not launched"
+"""`Problem.code` of a memory check where the kernel that was asked for never ran: nothing of it was checked."""
+
+
+# -- what comes back --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A position in a file; `column` None underlines the whole line, `end_column` is exclusive."""
+
+    file: str
+    line: int
+    column: int | None = None
+    end_column: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One step of a compiler's explanation: an instantiation, an include, a candidate."""
+
+    message: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One message of a compiler or of the run, in its own words.
+
+    `tool` is who said it: nvcc, ptxas, nvlink, ld, the host compiler, triton, cuda, program.
+    `symbol` is the kernel's mangled name where the message names a kernel but no line.
+    """
+
+    severity: Severity
+    message: str
+    tool: str
+    place: Place | None = None
+    code: str | None = None
+    symbol: str | None = None
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the compiler says one kernel instance uses, for one architecture."""
+
+    symbol: str
+    name: str
+    architecture: str
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    stack: int | None = None
+    spill_stores: int | None = None
+    spill_loads: int | None = None
+    barriers: int | None = None
+    max_threads: int | None = None
+    threads: int | None = None
+    place: Place | None = None
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Device time of several launches of one configuration, in nanoseconds.
+
+    `low` and `high` are the 20 % and 80 % quantiles and `spread` half their distance over the
+    median; they are None where `n` is under five. `label` says what kind of launches these were.
+    `sm_clock_mhz` is the mean SM clock while such launches ran, by the multiprocessors' own counters.
+    """
+
+    n: int
+    median: float
+    label: str
+    low: float | None = None
+    high: float | None = None
+    spread: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    first: float | None = None
+    samples: tuple[int, ...] = ()
+    clock: str = "CUPTI activity records"
+    error: float | None = None
+    stopped: Literal["", "precise", "cap"] = ""
+    dropped: int = 0
+    sm_clock_mhz: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A configuration that autotuning tried: Triton's own median in nanoseconds, None where it did not run."""
+
+    configuration: str
+    median: float | None = None
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Every launch of one kernel instance with one launch configuration, in one run.
+
+    Of launches of ours, `timing` is with a cold L2 and `warm` with one that holds what fits in it.
+
+    `kernels` is set where this is a whole call of the author's function (`ModelNew`, `custom_kernel`), from its
+    first kernel's start to its last one's end: how many kernels one call launches. Grid and block are then
+    of the one that takes longest, (0, 0, 0) where there is none or it could not be recorded.
+    """
+
+    symbol: str
+    name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    timing: Timing
+    count: int
+    cluster: tuple[int, int, int] | None = None
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    local_per_thread: int | None = None
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    place: Place | None = None
+    warm: Timing | None = None
+    tuning: tuple[Tried, ...] = ()
+    kernels: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One `expect` or `reference` of a launch spec, or one output of a contract, compared.
+
+    `differing` of `elements` were outside `atol + rtol * |expected|` (+ `chain` for long sums, see
+    `dtypes.Tolerance`); `index`, `actual` and `expected` are of the first of them, numbers as
+    Python writes them. `error` is the largest |actual - expected| of all finite elements. `when` says
+    which launch it was: before timing, or once more with other data after it. `message` is what a
+    contract's own check said; nothing is counted then, and `elements` is 0.
+    """
+
+    what: str
+    passed: bool
+    place: Place | None = None
+    elements: int = 0
+    differing: int = 0
+    index: tuple[int, ...] = ()
+    actual: str = ""
+    expected: str = ""
+    error: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    when: Literal["first", "again"] = "first"
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """One version against another, their calls timed in turn with a cold L2 (`measure.compare`).
+
+    `ratio` is this version's time over that of the one it is `against`; it lies from `low` to `high` at 99 %.
+    """
+
+    against: str
+    verdict: Literal["faster", "slower", "inconclusive"]
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    pairs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A launch spec run with one set of values: timed, or only checked where it is a `case`.
+
+    `values` are those of the swept (or the case's) names, as a reader writes them. `bytes` and `flops`
+    are what the author declares of all launches together; `footprint` is the memory, in bytes, that
+    their arguments name. Of a contract there is a point for each version, which `values["version"]` names, and
+    a case for each of its tests.
+    """
+
+    values: dict[str, str] = field(default_factory=dict[str, str])
+    case: str = ""
+    launches: tuple[Launches, ...] = ()
+    checks: tuple[Check, ...] = ()
+    bytes: float | None = None
+    flops: float | None = None
+    footprint: int | None = None
+    versus: Versus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A counter under NVIDIA's own name and in the unit that the report gives (`ns`, `%`, `byte/second`, ``)."""
+
+    name: str
+    value: float
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What one of NVIDIA's rules found. `speedup` is its estimate in per cent, of the whole kernel
+    (`global`) or of the part it speaks of (`local`); None where the rule gives none.
+    """
+
+    rule: str
+    section: str
+    title: str
+    message: str
+    speedup: float | None = None
+    scope: Literal["global", "local", ""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What was counted of one line of the author's.
+
+    `samples` are warp samples, `stalls` the same by reason (`long_scoreboard`, `selected` where the warp issued).
+    Code that was inlined from elsewhere (headers, Triton's library) is charged to the author's line that
+    called it; `inside` has that part's samples by the line they were taken in (`standard.py:170`).
+    `instructions` are warp instructions executed. `sectors` of 32 bytes were moved between L1 and L2 by its global
+    accesses where `ideal_sectors` would do; `wavefronts` were its passes over shared memory where
+    `ideal_wavefronts` would do; `local_sectors` are of local memory (spills, arrays). None where the report
+    does not say.
+    """
+
+    file: str
+    line: int
+    samples: int = 0
+    stalls: dict[str, int] = field(default_factory=dict[str, int])
+    inside: dict[str, int] = field(default_factory=dict[str, int])
+    instructions: int | None = None
+    sectors: int | None = None
+    ideal_sectors: int | None = None
+    wavefronts: int | None = None
+    ideal_wavefronts: int | None = None
+    local_sectors: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One launch as the GPU's counters saw it, replayed as often as they needed.
+
+    `launch` is which profiled launch of its kernel with its configuration it was, from 0. `tier` is `counters`
+    where Nsight Compute was permitted them; `times` where it was not: metrics and lines are then empty, `why` says
+    what refused and what would enable them, and times and resources stand in the run's `launches`. `metrics` are by
+    NVIDIA's names; one that is missing or not a number is not there. `samples` counts all warp samples, those
+    without a line too. `tool` is ncu's version.
+    """
+
+    symbol: str
+    name: str
+    tier: Literal["counters", "times"]
+    why: str = ""
+    launch: int = 0
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    metrics: dict[str, Metric] = field(default_factory=dict[str, Metric])
+    lines: tuple[Line, ...] = ()
+    samples: int | None = None
+    advice: tuple[Advice, ...] = ()
+    place: Place | None = None
+    tool: str = ""
+
+
+Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
+"""What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What the compiler made, at one level, of an instance of a kernel that was profiled.
+
+    `instance` counts those of one symbol from 0: a JIT gives several one name; `constants` tell them apart. The one of
+    the longest profiled launch comes first. `text` is compressed by zlib and in base64; the author's side keeps it as a
+    file and empties the field.
+    """
+
+    symbol: str
+    name: str
+    level: Level
+    instance: int = 0
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The GPU as NVML and the driver name it.
+
+    `reached` are rates per second that a short calibration on this very GPU and driver came to, by the keys of
+    `calibration.SOURCES` (`dram` in bytes, `fp32` and `fp16 tensor` in operations); empty where there was none yet.
+    """
+
+    name: str
+    index: int = 0
+    capability: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    multiprocessors: int | None = None
+    memory: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    bus_width_bits: int | None = None
+    l2_bytes: int | None = None
+    reached: dict[str, float] = field(default_factory=dict[str, float], compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """NVML while the kernels ran; each triple is [lowest, median, highest] of the samples.
+
+    `throttle_reasons` is None where the GPU does not report them, empty where it reported none.
+    """
+
+    samples: int
+    sm_clock_mhz: tuple[float, float, float] | None = None
+    memory_clock_mhz: tuple[float, float, float] | None = None
+    temperature_c: tuple[float, float, float] | None = None
+    power_w: tuple[float, float, float] | None = None
+    memory_used: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    default_sm_clock_mhz: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run did not end well, in one sentence, and what to do about it."""
+
+    category: Outcome
+    message: str
+    remedy: str = ""
+    retryable: bool = False
+    place: Place | None = None
+    symbol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run on a rented GPU is charged for, as far as the author's side saw it.
+
+    `seconds` are its container's during the run, its start included where the run started it. `usd` are
+    dollars for them at `rates`, in words whose prices these are; None where a price is not known.
+    `idle_usd` is what the container costs if it waits for another run as long as it may; None where
+    that is not known, or it does not wait.
+    """
+
+    gpu: str
+    seconds: float
+    usd: float | None = None
+    idle_usd: float | None = None
+    rates: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The run entered a state; `why` says what it waits for."""
+
+    run: str
+    state: State
+    at: float
+    why: str = ""
+    kind: Literal["stage"] = "stage"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    run: str
+    stream: Literal["stdout", "stderr"]
+    text: str
+    kind: Literal["output"] = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The compiler is done. `files` are the sources it read (headers included), by content hash."""
+
+    run: str
+    problems: tuple[Problem, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    seconds: float = 0.0
+    cached: bool = False
+    complete: bool = True
+    kind: Literal["built"] = "built"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group the worker started or saw end, so that its owner can end it for the worker."""
+
+    run: str
+    pgid: int
+    alive: bool
+    kind: Literal["group"] = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The end of a run, always the last event with its id.
+
+    `files` are the user's own files that were read besides the main one, by content hash. `points` are
+    what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
+    file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field. `dumps` are of
+    the kernels of `profiles`.
+    """
+
+    run: str
+    outcome: Outcome
+    failure: Failure | None = None
+    _: KW_ONLY
+    problems: tuple[Problem, ...] = ()
+    launches: tuple[Launches, ...] = ()
+    resources: tuple[Resources, ...] = ()
+    device: Device | None = None
+    telemetry: Telemetry | None = None
+    toolchain: dict[str, str] = field(default_factory=dict[str, str])
+    exit_code: int | None = None
+    build_s: float | None = None
+    run_s: float | None = None
+    stdout: str = ""
+    stderr: str = ""
+    truncated: bool = False
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    remarks: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
+    cost: Cost | None = None
+    profiles: tuple[Profile, ...] = ()
+    report: str = ""
+    dumps: tuple[Dump, ...] = ()
+    kind: Literal["finished"] = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Profiler:
+    """The `ncu` of a machine. `permitted` says whether it may read the GPU's counters, None where nothing has been
+    tried and the driver does not say. Where it may not, `why` is the sentence who refuses and what would enable it.
+    """
+
+    path: str
+    version: str
+    permitted: bool | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has. `packages` maps a name to its version or None where it is missing; `sanitizer` is the
+    version of compute-sanitizer, looked for where there is a GPU.
+
+    `python_path` are the folders that its Python looks for modules in besides its own installation's:
+    of PYTHONPATH and of packages installed for editing.
+    """
+
+    run: str
+    version: int
+    python: str
+    python_version: str
+    packages: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    devices: tuple[Device, ...] = ()
+    nvcc: str | None = None
+    nvcc_version: str | None = None
+    host_compiler: str | None = None
+    problems: tuple[Failure, ...] = ()
+    python_path: tuple[str, ...] = ()
+    profiler: Profiler | None = None
+    sanitizer: str | None = None
+    kind: Literal["machine"] = "machine"
+
+
+Event = Stage | Output | Built | Group | Finished | Machine
+
+
+# -- on the wire (`wire` reads what this writes) ----------------------------------------------------
+
+
+def encode(message: Event | Request) -> str:
+    """One line of JSON; requests gain the `kind` that names them."""
+    data = dataclasses.asdict(message)
+    data.setdefault("kind", type(message).__name__.lower())
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+
+
+def content_hash(content: bytes) -> str:
+    """The hash by which both sides name a file's content."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,323 @@
+"""An exception of user code, in its own words, at the user's own line."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import linecache
+import os
+import re
+import signal
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from orbit_remote import PACKAGE
+from orbit_remote.common.messages import Failure, Note, Place, Problem
+from orbit_remote.recording.injection import CudaError
+
+_CUDA_WORDS = {
+    "illegal memory access": "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "device-side assert": "CUDA_ERROR_ASSERT",
+    "misaligned address": "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "illegal instruction": "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "unspecified launch failure": "CUDA_ERROR_LAUNCH_FAILED",
+    "launch timed out": "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "too many resources requested": "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    "out of memory": "CUDA_ERROR_OUT_OF_MEMORY",
+    "no kernel image": "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    "invalid argument": "CUDA_ERROR_INVALID_VALUE",
+}
+"""What torch and triton write (`cudaGetErrorString`) and the error they mean."""
+
+_REMEDIES = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "check masks and pointer arithmetic; compute-sanitizer names the access",
+    "CUDA_ERROR_ASSERT": "a device_assert did not hold; its text is in the output",
+    "CUDA_ERROR_OUT_OF_MEMORY": "use smaller inputs or a GPU with more memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A failed run, for people; `code` is the CUDA error's name where it was one."""
+
+    failure: Failure
+    problems: tuple[Problem, ...]
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    place: Place
+    function: str
+
+
+def explain(error: BaseException, path: str) -> Explained:
+    """`path` is the file that was run; frames of it and of the user's other files are shown."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _syntax_error(error)
+    if compilation := _compilation_errors(error):
+        return _compilation(error, compilation, path)
+    name = type(error).__name__
+    words = _words(error).strip()
+    place, notes = _frames(error, path)
+    if name == "PTXASError":
+        return _at(f"{words}", "ptxas", place, notes, category="compile error")
+    if name in {"OutOfResources", "AutotunerError", "InterpreterError"}:
+        return _at(words, "triton", place, notes)
+    if "active drivers (" in words or "Found no NVIDIA driver" in words:
+        message = "there is no usable NVIDIA GPU or driver on this machine"
+        remedy = "run it on a machine with an NVIDIA GPU"
+        return _at(message, "cuda", place, notes, category="infrastructure", remedy=remedy)
+    first_line = words.split("\n", 1)[0]
+    if (cuda := cuda_error(error)) is not None:
+        return _at(f"{cuda}: {first_line}", "cuda", place, notes, remedy=_REMEDIES.get(cuda, ""), code=cuda)
+    if isinstance(error, KeyboardInterrupt):
+        return _at("interrupted (KeyboardInterrupt)", "program", place, notes)
+    return _at(f"{name}: {words}" if words else name, "program", place, notes)
+
+
+def _words(error: BaseException) -> str:
+    """What an exception says; nothing where its own `__str__`, user code as well, fails."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return ""
+
+
+def cuda_error(error: BaseException) -> str | None:
+    """The CUDA error an exception of torch or triton reports, by the driver's name."""
+    words = _words(error)
+    name = type(error).__name__
+    if name == "OutOfMemoryError":
+        return "CUDA_ERROR_OUT_OF_MEMORY"
+    if "CUDA error" not in words and "[CUDA]" not in words and name != "AcceleratorError":
+        return None
+    return next((code for phrase, code in _CUDA_WORDS.items() if phrase in words), "CUDA error")
+
+
+def ending(status: int) -> str:
+    """What a process did that ended with this status, negative for a signal."""
+    if status >= 0:
+        return f"left with exit code {status}"
+    try:
+        number = signal.Signals(-status)
+    except ValueError:
+        return f"was ended by signal {-status}"
+    return f"was ended by {number.name} ({(signal.strsignal(number) or '').lower()})"
+
+
+def left(code: object) -> tuple[int, Explained | None]:
+    """What `raise SystemExit(code)` means for a process: its exit status, and why that is a failure."""
+    if code is None:
+        return 0, None
+    status = code & 0xFF if isinstance(code, int) else 1
+    if status == 0:
+        return 0, None
+    words = "" if isinstance(code, int) else f": {code}"
+    message = f"the program left with exit code {status}{words}"
+    return status, Explained(Failure("runtime error", message), ())
+
+
+def _at(
+    message: str, tool: str, place: Place | None, notes: tuple[Note, ...], *,
+    category: Any = "runtime error", remedy: str = "", code: str | None = None,
+) -> Explained:  # fmt: skip
+    failure = Failure(category, message, remedy, place=place)
+    return Explained(failure, (Problem("error", message, tool, place, code, notes=notes),), code)
+
+
+def cuda_failure(error: CudaError) -> Explained:
+    """A failure that the program itself did not report."""
+    message = f"{error.name} (reported by {error.function}); the program did not stop for it"
+    found = _at(message, "cuda", None, (), remedy=_REMEDIES.get(error.name, ""), code=error.name)
+    return with_cause(found, error)
+
+
+def with_cause(explained: Explained, error: CudaError) -> Explained:
+    """Add the kernel that was launched last: it, or one before it, is what failed."""
+    if error.last_kernel is None:
+        return explained
+    words = f"; the kernel launched last was {error.last_kernel}"
+    failure = replace(explained.failure, message=explained.failure.message + words, symbol=error.last_kernel)
+    problems = tuple(
+        replace(p, message=p.message + words, symbol=error.last_kernel) for p in explained.problems
+    )
+    return Explained(failure, problems, explained.code)
+
+
+def at_kernel(explained: Explained, places: Mapping[str, Place]) -> Explained:
+    """Where a failure names a kernel but no line, put it on the kernel; else note where the kernel is."""
+    place = places.get(explained.failure.symbol or "")
+    if place is None:
+        return explained
+    note = Note(f"{explained.failure.symbol} is here", place)
+    return replace(
+        explained,
+        failure=replace(explained.failure, place=explained.failure.place or place),
+        problems=tuple(
+            replace(p, notes=(*p.notes, note)) if p.place else replace(p, place=place)
+            for p in explained.problems
+        ),
+    )
+
+
+# -- Python -----------------------------------------------------------------------------------------
+
+
+def _syntax_error(error: SyntaxError) -> Explained:
+    """Python counts the columns of a SyntaxError in code points from 1, and an end of 0 is no end."""
+    place = None
+    if error.filename and error.lineno:
+        end = error.end_offset if error.end_lineno == error.lineno and error.end_offset else None
+        start = error.offset if error.offset and error.offset > 0 else None
+        place = Place(error.filename, error.lineno, start, end if start and end and end > start else None)
+    return _at(f"{type(error).__name__}: {error.msg}", "python", place, (), category="compile error")
+
+
+def _frames(error: BaseException, path: str) -> tuple[Place | None, tuple[Note, ...]]:
+    """The innermost frame in the user's files, and the way to it from the outside in."""
+    frames = list(user_frames(error.__traceback__, path))
+    if not frames:
+        return None, ()
+    notes = tuple(Note(f"called from {f.function}", f.place) for f in reversed(frames[:-1]))
+    return frames[-1].place, notes
+
+
+def user_frames(tb: TracebackType | None, path: str) -> Iterator[Frame]:
+    for frame, line in traceback.walk_tb(tb):
+        file = frame.f_code.co_filename
+        if not is_users(file, path):
+            continue
+        yield Frame(_position(frame.f_code, _lasti(tb, frame), file, line), frame.f_code.co_name)
+
+
+def _lasti(tb: TracebackType | None, frame: Any) -> int:
+    while tb is not None and tb.tb_frame is not frame:
+        tb = tb.tb_next
+    return tb.tb_lasti if tb is not None else -1
+
+
+def _position(code: Any, lasti: int, file: str, line: int) -> Place:
+    positions = list(code.co_positions())
+    if not 0 <= lasti // 2 < len(positions):
+        return Place(file, line)
+    start, end, column, end_column = positions[lasti // 2]
+    if start != line or column is None:
+        return Place(file, line)
+    text = linecache.getline(file, line)
+    stop = points(text, end_column) if end == line else len(text.rstrip("\n"))
+    return Place(file, line, points(text, column) + 1, stop + 1)
+
+
+def points(text: str, offset: int | None) -> int:
+    """Code points before a UTF-8 byte offset: Python's trees and code objects count bytes."""
+    return len(text.encode()[:offset].decode(errors="replace"))
+
+
+_FOREIGN = tuple(
+    str(Path(folder).resolve()) + "/"
+    for folder in {
+        *(p for k, p in sysconfig.get_paths().items() if k in {"stdlib", "platstdlib", "purelib", "platlib"}),
+        *site.getsitepackages(),
+        str(PACKAGE),
+    }
+)
+
+
+def is_users(file: str, path: str) -> bool:
+    if file == path:
+        return True
+    if not file or file.startswith("<"):
+        return False
+    return not _real(file).startswith(_FOREIGN)
+
+
+def _real(file: str) -> str:
+    """Without links. Of a thousand modules most share their folders, and each link of a path costs a look at the disk."""
+    folder, name = os.path.split(file)
+    if not os.path.isabs(folder) or name in ("", ".", ".."):  # noqa: PTH117 - texts, by the thousand
+        return os.path.realpath(file)
+    path = os.path.join(_real_folder(folder), name)  # noqa: PTH118
+    return os.path.realpath(path) if os.path.islink(path) else path  # noqa: PTH114
+
+
+@functools.lru_cache(maxsize=4096)
+def _real_folder(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+# -- Triton -----------------------------------------------------------------------------------------
+
+
+def _compilation_errors(error: BaseException) -> list[Any]:
+    """The CompilationErrors of a chain, outermost (the kernel) first, innermost (a helper) last."""
+    errors = sys.modules.get("triton.compiler.errors")
+    found: list[Any] = []
+    at: BaseException | None = error
+    while at is not None and errors is not None:
+        if isinstance(at, errors.CompilationError):
+            found.append(at)
+        at = at.__cause__
+    return found
+
+
+def static_assert(error: BaseException) -> str | None:
+    """The words of a `tl.static_assert` that failed, if that is what the error is."""
+    kinds = (one for one in _compilation_errors(error) if type(one).__name__ == "CompileTimeAssertionFailure")
+    return next((str(one.error_message or "") for one in kinds), None)
+
+
+def _compilation(error: BaseException, chain: list[Any], path: str) -> Explained:
+    message = next((e.error_message for e in reversed(chain) if e.error_message), None)
+    if message is None:
+        cause = chain[-1].__cause__
+        message = str(cause) if cause is not None else type(chain[-1]).__name__
+    places = [place for e in chain if (place := _compilation_place(e)) is not None]
+    mine = [p for p in places if is_users(p.file, path)]
+    place = mine[-1] if mine else None
+    notes = [Note("called from here", p) for p in reversed(mine[:-1])]
+    if places and places[-1] is not place:  # inside Triton's own library
+        notes.insert(0, Note("the error is inside this function", places[-1]))
+    launched, _ = _frames(error, path)
+    if launched is not None:
+        notes.append(Note("compiled for this launch", launched))
+    return _at(message.strip(), "triton", place or launched, tuple(notes), category="compile error")
+
+
+def _compilation_place(error: Any) -> Place | None:
+    function = _jit_function(error.src)
+    node = error.node
+    if function is None or getattr(node, "lineno", None) is None:
+        return None
+    file, line, indent = definition(function)
+    lines = error.src.split("\n")
+    text = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
+    column = indent + points(text, node.col_offset) + 1
+    one_line = node.end_lineno == node.lineno
+    stop = indent + (points(text, node.end_col_offset) if one_line else len(text)) + 1
+    return Place(file, line + node.lineno - 1, column, stop)
+
+
+def _jit_function(source: str | None) -> Any:
+    """The JIT function whose source an error carries: the error itself does not say which it was."""
+    callable_type = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
+    if source is None or callable_type is None:
+        return None
+    return next((o for o in gc.get_objects() if isinstance(o, callable_type) and o.src == source), None)
+
+
+def definition(function: Any) -> tuple[str, int, int]:
+    """(file, line of `def`, its indentation) of a JIT function, decorators left out."""
+    code = function.fn.__code__
+    before = 0
+    for before, line in enumerate(function.raw_src):
+        if found := re.match(r"(\s*)def\s", line):
+            return code.co_filename, code.co_firstlineno + before, len(found[1])
+    return code.co_filename, code.co_firstlineno, 0

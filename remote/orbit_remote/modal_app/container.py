@@ -1,0 +1,473 @@
+"""Inside a container on Modal: one worker process for the container's life, a job at a time.
+
+Nothing here needs `modal`: what `app` receives comes in, and what it is to send goes out through
+two functions. The worker is the one that runs on an author's own machine, in a process of its own,
+under another user where this one is root, with none of Modal's variables or sockets in its reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from orbit_remote import PACKAGE
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app import image_spec
+from orbit_remote.modal_app.container_paths import Paths
+from orbit_remote.modal_app.content_store import Store
+from orbit_remote.modal_app.image_spec import pack, unpack
+from orbit_remote.modal_app.volume_cache import Kept, Kind
+from orbit_remote.process import process_groups
+
+HOME = "/orbit"
+"""Trees of authors' files, builds and scratch files; ORBIT_HOME names another folder. ORBIT_PYTHON names
+another Python than this for the worker, ORBIT_CACHE another folder for its caches."""
+
+Post = Callable[[bytes], None]
+"""Sends a piece of the stream of event lines to the author's side."""
+Sync = Callable[[], None]
+"""Lets other containers see what this one wrote on the volume, or this one what others did."""
+Alive = Callable[[], bool]
+"""Whether the author's side has given a sign of life since it was last asked."""
+
+_BATCH_S = 0.02
+_PIECE = 512 << 10
+"""Bytes of one item of the queue; Modal takes up to 1 MiB."""
+_GONE_S = float(os.environ.get("ORBIT_GONE_S", "20"))
+"""The author's side gives a sign every 5 s: four missed in a row, and nobody waits for the answer."""
+_ASK_S = _GONE_S / 4
+_END_S = 5.0
+_RETURN = 1 << 20
+"""Bytes of an answer's JSON beyond which it is cut; the events have carried it whole."""
+_STORE_LIMIT = 8 << 30
+_NOBODY = 65534
+
+
+class Gone(Exception):  # noqa: N818 - it is no error of anybody's
+    """The worker process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the author's side asks for.
+
+    `folders` leads from the author's folders to their places in the tree of `manifest`, "" for the
+    tree itself. `contract` is the version of `contracts` that the author's side speaks. `built` says that
+    another container has just built it.
+    """
+
+    job: dict[str, Any]
+    manifest: c.Manifest
+    folders: dict[str, str]
+    contract: int = c.VERSION
+    built: bool = False
+
+
+class Container:
+    """What one container holds: a worker process, the store of files, and the trees made from it."""
+
+    def __init__(self, commit: Sync | None = None, reload: Sync | None = None) -> None:
+        """ORBIT_VOLUME names the folder that outlives the container; without one, or without `commit`
+        and `reload`, nothing does.
+        """
+        self._home = home = Path(os.environ.get("ORBIT_HOME") or HOME)
+        self._user = _NOBODY if hasattr(os, "geteuid") and os.geteuid() == 0 else None
+        self._package = _package(home)
+        self._caches = Path(os.environ.get("ORBIT_CACHE") or home / "cache")
+        self._volume = Path(os.environ.get("ORBIT_VOLUME") or home)
+        self._commit = commit
+        self._reload = reload
+        self._kept: Kept | None = None
+        self._store: Store | None = None
+        self._worker: _Worker | None = None
+        self.name = os.environ.get("MODAL_TASK_ID", "")
+        """Modal's, by which the author's side knows this container."""
+        self.jobs = 0
+        """How many have been asked of it."""
+        self._answers: dict[str, dict[str, Any]] = {}
+        self._began = time.monotonic()
+
+    def start(self) -> None:
+        """Start the worker, so that the first job finds it; a later call starts it again if it has died."""
+        if self._worker is not None and self._worker.alive():
+            return
+        scratch = self._home / "tmp"
+        for folder in (self._caches, self._caches / "builds", self._caches / "triton", scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._give(folder)
+        try:
+            self._worker = _Worker(self._package, self._caches, scratch, self._user)
+        except PermissionError:
+            if self._user is None:
+                raise
+            # this Python is root's alone, which that of our image is not
+            print("orbit: the worker has to run as root here", file=sys.stderr)
+            self._user = None
+            self._worker = _Worker(self._package, self._caches, scratch, None)
+        if self._commit is not None:
+            self._kept = Kept(self._volume, self._caches, self._user)
+
+    def close(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def carry_out(self, request: bytes, blobs: dict[str, bytes], post: Post | None, alive: Alive) -> bytes:
+        """Do a job; the answer is packed data, whatever happens.
+
+        It is `{"finished": …}`, or `{"missing": […]}` where files have to be sent first and nothing has
+        been done, or `{"contract": n}` where this code speaks another version. An interruption - Modal
+        raises its cancellation here - ends the work before it goes on.
+        """
+        began = time.monotonic()
+        self.jobs += 1
+        try:
+            asked = codec.build(Request, unpack(request))
+            answer = self._answer(asked, blobs, post, alive)
+        except (ValueError, zlib.error) as error:
+            answer = {"broken": f"the request was not understood: {error}", "contract": c.VERSION}
+        except (OSError, Gone) as error:
+            answer = {"broken": f"the container could not do the job: {error}"}
+        return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
+
+    def _answer(
+        self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
+    ) -> dict[str, Any]:
+        if asked.contract != c.VERSION:
+            return {"contract": c.VERSION}
+        for digest, content in blobs.items():
+            self._files().put(digest, zlib.decompress(content))
+        if missing := self._files().missing(asked.manifest):
+            return {"missing": missing}
+        tree = self._home / "trees" / asked.manifest.root
+        self._files().materialise(asked.manifest, tree)
+        self._let_write(tree)
+        paths = Paths(
+            tuple(
+                (author, f"{tree}/{place}" if place else str(tree)) for author, place in asked.folders.items()
+            )
+        )
+        job = paths.job(codec.build(c.Job, asked.job), str(tree))
+        if done := self._answers.get(job.run):
+            return done
+        self.start()
+        assert self._worker is not None
+        said = _Stream(post, job.run)
+        said.add({"kind": "container", "run": job.run, "jobs": self.jobs} | _identity())
+        said.flush()
+        self._bring(job, built=asked.built)
+        began = time.time()
+        finished = self._follow(self._worker, job, paths, said, alive)
+        if job.action == "build":  # whoever is told of it may look for it elsewhere
+            self._keep(job, began)
+            self._sync(self._commit)
+        said.add(finished)
+        said.add({"kind": "done", "run": job.run})
+        said.flush()
+        self._answers = {job.run: {"finished": bounded(finished)}}  # of the last job: it may come twice
+        if job.action != "build":  # Modal takes it over by itself
+            self._keep(job, began)
+        return self._answers[job.run]
+
+    def _bring(self, job: c.Job, *, built: bool) -> None:
+        if self._kept is None:
+            return
+        if again := built and self.jobs > 1:  # the first job's container has just seen the volume
+            self._sync(self._reload)
+        self._kept.bring(*_shelf(job), again=again)
+
+    def _keep(self, job: c.Job, began: float) -> None:
+        if self._kept is not None:
+            self._kept.keep(*_shelf(job), began)
+
+    def _sync(self, what: Sync | None) -> None:
+        if what is None:
+            return
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001 - of Modal's client: it costs a build, never a run
+            print(f"orbit: the volume could not be synchronised: {error}", file=sys.stderr)
+
+    def _follow(
+        self, worker: _Worker, job: c.Job, paths: Paths, said: _Stream, alive: Alive
+    ) -> dict[str, Any]:
+        worker.send(job)
+        finished: dict[str, Any] | None = None
+        seen = asked = time.monotonic()
+        try:
+            while finished is None:
+                event = worker.next(said.pause())
+                if event is not None and event.get("run") == job.run:
+                    event = paths.event(event)
+                    if event["kind"] == "finished":
+                        finished = event
+                    else:
+                        said.add(event)
+                said.send()
+                now = time.monotonic()
+                if now - asked >= _ASK_S:
+                    asked = now
+                    if alive():
+                        seen = now
+                    elif now - seen >= _GONE_S:
+                        return _record(_nobody(job.run))
+            return finished
+        except Gone:
+            finished = _record(_died(job.run))
+            return finished
+        finally:
+            if finished is None:  # interrupted, or nobody waits
+                worker.cancel(job.run)
+
+    def _files(self) -> Store:
+        """Made when it is first needed: a container that only compiles what is known needs none."""
+        if self._store is None:
+            folder = self._volume / "files"
+            folder.mkdir(parents=True, exist_ok=True)
+            self._store = Store(folder, _STORE_LIMIT)
+        return self._store
+
+    def _let_write(self, tree: Path) -> None:
+        """A program may write beside its file, as it may at home."""
+        if self._user is None:
+            return
+        for folder, _, _ in os.walk(tree):
+            os.chown(folder, self._user, self._user, follow_symlinks=False)
+
+    def _give(self, folder: Path) -> None:
+        """Not what a link leads to: a job may have put one in the place of a folder that is its own."""
+        if self._user is not None:
+            os.chown(folder, self._user, self._user, follow_symlinks=False)
+
+
+class _Worker:
+    """The worker process. Its event lines are read in a thread; a group it named is ended with it."""
+
+    def __init__(self, package: Path, cache: Path, scratch: Path, user: int | None) -> None:
+        python = os.environ.get("ORBIT_PYTHON") or sys.executable
+        self._groups: set[int] = set()
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            [python, "-P", str(package / "__main__.py"), "worker", "--cache", str(cache)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=scratch,
+            env=_environment(scratch, cache),
+            start_new_session=True,
+            **({} if user is None else {"user": user, "group": user, "extra_groups": []}),  # type: ignore[arg-type]
+        )
+        threading.Thread(target=self._read, daemon=True, name="events").start()
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, request: c.Request) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # gone: `next` says so
+            self._process.stdin.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
+            self._process.stdin.flush()
+
+    def next(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next event, None where none comes in time. Raises Gone where none will come."""
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if line is None:
+            self._lines.put(None)
+            raise Gone(f"its worker ended with status {self._process.wait()}")
+        event = cast("dict[str, Any]", json.loads(line.decode("utf-8", "surrogatepass")))
+        if event.get("kind") == "group":
+            (self._groups.add if event["alive"] else self._groups.discard)(event["pgid"])
+            return None
+        return event
+
+    def cancel(self, run: str) -> None:
+        """End a job; where the worker does not say so in time, the worker with it."""
+        self.send(c.Cancel(run))
+        until = time.monotonic() + _END_S
+        try:
+            while (left := until - time.monotonic()) > 0:
+                event = self.next(left)
+                if event is not None and event.get("run") == run and event["kind"] == "finished":
+                    return
+        except Gone:
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        process_groups.kill_group(self._process.pid)
+        self._process.wait()
+        for pgid in self._groups:
+            process_groups.kill_group(pgid)
+        self._groups.clear()
+
+    def close(self) -> None:
+        """Let it end its work, then end it."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        self.kill()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with suppress(OSError, ValueError):
+            for line in self._process.stdout:
+                self._lines.put(line)
+        self._lines.put(None)
+
+
+class _Stream:
+    """Event lines in batches: the first at once, those that follow within 20 ms together.
+
+    The author's side joins the pieces again, so a line may be as long as it likes. The stream begins
+    with a line end: a container that died may have left half a line before.
+    """
+
+    def __init__(self, post: Post | None, run: str) -> None:
+        self._post = post
+        self._run = run
+        self._waiting = bytearray(b"\n")
+        self._sent = 0.0
+
+    def add(self, event: dict[str, Any]) -> None:
+        line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        self._waiting += line.encode("utf-8", "surrogatepass") + b"\n"
+
+    def pause(self) -> float:
+        """How long may be waited for the next event, in seconds."""
+        if not self._waiting:
+            return _ASK_S
+        return max(0.0, self._sent + _BATCH_S - time.monotonic())
+
+    def send(self) -> None:
+        if self._waiting and time.monotonic() - self._sent >= _BATCH_S:
+            self.flush()
+
+    def flush(self) -> None:
+        while self._waiting:
+            piece = bytes(self._waiting[:_PIECE])
+            del self._waiting[:_PIECE]
+            if self._post is None:
+                continue
+            try:
+                self._post(piece)
+            except Exception as error:  # noqa: BLE001 - the answer itself goes another way
+                print(f"orbit: events of {self._run} could not be sent: {error}", file=sys.stderr)
+                self._post = None
+        self._sent = time.monotonic()
+
+
+def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
+    """A `finished` record of at most about `limit` bytes of JSON: the profiler's own report goes first, then what
+    the compiler made, samples, then what the program printed, then the longest lists; a remark says so.
+    """
+    if _size(finished) <= limit:
+        return finished
+    cut = dict(finished)
+    what: list[str] = []
+    if cut.get("report"):
+        cut["report"] = ""
+        what.append("the profiler's own report")
+    if _size(cut) > limit and cut.get("dumps"):
+        cut["dumps"] = []
+        what.append("what the compiler made of the kernels")
+    if _size(cut) > limit:
+        launches = cast("list[dict[str, Any]]", cut.get("launches", []))
+        cut["launches"] = [one | {"timing": one["timing"] | {"samples": []}} for one in launches]
+        what.append("single samples")
+    for stream in ("stdout", "stderr"):
+        if _size(cut) > limit and len(text := str(cut.get(stream, ""))) > 4096:
+            cut[stream] = f"{text[:2048]}\n[… {len(text) - 4096} characters not kept …]\n{text[-2048:]}"
+            cut["truncated"] = True
+            what.append(stream)
+    for name in ("problems", "resources", "launches", "profiles", "remarks"):
+        items = cast("list[Any]", cut.get(name, []))
+        while _size(cut) > limit and len(items) > 1:
+            items = items[: len(items) // 2]
+            cut[name] = items
+            what.append(name)
+    said = f"the answer was too large to be sent whole; cut: {', '.join(dict.fromkeys(what))}"
+    cut["remarks"] = [*cast("list[Any]", cut.get("remarks", [])), said]
+    return cut
+
+
+def _size(record: dict[str, Any]) -> int:
+    return len(json.dumps(record, ensure_ascii=False))
+
+
+def _record(finished: c.Finished) -> dict[str, Any]:
+    return json.loads(c.encode(finished))
+
+
+def _died(run: str) -> c.Finished:
+    text = "the worker process in the container ended unexpectedly"
+    remedy = "run it again; `modal app logs` has what it said"
+    return c.Finished(run, "infrastructure", c.Failure("infrastructure", text, remedy, retryable=True))
+
+
+def _nobody(run: str) -> c.Finished:
+    text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
+    # read after all by one whose network was away: nobody has cancelled it
+    failure = c.Failure("infrastructure", text, "run it again", retryable=True)
+    return c.Finished(run, "infrastructure", failure)
+
+
+def _package(home: Path) -> Path:
+    """This package where every user can read it: Modal puts it under /root, which is root's alone."""
+    here = PACKAGE
+    if not (hasattr(os, "geteuid") and os.geteuid() == 0):
+        return here
+    there = home / "package" / "orbit_remote"
+    for path in image_spec.sources():
+        target = there / path.relative_to(here)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        target.chmod(0o644)
+    return there
+
+
+def _shelf(job: c.Job) -> tuple[str, Kind]:
+    """Where on the volume a job's builds are: by its file's name here, which holds the author's root."""
+    name = c.content_hash(job.path.encode("utf-8", "surrogatepass"))
+    return name, "builds" if job.language == "cuda" else "triton"
+
+
+def _identity() -> dict[str, Any]:
+    """Which container this is, and how long it has been there, in seconds: what is billed."""
+    return {"container": os.environ.get("MODAL_TASK_ID"), "age_s": _age_s()}
+
+
+def _age_s() -> float | None:
+    """Of this process, the container's first but for Modal's own; None where the system does not say."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        up = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        return max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _environment(scratch: Path, cache: Path) -> dict[str, str]:
+    """Nothing of Modal's, and not the path on which Modal's client and this package are found."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("MODAL_") and name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    return kept | {"HOME": str(scratch), "TMPDIR": str(scratch), "TRITON_CACHE_DIR": str(cache / "triton")}

@@ -1,0 +1,75 @@
+"""What both sides know of an app on Modal without `modal`: what it is made of, its name, how they write."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import PACKAGE
+
+PREFIX = "orbit-"
+"""Every app of ours begins with it: `orbit-<version>-<hash>`."""
+
+CORES = 2.0
+MEMORY_MIB = 4096
+"""What a container asks for beside its GPU: it is billed for them whether it uses them or not."""
+
+_SOURCES = (".py", ".cpp", ".h")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """Versions are exact. `idle_s` and `timeout_s` are whole seconds, as Modal takes them.
+
+    The defaults are the versions that the figures in docs/measurements.md were taken with. Nsight
+    Compute is held back: on Modal 2025.2.1 reads counters where 2026.2 answers NaN for many
+    (gpu-mode/kernelbot, pull request 530).
+    """
+
+    version: str
+    python: str = "3.12"
+    torch: str = "2.11.0"
+    triton: str = "3.6.0"
+    nvml: str = "13.615.71"
+    cuda_core: str = "1.2.0"
+    cuda_bindings: str = "13.3.1"
+    cuda: str = "13.0.1"
+    nsight_compute: str = "2025.2.1"
+    pip: tuple[str, ...] = ()
+    apt: tuple[str, ...] = ()
+    idle_s: int = 300
+    timeout_s: int = 600
+
+
+def app_name(spec: Spec) -> str:
+    """Another version, another line of the remote code or another image is another app.
+
+    How long a container idles and may work is said with each call, so it is not in the name.
+    """
+    image = dataclasses.asdict(spec)
+    del image["idle_s"], image["timeout_s"]
+    digest = hashlib.blake2b(json.dumps(image, sort_keys=True).encode(), digest_size=5)
+    home = PACKAGE
+    for path in sources():
+        digest.update(f"\0{path.relative_to(home).as_posix()}\0".encode())
+        digest.update(path.read_bytes())
+    return f"{PREFIX}{spec.version}-{digest.hexdigest()}"
+
+
+def sources() -> list[Path]:
+    """The files of this package that travel into the container."""
+    return sorted(path for path in PACKAGE.rglob("*") if path.suffix in _SOURCES)
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    """JSON, compressed: a call of up to 8 KiB needs no detour through Modal's blob store."""
+    return zlib.compress(json.dumps(message, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+def unpack(message: bytes) -> dict[str, Any]:
+    return json.loads(zlib.decompress(message).decode("utf-8", "surrogatepass"))

@@ -1,0 +1,164 @@
+"""What the compiler made of the kernels that were profiled: Triton's levels of IR, PTX, and the code that ran.
+
+Of a kernel's instances those are told whose machine code is in the report, byte for byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import sys
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from orbit_remote.common import symbols
+from orbit_remote.common.messages import Dump, Level, Profile
+from orbit_remote.ncu import sass_listing
+from orbit_remote.ncu.report_reader import Answer
+from orbit_remote.toolchain import elf
+from orbit_remote.toolchain.elf import Cubin
+
+_MOST_TEXT = 8 << 20
+"""Bytes of one level; LLVM IR of large kernels has two million."""
+_MOST_PACKED = 6 << 20
+"""Characters of all of them as they travel: IR packs to a tenth."""
+_MOST_INSTANCES = 8
+_DURATION = "gpu__time_duration.sum"
+_REGISTERS = "launch__registers_per_thread"
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    dumps: tuple[Dump, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Instance:
+    symbol: str
+    name: str
+    code: bytes = b""
+    constants: dict[str, str] = field(default_factory=dict[str, str])
+    threads: int | None = None
+    registers: int | None = None
+    texts: dict[Level, bytes] = field(default_factory=dict["Level", bytes])
+
+    def fits(self, profile: Profile, sass: str) -> bool:
+        """Whether the profiled launch can have been of it, and not of another of its name."""
+        if profile.block and self.threads not in (None, math.prod(profile.block)):
+            return False
+        if sass and self.code and sass_listing.size(sass) != self._size():
+            return False
+        counted = profile.metrics.get(_REGISTERS)
+        if counted is None or self.registers is None:
+            return True
+        # they are allocated in steps of eight a thread
+        return (self.registers + 7) // 8 == (int(counted.value) + 7) // 8
+
+    def _size(self) -> int:
+        try:
+            return len(Cubin(self.code).section(f".text.{self.symbol}"))
+        except ValueError:
+            return 0
+
+
+def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") -> Collected:
+    """`compiled` is the folder in which `triton_instances.keep_compiled` left what it has. `ptx` is the text that a CUDA
+    file was compiled to. What is too large is left out, and a remark says so.
+    """
+    if report is None or not answer.profiles:
+        return Collected()
+    found = _instances(answer, report, compiled, ptx)
+    remarks: list[str] = []
+    if len(found) > _MOST_INSTANCES:
+        remarks.append(f"what the compiler made is kept of {_MOST_INSTANCES} of {len(found)} instances")
+    return Collected(_packed(found[:_MOST_INSTANCES], remarks), tuple(remarks))
+
+
+# -- which they are ---------------------------------------------------------------------------------
+
+
+def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
+    """By symbol, that of the longest launch first, and of a symbol in the same order."""
+    images = set(elf.images(report.read_bytes()))
+    kept = [one for file in sorted(compiled.glob("*.json"), key=_number) if (one := _kept(file))]
+    sass = answer.sass or ("",) * len(answer.profiles)
+    launches = sorted(zip(answer.profiles, sass, strict=True), key=_duration, reverse=True)
+    found: list[_Instance] = []
+    for symbol in dict.fromkeys(one.symbol for one, _ in launches):
+        launched = [(one, text) for one, text in launches if one.symbol == symbol]
+        known = [one for one in kept if one.symbol == symbol]
+        ran = [one for one in known if one.code in images] or known
+        if not ran:
+            ran = [_Instance(symbol, launched[0][0].name)]
+            ran[0].texts |= {"ptx": ptx.encode("utf-8", "surrogateescape")} if ptx else {}
+        ordered: list[_Instance] = []
+        for profile, text in launched:
+            if text:
+                fitting = (one for one in ran if one not in ordered and one.fits(profile, text))
+                one = next(fitting, None) or _Instance(symbol, profile.name)  # code that nobody here compiled
+                one.texts["sass"] = text.encode("utf-8", "replace")
+                ordered.append(one)
+        found += [*ordered, *(one for one in ran if one not in ordered)]
+    return found
+
+
+def _kept(file: Path) -> _Instance | None:
+    try:
+        said: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        texts: dict[Level, bytes] = {}
+        for level in get_args(Level):
+            if content := _content(file.with_suffix(f".{level}")):
+                texts[level] = content
+        code = _content(file.with_suffix(".cubin"))
+        return _Instance(
+            said["symbol"], said["function"], code, dict(said["constants"]), said["threads"], said["registers"], texts
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# -- their texts ------------------------------------------------------------------------------------
+
+
+def _packed(found: Sequence[_Instance], remarks: list[str]) -> tuple[Dump, ...]:
+    dumps: list[Dump] = []
+    left_out: list[str] = []
+    room = _MOST_PACKED
+    counted: dict[str, int] = {}
+    for one in found:
+        number = counted[one.symbol] = counted.get(one.symbol, -1) + 1
+        for level in get_args(Level):
+            if level not in one.texts:
+                continue
+            text = one.texts[level]
+            packed = base64.b64encode(zlib.compress(text)).decode("ascii") if len(text) <= _MOST_TEXT else ""
+            if packed and len(packed) <= room:
+                room -= len(packed)
+                dumps.append(Dump(one.symbol, one.name, level, number, one.constants, packed))
+            else:
+                left_out.append(f"{level} of {symbols.short_name(one.name)} ({max(1, len(text) >> 20)} MiB)")
+    if left_out:
+        remarks.append(f"too large to be kept: {', '.join(left_out)}")
+    return tuple(dumps)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def _number(file: Path) -> int:
+    head = file.name.partition("-")[0]
+    return int(head) if head.isdecimal() else sys.maxsize
+
+
+def _duration(launch: tuple[Profile, str]) -> float:
+    told = launch[0].metrics.get(_DURATION)
+    return told.value if told else 0.0

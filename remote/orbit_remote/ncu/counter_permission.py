@@ -1,0 +1,112 @@
+"""Whether this machine lets Nsight Compute read counters: found out by the first profile, and remembered.
+
+Kept in the worker's cache, by the GPU, the driver, the tool's version and whatever else decides about the
+permission, so that the answer is forgotten when an administrator changes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from orbit_remote.common.messages import Device, content_hash
+from orbit_remote.ncu.ncu_log import PERMISSION
+from orbit_remote.ncu.ncu_options import Tool
+
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+_REFUSED_S = 86400.0
+"""A refusal is tried again after a day: what has been installed since is not among what decides."""
+_CAP_SYS_ADMIN = 21
+_CAP_PERFMON = 38
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """`permitted` is None where nothing has been tried yet; `why` is the sentence of the refusal."""
+
+    permitted: bool | None = None
+    why: str = ""
+
+
+def told(folder: Path, device: Device, tool: Tool) -> Known:
+    """What a profile found out, else what the driver lets expect."""
+    found = known(folder, device, tool)
+    if found.permitted is None and expected() is False:
+        return Known(False, PERMISSION.sentence)
+    return found
+
+
+def known(folder: Path, device: Device, tool: Tool) -> Known:
+    try:
+        found: Any = json.loads(_file(folder, device, tool).read_text("utf-8"))
+        if not isinstance(found, dict):
+            return Known()
+        record = cast("dict[str, Any]", found)
+        known = Known(bool(record["permitted"]), str(record["why"]))
+        return known if known.permitted or time.time() - float(record["at"]) < _REFUSED_S else Known()
+    except (OSError, ValueError, KeyError, TypeError):
+        return Known()
+
+
+def remember(folder: Path, device: Device, tool: Tool, found: Known) -> None:
+    """A cache that cannot be written costs one more try."""
+    file = _file(folder, device, tool)
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = file.with_suffix(f".{os.getpid()}")
+        partial.write_text(
+            json.dumps({"permitted": found.permitted, "why": found.why, "at": time.time()}), "utf-8"
+        )
+        partial.replace(file)
+
+
+def _file(folder: Path, device: Device, tool: Tool) -> Path:
+    parts = [
+        device.uuid or device.name,
+        device.driver,
+        tool.path,
+        tool.version,
+        restricted(),
+        *_rights(),
+        _boot(),
+    ]
+    return folder / f"{content_hash(repr(parts).encode())}.json"
+
+
+def restricted() -> bool | None:
+    """Whether the driver keeps counters for administrators; None where it does not say."""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", _PARAMETERS.read_text("utf-8"), re.MULTILINE)
+        return found[1] == "1" if found else None
+    return None
+
+
+def expected() -> bool | None:
+    """False where the driver keeps counters for administrators and this process is none; None where it is not known."""
+    return False if restricted() and not _capable() else None
+
+
+def _capable() -> bool:
+    wanted = 1 << _CAP_SYS_ADMIN | 1 << _CAP_PERFMON
+    return any(int(one, 16) & wanted for one in _rights()[1:])
+
+
+def _rights() -> tuple[str, ...]:
+    """The user and what this process may do."""
+    user = str(os.geteuid()) if hasattr(os, "geteuid") else ""
+    with contextlib.suppress(OSError):
+        found = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text("utf-8"), re.MULTILINE)
+        return (user, found[1]) if found else (user,)
+    return (user,)
+
+
+def _boot() -> str:
+    with contextlib.suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+    return ""

@@ -1,0 +1,41 @@
+"""Which of the kernels that a job builds its profile is of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
+
+
+def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
+    """The instances of the kernel that was asked for, among all that were compiled; all where none was named.
+
+    By the place of their code, which tells overloads and namesakes apart; by name alone where no code of it is at
+    its place, as that of a macro.
+    """
+    name = job.definition.name if job.definition else job.kernel
+    if name is None:
+        return list(resources)
+    base = re.split(r"::|\.", name)[-1]
+    named = [one for one in resources if symbols.base_name(one.symbol) == base]
+    return [one for one in named if _is_at(job, one.place)] or named
+
+
+def _is_at(job: c.Job, place: c.Place | None) -> bool:
+    where = job.definition
+    if where is None or place is None or place.file != job.path:
+        return False
+    return where.start_line < place.line and (where.end_line is None or place.line <= where.end_line + 1)
+
+
+def pattern(job: c.Job) -> str:
+    """Of mangled names, where the symbols are too many or not known before it runs: Triton's are the function's own,
+    C++'s hold it behind its length.
+    """
+    name = job.definition.name if job.definition else job.kernel
+    if name is None:
+        return ""
+    base = re.escape(re.split(r"::|\.", name)[-1])
+    return f"^{base}$" if job.language == "triton" else f"(^|[^0-9]){len(base)}{base}|^{base}$"

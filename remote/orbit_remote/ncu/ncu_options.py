@@ -1,0 +1,154 @@
+"""Nsight Compute on this machine: where it is, which version, what a profile asks it for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+_VERSION_S = 20.0
+_OLDEST = (2023, 3)
+"""The first with `--filter-mode per-launch-config` and a reader that tells the speed-ups of rules."""
+_SYMBOLS = 64
+"""Instances beyond this are asked for by one pattern of the kernel's name, not by each of their own."""
+
+MOST_RESULTS = 16
+"""Launch configurations profiled in one run: each is replayed some ten times."""
+
+CLICK = (
+    "SpeedOfLight",
+    "SpeedOfLight_RooflineChart",
+    "Occupancy",
+    "LaunchStats",
+    "WarpStateStats",
+    "MemoryWorkloadAnalysis",
+    "SourceCounters",
+)
+"""What a click shows. The roofline's floating-point operations cost a pass or two; the tables of memory, the
+pipes and the schedulers are for the full set."""
+
+Detail = Literal["click", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """`readers` are folders in which NVIDIA's own `ncu_report` may be imported, the one of this version first."""
+
+    path: str
+    version: str
+    readers: tuple[str, ...] = ()
+
+    @property
+    def too_old(self) -> str:
+        """Why it cannot be used, in a sentence; empty where it can."""
+        numbers = tuple(int(part) for part in self.version.split(".")[:2] if part.isdigit())
+        if numbers >= _OLDEST or not numbers:
+            return ""
+        oldest = ".".join(map(str, _OLDEST))
+        return (
+            f"Nsight Compute {self.version} at {self.path} is older than {oldest}, the first that can be used"
+        )
+
+
+def find() -> Tool | None:
+    """The `ncu` of the path, else of the newest toolkit or package there is."""
+    for path in _candidates():
+        if version := _version(str(path), path.stat().st_mtime_ns):
+            return Tool(str(path), version, tuple(map(str, _readers(path, version))))
+    return None
+
+
+def _candidates() -> list[Path]:
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"]
+    found = [shutil.which("ncu"), *(shutil.which("ncu", path=f"{root}/bin") for root in roots if root)]
+    apart = [
+        *Path("/opt/nvidia/nsight-compute").glob("*/ncu"),
+        *Path("/usr/local").glob("cuda*/nsight-compute*/ncu"),
+    ]
+    newest = sorted(apart, key=lambda path: _numbers(path.parent.name), reverse=True)
+    every = [Path(path) for path in found if path] + newest
+    return [path for path in dict.fromkeys(every) if path.is_file()]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text))
+
+
+@lru_cache
+def _version(path: str, changed: int) -> str:  # noqa: ARG001 - an ncu that was replaced is asked again
+    try:
+        done = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    said = re.search(r"^Version (\d+(?:\.\d+)+)", done.stdout, re.MULTILINE)
+    return said[1] if said else ""
+
+
+def _readers(path: Path, version: str) -> list[Path]:
+    """Beside the program itself, which may be a link or a script that starts another."""
+    near = [parent / "extras" / "python" for parent in path.resolve().parents[:4]]
+    release = ".".join(version.split(".")[:3])
+    places = (f"/opt/nvidia/nsight-compute/{release}*", f"/usr/local/cuda*/nsight-compute-{release}*")
+    for place in places:
+        near += sorted(Path("/").glob(f"{place[1:]}/extras/python"))
+    return [folder for folder in dict.fromkeys(near) if (folder / "ncu_report.py").is_file()]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is profiled. `symbols` are mangled names, any kernel where there are none; `pattern` is used instead
+    where those are too many. `marked` waits for the program to say where (`profile_range`). `sources`
+    puts the source files, as they lie on the disk, into the report.
+    """
+
+    report: Path
+    log: Path
+    symbols: Sequence[str] = ()
+    pattern: str = ""
+    marked: bool = False
+    sources: bool = True
+    detail: Detail = "click"
+
+
+def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Clocks are left alone: locking them needs rights, and changes what is measured. Of each launch
+    configuration the first launch is profiled, however many there are.
+    """
+    wanted = (
+        ["--set", "full"]
+        if order.detail == "full"
+        else [part for one in CLICK for part in ("--section", one)]
+    )
+    return [
+        tool.path,
+        *("--clock-control", "none"),
+        *("--target-processes", "all"),
+        *("--import-source", "yes" if order.sources else "no"),
+        *("--filter-mode", "per-launch-config"),
+        *("--launch-count", "1"),
+        *(("--kernel-name-base", "mangled", "--kernel-name", name) if (name := _names(order)) else ()),
+        *(("--profile-from-start", "off") if order.marked else ()),
+        *wanted,
+        *("--log-file", str(order.log)),
+        *("--force-overwrite", "--export", str(order.report)),
+        *(os.fspath(part) for part in program),
+    ]
+
+
+def _names(order: Order) -> str:
+    if order.symbols and len(order.symbols) <= _SYMBOLS:
+        return f"regex:^({'|'.join(map(_literal, order.symbols))})$"
+    return f"regex:{order.pattern}" if order.pattern else ""
+
+
+def _literal(symbol: str) -> str:
+    """Mangled names hold no sign of a regular expression but `.` and `$`."""
+    return re.sub(r"([^\w])", r"\\\1", symbol)

@@ -1,0 +1,82 @@
+"""A program under Nsight Compute: ended politely when it has what was asked for or takes too long, so that the
+report is written, and else whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from orbit_remote.ncu import ncu_options
+from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.ncu.ncu_options import MOST_RESULTS, Order, Tool
+
+_LOOK_S = 0.2
+_now = time.monotonic
+_WRITE_S = 20.0
+"""How long writing the report may take after the program was told to end."""
+
+Stopped = Literal["", "enough", "limit"]
+
+
+@dataclass(slots=True)
+class Under:
+    """One run under the tool; `stopped` says why it was ended early, `compiled` is where its child puts what Triton
+    made.
+    """
+
+    tool: Tool
+    order: Order
+    limit_s: float
+    stopped: Stopped = ""
+
+    @classmethod
+    def make(cls, tool: Tool, scratch: Path, limit_s: float, **wanted: Any) -> Under:
+        """`wanted` are the fields of `Order` but its files, which lie in `scratch`."""
+        folder = scratch / "profile"
+        folder.mkdir()
+        (folder / "compiled").mkdir()
+        order = Order(report=folder / "report.ncu-rep", log=folder / "log.txt", **wanted)
+        return cls(tool, order, limit_s)
+
+    @property
+    def compiled(self) -> Path:
+        return self.order.report.parent / "compiled"
+
+    @property
+    def limit_with_writing_s(self) -> float:
+        return self.limit_s + _WRITE_S
+
+    def command(self, program: Sequence[str | os.PathLike[str]]) -> list[str]:
+        return ncu_options.command(self.tool, self.order, program)
+
+    def log(self) -> Log:
+        try:
+            return Log(self.order.log.read_text("utf-8", "replace"))
+        except OSError:  # it could not even be started
+            return Log("")
+
+    @property
+    def report(self) -> Path | None:
+        return self.order.report if self.order.report.is_file() else None
+
+    async def watch(self, pgid: int) -> None:
+        """Interrupt the group, as Ctrl-C does, at the limit of time or of launches: the tool then writes what it
+        has. To be cancelled when the group has ended.
+        """
+        began = _now()
+        while not self.stopped:
+            await asyncio.sleep(_LOOK_S)
+            if self.log().profiled >= MOST_RESULTS:
+                self.stopped = "enough"
+            elif _now() - began >= self.limit_s:
+                self.stopped = "limit"
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pgid, signal.SIGINT)

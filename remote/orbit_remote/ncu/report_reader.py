@@ -1,0 +1,317 @@
+"""A report of Nsight Compute, read by NVIDIA's own `ncu_report`, as `Profile`s.
+
+For the process that has that module loaded (`report_process`). A number that is missing, not finite or not a
+number is left out. Which instructions belong to which lines is read from the compiled code that every
+report carries; reports of code without line information have none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common import python_errors
+from orbit_remote.common.messages import Advice, Line, Metric, Profile
+from orbit_remote.ncu import sass_listing
+from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining
+from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+
+_STALLED = "smsp__pcsamp_warps_issue_stalled_"
+_SAMPLES = "smsp__pcsamp_sample_count"
+_FIRST_INSTRUCTION = "launch__function_pcs"
+_NOT_SHOWN = ("device__attribute_", "breakdown:", "group:", "numa__", "nvlink__", "c2clink__")
+"""Names of what is no measurement of a launch: the device's description and lists of other names."""
+_COUNTED = {
+    "instructions": "inst_executed",
+    "sectors": "memory_l2_theoretical_sectors_global",
+    "ideal_sectors": "memory_l2_theoretical_sectors_global_ideal",
+    "wavefronts": "memory_l1_wavefronts_shared",
+    "ideal_wavefronts": "memory_l1_wavefronts_shared_ideal",
+    "local_sectors": "memory_l2_theoretical_sectors_local",
+}
+"""Field of `Line` -> the metric of the section SourceCounters that has it by instruction."""
+_LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
+_MOST_SASS = 16 << 20
+"""Characters from which on no more is read of further launches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`path` is the author's file, `files` are further files of theirs that were compiled into it: code of any
+    other is the library's. `users` says that files outside of Python's own folders are the author's too. `ptx` is a
+    folder of Triton's PTX of the kernels that ran.
+    """
+
+    report: str
+    path: str
+    files: tuple[str, ...] = ()
+    users: bool = False
+    ptx: str = ""
+    most: int = 16
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`left_out` are launches in the report beyond the most that were asked for. `problem` says why there is
+    nothing. `sass` has the machine code of each profile, empty where an earlier one's of its symbol is the same.
+    """
+
+    profiles: tuple[Profile, ...] = ()
+    left_out: int = 0
+    problem: str = ""
+    sass: tuple[str, ...] = ()
+
+
+def read(ncu_report: Any, request: Request) -> Answer:
+    """Raises whatever the module raises for a report that it cannot read."""
+    report = ncu_report.load_report(request.report)
+    actions = [action for part in report for action in part]
+    if not actions:
+        return Answer(problem="the report is damaged or of a newer version: no launch is found in it")
+    reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(one) for one in actions}))
+    seen: dict[tuple[object, ...], int] = defaultdict(int)
+    profiles: list[Profile] = []
+    sass: list[str] = []
+    for action in actions[: request.most]:
+        one = reader.profile(action)
+        configuration = (one.symbol, one.grid, one.block)
+        if not one.metrics:
+            return Answer(problem="the report is damaged: it has a launch without a number")
+        profiles.append(replace(one, launch=seen[configuration]))
+        seen[configuration] += 1
+        text = reader.sass(action) if sum(map(len, sass)) < _MOST_SASS else ""
+        sass.append("" if text in sass else text)
+    return Answer(tuple(profiles), max(0, len(actions) - request.most), sass=tuple(sass))
+
+
+Tables = dict[str, list[Lines]]
+"""By mangled name; several where a JIT gave instances of a kernel one name."""
+
+
+def _line_tables(request: Request, symbols: set[str]) -> Tables:
+    """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
+    texts = (
+        [one.read_text("utf-8", "replace") for one in Path(request.ptx).glob("*.ptx")] if request.ptx else []
+    )
+    found: Tables = {}
+    for code in elf.images(Path(request.report).read_bytes()):
+        with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
+            for name, lines in dwarf_lines.read(code, symbols).items():
+                found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
+    return found
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What has been summed up for one line."""
+
+    stalls: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    inside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    counted: dict[str, int] = field(default_factory=dict[str, int])
+
+
+class _Reader:
+    def __init__(self, module: Any, request: Request, lines: Tables) -> None:
+        self._module = module
+        self._request = request
+        self._lines = lines
+        self._authors: dict[str, str | None] = {}
+        self._told: set[str] = set()
+        self._own = {_normal(one): one for one in (*request.files, request.path)}
+
+    def profile(self, action: Any) -> Profile:
+        metrics = dict(self._metrics(action))
+        symbol = _symbol(action)
+        samples = metrics.get(_SAMPLES)
+        return Profile(
+            symbol=symbol,
+            name=str(action.name(action.NameBase_DEMANGLED) or symbol),
+            tier="counters",
+            grid=_extents(metrics, "grid"),
+            block=_extents(metrics, "block"),
+            metrics=metrics,
+            lines=self._of_lines(action, symbol),
+            samples=int(samples.value) if samples else None,
+            advice=tuple(self._advice(action)),
+            tool=self._request.tool,
+        )
+
+    def sass(self, action: Any) -> str:
+        """Empty where the symbol has one code, and that has been told."""
+        symbol = _symbol(action)
+        if symbol in self._told and len(self._lines.get(symbol, [])) < 2:
+            return ""
+        self._told.add(symbol)
+        frames = self._frames(action, symbol)
+        return sass_listing.listing(action, symbol, _first_instruction(action), frames)
+
+    def _metrics(self, action: Any) -> Iterator[tuple[str, Metric]]:
+        """Numbers of the launch as a whole."""
+        kind: Any = self._module.IMetric
+        numbers = {kind.ValueKind_FLOAT, kind.ValueKind_DOUBLE, kind.ValueKind_UINT32, kind.ValueKind_UINT64}
+        for name in action.metric_names():
+            if name.startswith(_NOT_SHOWN):
+                continue
+            metric = action.metric_by_name(name)
+            if metric is None or metric.kind() not in numbers or not metric.has_value():
+                continue
+            value = float(metric.as_double())
+            if math.isfinite(value):
+                yield name, Metric(name, value, str(metric.unit() or ""))
+
+    def _advice(self, action: Any) -> Iterator[Advice]:
+        said = {self._module.MsgType_OPTIMIZATION, self._module.MsgType_WARNING}
+        for rule in action.rule_results_as_dicts():
+            message: dict[str, Any] = rule.get("rule_message") or {}
+            if message.get("type") not in said:
+                continue
+            estimate = rule.get("speedup_estimation")
+            of_all = estimate is not None and estimate["type"] == self._module.SpeedupType_GLOBAL
+            yield Advice(
+                rule=str(rule["rule_identifier"]),
+                section=str(rule.get("section_identifier", "")),
+                title=_plain(str(message.get("title", ""))),
+                message=_plain(str(message.get("message", ""))),
+                speedup=float(estimate["speedup"]) if estimate else None,
+                scope="" if estimate is None else "global" if of_all else "local",
+            )
+
+    # -- lines --------------------------------------------------------------------------------------
+
+    def _of_lines(self, action: Any, symbol: str) -> tuple[Line, ...]:
+        frames = self._frames(action, symbol)
+        found: dict[Frame, _Counts] = defaultdict(_Counts)
+        for name in action.metric_names():
+            if name.startswith(_STALLED) and not name.endswith("_not_issued"):
+                reason = name.removeprefix(_STALLED)
+                for at, count in _by_instruction(action.metric_by_name(name)):
+                    if count and (charged := self._charged(frames(at))):
+                        place, inner = charged
+                        found[place].stalls[reason] += count
+                        if inner != place:
+                            found[place].inside[f"{Path(inner[0]).name}:{inner[1]}"] += count
+        for name, metric_name in _COUNTED.items():
+            metric = action.metric_by_name(metric_name)
+            for at, count in _by_instruction(metric) if metric is not None else ():
+                if charged := self._charged(frames(at)):
+                    counted = found[charged[0]].counted
+                    counted[name] = counted.get(name, 0) + count
+        return tuple(_line(place, found[place]) for place in sorted(found))
+
+    def _frames(self, action: Any, symbol: str) -> Callable[[int], tuple[Frame, ...]]:
+        """From an instruction's address to its lines, innermost first."""
+        begin = _first_instruction(action)
+        table = self._table(action, symbol, begin) if begin is not None else None
+        known: dict[int, tuple[Frame, ...]] = {}
+
+        def frames(address: int) -> tuple[Frame, ...]:
+            if address not in known:
+                if table is not None and begin is not None:
+                    known[address] = table.at(address - begin)
+                else:
+                    info = action.source_info(address)
+                    known[address] = ((str(info.file_name()), int(info.line())),) if info else ()
+            return known[address]
+
+        return frames
+
+    def _table(self, action: Any, symbol: str, begin: int) -> Lines | None:
+        """Of several tables the one that says the same of the instructions as NVIDIA's reader does."""
+        tables = self._lines.get(symbol, [])
+        if len(tables) < 2:
+            return next(iter(tables), None)
+        counted = action.metric_by_name(_COUNTED["instructions"])
+        addresses = [at for at, _ in _by_instruction(counted)] if counted is not None else []
+        told = [(at - begin, action.source_info(at)) for at in addresses]
+
+        def agreeing(table: Lines) -> int:
+            return sum(
+                table.at(at)[:1] == ((str(info.file_name()), int(info.line())),) for at, info in told if info
+            )
+
+        return max(tables, key=agreeing)
+
+    def _charged(self, frames: tuple[Frame, ...]) -> tuple[Frame, Frame] | None:
+        """The innermost line that is the author's, and the innermost of all; None where none is theirs."""
+        for file, line in frames:
+            if own := self._author(file):
+                return (own, line), frames[0] if file != frames[0][0] else (own, frames[0][1])
+        return None
+
+    def _author(self, file: str) -> str | None:
+        """A file as the author knows it, None for a library's."""
+        if file not in self._authors:
+            own = self._own.get(_normal(file))
+            if own is None and self._request.users and not _installed(file):
+                own = file if python_errors.is_users(file, self._request.path) else None
+            self._authors[file] = own
+        return self._authors[file]
+
+
+def _symbol(action: Any) -> str:
+    return str(action.name(action.NameBase_MANGLED) or action.name())
+
+
+def _line(place: Frame, counts: _Counts) -> Line:
+    return Line(
+        file=place[0],
+        line=place[1],
+        samples=sum(counts.stalls.values()),
+        stalls=dict(sorted(counts.stalls.items(), key=lambda one: -one[1])),
+        inside=dict(sorted(counts.inside.items(), key=lambda one: -one[1])),
+        **counts.counted,
+    )
+
+
+def _by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
+    """(address, count) of every instruction that the metric has a value of."""
+    count = metric.num_instances()
+    if not count or not metric.has_correlation_ids():
+        return
+    addresses = metric.correlation_ids()
+    for at in range(count):
+        yield addresses.as_uint64(at), metric.as_uint64(at)
+
+
+def _first_instruction(action: Any) -> int | None:
+    told = action.metric_by_name(_FIRST_INSTRUCTION)
+    if told is not None and told.num_instances():
+        return int(told.as_uint64(0))
+    executed = action.metric_by_name(_COUNTED["instructions"])
+    return min((at for at, _ in _by_instruction(executed)), default=None) if executed is not None else None
+
+
+def _extents(metrics: dict[str, Metric], what: str) -> tuple[int, int, int] | None:
+    found = [metrics.get(f"launch__{what}_dim_{axis}") for axis in "xyz"]
+    if any(one is None for one in found):
+        return None
+    x, y, z = (int(one.value) for one in found if one)
+    return x, y, z
+
+
+def _plain(text: str) -> str:
+    """Without the links of Nsight Compute's own pages: `@section:Id:words@`, `@url:words:https://…@`."""
+
+    def words(found: re.Match[str]) -> str:
+        kind = found[0][1:4]
+        before, _, after = found[1].partition(":")
+        return before if kind == "url" else after.rpartition(":")[2] or before
+
+    return _LINK.sub(words, text).strip()
+
+
+def _installed(file: str) -> bool:
+    """Also by another Python than this: a report may be read elsewhere."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _normal(file: str) -> str:
+    return os.path.normpath(file) if file else ""

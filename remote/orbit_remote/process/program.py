@@ -1,0 +1,201 @@
+"""Run a user's program as it is, keep a bounded part of what it prints, and end it whole."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_remote.process import process_groups
+
+Stream = Literal["stdout", "stderr"]
+Output = Callable[[Stream, str], None]
+
+KEPT = 64 << 10
+"""Characters kept of the head and, again, of the tail of each stream."""
+STREAMED = 1 << 20
+"""Characters of each stream that are passed on while the program runs."""
+_GRACE_S = 1.0
+"""How long a pipe that processes still hold, which cannot be found or ended, may be silent before it is left."""
+_GRACES = 10
+_limit = asyncio.timeout
+
+_PASSED = frozenset(
+    [
+        "PATH",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "SHELL",
+        "LANG",
+        "LANGUAGE",
+        "TERM",
+        "TZ",
+        "TMPDIR",
+        "TMP",
+        "TEMP",
+        "LD_LIBRARY_PATH",
+        "LIBRARY_PATH",
+        "CPATH",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "SYSTEMROOT",
+        "SYSTEMDRIVE",
+        "WINDIR",
+        "COMSPEC",
+        "PATHEXT",
+        "APPDATA",
+        "LOCALAPPDATA",
+        "USERPROFILE",
+        "NUMBER_OF_PROCESSORS",
+        "PROGRAMFILES",
+        "PROGRAMDATA",
+    ]
+)
+_PASSED_PREFIXES = (
+    "LC_", "XDG_", "CUDA_", "NVIDIA_", "NV_", "CUDNN_", "CUBLAS_", "NCCL_", "TRITON_", "TORCH_", "PYTORCH_",
+    "TORCHINDUCTOR_", "OMP_", "MKL_", "OPENBLAS_",
+)  # fmt: skip
+
+
+def environment(source: Mapping[str, str], extra: Sequence[str] = ()) -> dict[str, str]:
+    """The variables a job may see: an allow-list, so that tokens and sockets of others stay out."""
+    wanted = set(extra)
+    return {
+        name: value
+        for name, value in source.items()
+        if name.upper() in _PASSED or name.upper().startswith(_PASSED_PREFIXES) or name in wanted
+    }
+
+
+class Kept:
+    """The head and the tail of a stream of text."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit = limit
+        self._head = ""
+        self._tail = ""
+        self.dropped = 0
+
+    def add(self, text: str) -> None:
+        room = self._limit - len(self._head)
+        self._head += text[:room] if room > 0 else ""
+        rest = self._tail + text[max(room, 0) :]
+        self.dropped += max(0, len(rest) - self._limit)
+        self._tail = rest[-self._limit :] if rest else ""
+
+    @property
+    def seen(self) -> int:
+        """Characters that have come."""
+        return len(self._head) + self.dropped + len(self._tail)
+
+    def text(self) -> str:
+        if not self.dropped:
+            return self._head + self._tail
+        return f"{self._head}\n[… {self.dropped} characters not kept …]\n{self._tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`status` is the exit code, or minus the signal; None where the time limit ended it."""
+
+    status: int | None
+    stdout: str
+    stderr: str
+    truncated: bool
+    seconds: float
+
+
+async def run(
+    command: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: str,
+    timeout_s: float,
+    started: process_groups.Started,
+    output: Output,
+) -> Ended:
+    """Run to the end or the limit. Cancelled or not, no process of its group is left; on Linux, none at all.
+
+    Raises OSError where the program cannot be started.
+    """
+    began = time.perf_counter()
+    mark = {process_groups.MARK: os.environ[process_groups.MARK]} if process_groups.MARK in os.environ else {}
+    process = await process_groups.start(
+        command,
+        cwd=cwd,
+        env={**env, **mark},
+        stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+    )
+    started(process.pid, True)
+    kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
+    assert process.stdout is not None
+    assert process.stderr is not None
+    readers = [
+        asyncio.ensure_future(follow(process.stdout, "stdout", kept["stdout"], output)),
+        asyncio.ensure_future(follow(process.stderr, "stderr", kept["stderr"], output)),
+    ]
+    feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
+    status: int | None = None
+    try:
+        async with _limit(timeout_s):
+            status = await process_groups.exit_status(process)
+    except TimeoutError:
+        pass
+    finally:
+        if feeding:
+            feeding.cancel()
+        await asyncio.shield(
+            process_groups.finish(process)
+        )  # the pipes end with the last process that holds them
+        await asyncio.shield(read_out(readers, kept.values()))
+        started(process.pid, False)
+    seconds = time.perf_counter() - began
+    truncated = any(k.dropped for k in kept.values())
+    return Ended(status, kept["stdout"].text(), kept["stderr"].text(), truncated, seconds)
+
+
+async def read_out(readers: Collection[asyncio.Future[None]], kept: Collection[Kept]) -> None:
+    """Wait for those that `follow` into `kept`, the processes having ended: until the ends of the pipes, or, where somebody
+    holds them, as long as more comes. A busy machine reads late what was written in time.
+    """
+    for _ in range(_GRACES):
+        before = sum(one.seen for one in kept)
+        _, late = await asyncio.wait(readers, timeout=_GRACE_S)
+        if not late or sum(one.seen for one in kept) == before:
+            break
+    for reader in readers:
+        reader.cancel()
+
+
+async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(text.encode())
+        await process.stdin.drain()
+        process.stdin.close()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the program did not want it
+
+
+async def follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
+    """Keep and pass on what comes out of a pipe, until its end."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    passed = 0
+    while chunk := await stream.read(1 << 16):
+        text = decoder.decode(chunk)
+        kept.add(text)
+        if passed < STREAMED:
+            output(name, text[: STREAMED - passed])
+            passed += len(text)
+            if passed >= STREAMED:
+                output(name, "\n[orbit: more output follows and is not shown]\n")
+    if rest := decoder.decode(b"", final=True):
+        kept.add(rest)
+        output(name, rest)

@@ -1,0 +1,412 @@
+"""Builds the launch recorder (cupti/injection.cpp), loads it into programs, reads what it wrote.
+
+The recorder is compiled where it is used, against the CUPTI that is there: activity records change
+their layout between versions of CUPTI, so a recorder shipped ready-made would be right for one of
+them. It takes under a second, once per machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib.util
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from orbit_remote import PACKAGE
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.process import disk_space
+
+SOURCE = PACKAGE / "cupti" / "injection.cpp"
+_FLAGS = [
+    *["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-fvisibility=hidden", "-fno-gnu-unique"],
+    # a program may bring an older C++ library than the compiler's
+    *["-static-libstdc++", "-static-libgcc", "-Wl,--exclude-libs,ALL"],
+]
+_BUILD_TIMEOUT_S = 120.0
+
+_RUNTIME_NAMES = {
+    9: "cudaErrorInvalidConfiguration",
+    13: "cudaErrorInvalidSymbol",
+    35: "cudaErrorInsufficientDriver",
+    46: "cudaErrorDevicesUnavailable",
+    52: "cudaErrorMissingConfiguration",
+    98: "cudaErrorInvalidDeviceFunction",
+}
+"""Runtime errors that have no equal in the driver; all others share the driver's numbers and names."""
+
+
+_FATAL = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
+"""ECC and NVLink errors, illegal address, time-out, assert, and all kinds of illegal instruction."""
+
+
+class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
+    """Launches cannot be recorded on this machine; `remedy` says what is missing."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Cupti:
+    """A CUPTI to build against: its headers (the folders that hold cupti.h and cuda.h) and library."""
+
+    includes: tuple[Path, ...]
+    library: Path
+    version: int
+    record: str
+
+
+@dataclass(frozen=True, slots=True)
+class CudaError:
+    """A CUDA call that failed. `last_kernel` is the one launched last, not surely the guilty one."""
+
+    time_ns: int
+    api: Literal["driver", "runtime"]
+    function: str
+    code: int
+    name: str
+    last_kernel: str | None
+    process: int
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the CUDA context was lost with it: what the process did afterwards means nothing."""
+        return self.code in _FATAL
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the processes of one run did. `unfinished` are kernels that were begun and never ended."""
+
+    records: tuple[LaunchRecord, ...] = ()
+    errors: tuple[CudaError, ...] = ()
+    unfinished: tuple[LaunchRecord, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def since(self, time_ns: int) -> Recorded:
+        """Without what was before, which was of another job. Remarks have no time and are left out."""
+        return Recorded(
+            tuple(one for one in self.records if one.start_ns >= time_ns),
+            tuple(one for one in self.errors if one.time_ns >= time_ns),
+        )
+
+
+# -- finding CUPTI ----------------------------------------------------------------------------------
+
+
+def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
+    """The CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
+
+    `in_this_process` is for recording a Python process: the one that torch has loaded into it, where
+    it has, because a second CUPTI beside it would not be heard; else torch's wheels before toolkits.
+    """
+    toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
+    order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
+    found = [cupti for place in itertools.chain(*order) if (cupti := _cupti_at(*place)) is not None]
+    for library, version in _loaded().items() if in_this_process else ():
+        # its headers may come from elsewhere, as long as they are of its version
+        if fitting := next((cupti for cupti in found if cupti.version == version), None):
+            return replace(fitting, library=library)
+    if found:
+        return found[0]
+    raise Unavailable(
+        "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
+        "install the CUDA toolkit, or: pip install nvidia-cuda-cupti",
+    )
+
+
+def _loaded() -> dict[Path, int]:
+    """The CUPTI libraries this process has in its memory, with their versions."""
+    lines = _text(Path("/proc/self/maps")).splitlines()
+    found: dict[Path, int] = {}
+    for path in {Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line}:
+        version = ctypes.c_uint32()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(str(path)).cuptiGetVersion(ctypes.byref(version))
+            found[path] = version.value
+    return found
+
+
+_Place = tuple[list[Path], list[Path]]
+"""Folders of headers and folders of libraries that belong together."""
+
+
+def _toolkits(nvcc: str | None) -> Iterator[_Place]:
+    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"]
+    compiler = shutil.which(nvcc or "nvcc")
+    if compiler is not None:
+        roots.insert(0, str(Path(compiler).resolve().parent.parent))
+    for root in dict.fromkeys(Path(r) for r in roots if r):
+        folders = [root, root / "extras" / "CUPTI", *sorted(root.glob("targets/*-linux"))]
+        yield [f / "include" for f in folders], [f / lib for f in folders for lib in ("lib64", "lib")]
+
+
+def _wheels() -> Iterator[_Place]:
+    spec = importlib.util.find_spec("nvidia")
+    for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
+        for whole in sorted(root.glob("cu[0-9]*"), reverse=True):  # CUDA 13: one tree for all wheels
+            yield [whole / "include"], [whole / "lib"]
+        apart = [root / part / "include" for part in ("cuda_cupti", "cuda_runtime")]
+        yield apart, [root / "cuda_cupti" / "lib"]
+
+
+def _triton() -> Iterator[_Place]:
+    """Triton brings headers and a CUPTI for its own profiler."""
+    spec = importlib.util.find_spec("triton")
+    for root in map(Path, (spec.submodule_search_locations or ()) if spec else ()):
+        vendor = root / "backends" / "nvidia"
+        yield [vendor / "include"], [vendor / "lib" / "cupti"]
+
+
+_HEADERS = ("cupti.h", "cuda.h", "crt/host_defines.h")
+"""What the recorder's source comes to; the wheels that torch brings have the first two alone."""
+
+
+def _cupti_at(includes: list[Path], libraries: list[Path]) -> Cupti | None:
+    headers = [next((i for i in includes if (i / h).is_file()), None) for h in _HEADERS]
+    library = next(
+        (f for folder in libraries for f in sorted(folder.glob("libcupti.so*"), reverse=True)), None
+    )
+    if library is None or None in headers:
+        return None
+    known = tuple(dict.fromkeys(h for h in headers if h is not None))
+    version = re.search(r"#define\s+CUPTI_API_VERSION\s+(\d+)", _text(known[0] / "cupti_version.h"))
+    layouts = re.findall(r"}\s*CUpti_ActivityKernel(\d+)\s*;", _text(known[0] / "cupti_activity.h"))
+    if version is None or not layouts or max(map(int, layouts)) < 9:
+        return None  # older than CUDA 12
+    return Cupti(known, library.resolve(), int(version[1]), f"CUpti_ActivityKernel{max(map(int, layouts))}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+# -- building ---------------------------------------------------------------------------------------
+
+
+def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
+    """The recorder for this CUPTI, compiled unless `cache` has it. Raises Unavailable."""
+    gxx = shutil.which(compiler)
+    if gxx is None:
+        raise Unavailable("launches cannot be measured: there is no C++ compiler (g++)", "install g++")
+    defines = [f"-DORBIT_KERNEL_RECORD={cupti.record}", f'-DORBIT_CUPTI_LIBRARY="{cupti.library}"']
+    options = [*_FLAGS, *defines, *(f"-I{folder}" for folder in cupti.includes)]
+    key = hashlib.sha256()
+    for part in (SOURCE.read_bytes(), str(cupti.version).encode(), *(o.encode() for o in options)):
+        key.update(part + b"\0")
+    target = cache / f"injection-{key.hexdigest()[:20]}.so"
+    if target.is_file():
+        return target
+    cache.mkdir(parents=True, exist_ok=True)
+    # a name of our own and then a rename: another process may build or load the same at this moment
+    handle, name = tempfile.mkstemp(prefix="injection-", suffix=".tmp", dir=cache)
+    os.close(handle)
+    try:
+        done = subprocess.run(
+            [gxx, *options, str(SOURCE), "-o", name, "-ldl", "-lpthread"],
+            capture_output=True, text=True, errors="replace", timeout=_BUILD_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            if disk_space.SAID.search(done.stderr):
+                full = cache if disk_space.full(cache) else disk_space.temporary()
+                raise Unavailable(
+                    f"launches cannot be measured: there is no space left in {full} to compile the launch recorder",
+                    "free some space there and try again",
+                )
+            raise Unavailable(
+                "launches cannot be measured: the launch recorder did not compile: "
+                + next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-300:]),
+                f"check that {gxx} works and that the headers in {cupti.includes[0]} are whole",
+            )
+        Path(name).chmod(0o755)
+        Path(name).replace(target)
+    except subprocess.TimeoutExpired:
+        raise Unavailable("launches cannot be measured: compiling the launch recorder hung", "") from None
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return target
+
+
+def environment(
+    directory: Path, *, cache: Path, nvcc: str | None = None, compiler: str = "g++"
+) -> dict[str, str]:
+    """What a CUDA program's environment needs so that its launches are written to `directory`.
+
+    The first call on a machine compiles for a second; call it off the event loop. Raises Unavailable.
+    """
+    if sys.platform != "linux":
+        raise Unavailable("launches can be measured on Linux only", "run it on a Linux machine")
+    library = build(cache, find(nvcc=nvcc), compiler=compiler)
+    directory.mkdir(parents=True, exist_ok=True)
+    return {"CUDA_INJECTION64_PATH": str(library), "ORBIT_LAUNCHES": str(directory)}
+
+
+# -- reading ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Process:
+    """One process image's part of a file: names and end are its own."""
+
+    pid: int
+    names: dict[int, str] = field(default_factory=dict[int, str])
+    recording: bool = True
+    came_to_exit: bool = False
+
+
+@dataclass(slots=True)
+class _Reader:
+    """What lines of one or several files have said so far."""
+
+    records: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
+    unfinished: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
+    errors: list[CudaError] = field(default_factory=list["CudaError"])
+    remarks: list[str] = field(default_factory=list[str])
+    processes: list[_Process] = field(default_factory=list[_Process])
+    dropped: int = 0
+
+    def line(self, line: bytes, process: _Process | None) -> _Process | None:
+        """The process that this line and those after it are about."""
+        item = _parse(line)
+        if isinstance(item, dict):
+            process = _begin(item)
+            self.processes += [process] if process else []
+        elif isinstance(item, list) and item and process is not None:
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # torn
+                self._item(item, process)
+        return process
+
+    def _item(self, item: list[Any], process: _Process) -> None:
+        match item:
+            case ["n", int(key), str(name)]:
+                process.names[key] = name
+            case ["k", *fields]:
+                record = _launch(fields, process)
+                (self.records if record.timed else self.unfinished).append(record)
+            case ["e", *fields]:
+                self.errors.append(_error(fields, process))
+            case ["r", str(text)]:
+                self.remarks.append(text)
+                process.recording = False
+            case ["d", int(count)]:
+                self.dropped += count
+            case ["x"]:
+                process.came_to_exit = True
+            case _:
+                pass
+
+
+def read(directory: Path) -> Recorded:
+    """Everything the processes of a run wrote, in order of start; torn and foreign lines left out."""
+    reader = _Reader()
+    for path in sorted(directory.glob("*.jsonl")):
+        process: _Process | None = None
+        for line in path.read_bytes().splitlines():
+            process = reader.line(line, process)
+    remarks = reader.remarks
+    if any(p.recording and not p.came_to_exit for p in reader.processes):
+        remarks.append(
+            "the program ended without exit: launches after its last synchronising call may be missing"
+        )
+    if reader.unfinished:
+        remarks.append(
+            f"{len(reader.unfinished)} launches had not ended when the program did, and have no time"
+        )
+    if reader.dropped:
+        remarks.append(f"{reader.dropped} launches were too many to record")
+    reader.records.sort(key=lambda r: r.start_ns)
+    reader.errors.sort(key=lambda e: e.time_ns)
+    return Recorded(
+        tuple(reader.records),
+        tuple(reader.errors),
+        tuple(reader.unfinished),
+        tuple(dict.fromkeys(remarks)),
+    )
+
+
+class Follower:
+    """Reads on in the file of one process that is still being written."""
+
+    def __init__(self, directory: Path, pid: int) -> None:
+        self._path = directory / f"{pid}.jsonl"
+        self._at = 0
+        self._process: _Process | None = None
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that were written since the last call, those without time stamps too."""
+        reader = _Reader()
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                lines = file.read().splitlines(keepends=True)
+        except OSError:  # nothing was recorded
+            return []
+        for line in lines:
+            if not line.endswith(b"\n"):  # being written in this moment
+                break
+            self._at += len(line)
+            self._process = reader.line(line, self._process)
+        return [*reader.records, *reader.unfinished]
+
+
+def _begin(header: dict[str, Any]) -> _Process | None:
+    pid = header.get("pid")
+    return _Process(pid) if header.get("orbit") == 1 and isinstance(pid, int) else None
+
+
+def _parse(line: bytes) -> dict[str, Any] | list[Any] | None:
+    try:
+        return cast("dict[str, Any] | list[Any] | None", json.loads(line))
+    except ValueError:
+        return None
+
+
+def _launch(fields: list[Any], process: _Process) -> LaunchRecord:
+    name, *numbers = fields
+    if len(numbers) != 21 or not all(isinstance(n, int) for n in numbers):
+        raise ValueError("not a launch")
+    start, end, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic, local = numbers[:15]
+    stream, correlation, device, _context, graph = numbers[15:20]
+    return LaunchRecord(
+        symbol=process.names[name],
+        start_ns=start,
+        end_ns=end,
+        grid=(gx, gy, gz),
+        block=(bx, by, bz),
+        cluster=(cx, cy, cz) if cx * cy * cz > 1 else None,
+        registers=registers,
+        static_shared=static,
+        dynamic_shared=dynamic,
+        local_per_thread=local,
+        stream=stream,
+        correlation=correlation,
+        device=device,
+        process=process.pid,
+        graph=graph or None,
+    )
+
+
+def _error(fields: list[Any], process: _Process) -> CudaError:
+    time, api, function, code, name, kernel = fields
+    if api == "runtime":
+        name = _RUNTIME_NAMES.get(code, name)
+    return CudaError(
+        int(time), api, function, int(code), name or f"CUDA error {code}", kernel or None, process.pid
+    )

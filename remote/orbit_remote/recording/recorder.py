@@ -1,0 +1,214 @@
+"""Records the kernel launches of this process, in the child that runs a Python file.
+
+The recorder of CUDA programs (injection.cpp) is used here too: one reader, one kind of record, CUDA
+errors by name, launches kept up to a crash, and no package beside torch and triton. cupti-python would
+be one more wheel, tied to one CUPTI, and calls Python for every buffer. Where there is no C++ compiler
+or no CUPTI to build against, torch.profiler reads the same CUPTI records through Kineto.
+
+CUPTI serves one client a process. When the user's own code starts a profiler, it gets CUPTI: recording
+ends there, and a remark says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.recording import injection
+from orbit_remote.recording.injection import Recorded
+
+YIELDED = "the program started a profiler of its own: launches from there on were not recorded"
+
+
+class Recorder(Protocol):
+    def timestamp(self) -> int:
+        """Now, on the clock of the records."""
+        ...
+
+    def end(self, why: str = "") -> None:
+        """Stop recording, for good; more calls do nothing."""
+        ...
+
+    def recorded(self) -> Recorded: ...
+
+
+class Native:
+    """Our own library; raises injection.Unavailable, also where CUPTI is taken."""
+
+    def __init__(self, cache: Path, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        cupti = injection.find(in_this_process=True)
+        library = ctypes.CDLL(str(injection.build(cache, cupti)))
+        library.orbit_timestamp.restype = ctypes.c_ulonglong
+        library.orbit_begin.argtypes = library.orbit_end.argtypes = [ctypes.c_char_p]
+        library.orbit_end.restype = library.orbit_flush.restype = None
+        if library.orbit_begin(os.fsencode(directory)) != 1:
+            why = "; ".join(injection.read(directory).remarks)
+            raise injection.Unavailable(why or f"{directory} cannot be written", "")
+        self._library: Any = library
+        self._follower = injection.Follower(directory, os.getpid())
+        self._since = 0
+        self.cupti = cupti.library
+        self.cache = cache
+
+    def timestamp(self) -> int:
+        return self._library.orbit_timestamp()
+
+    def record(self, how: Literal["nothing", "concurrent", "serial"]) -> bool:
+        """What is recorded from here on; False where CUPTI does not let itself be switched. No kernel may
+        be under way.
+        """
+        return self._library.orbit_record(("nothing", "concurrent", "serial").index(how)) == 1
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that have ended since the last call, of all that were begun before this one."""
+        self._library.orbit_flush()
+        return self._follower.fresh()
+
+    def end(self, why: str = "") -> None:
+        self._library.orbit_end(why.encode())
+
+    def recorded(self) -> Recorded:
+        found = injection.read(self._directory)
+        return found.since(self._since) if self._since else found
+
+    def again(self) -> None:
+        """For another job in this process: what was recorded until now is none of its own."""
+        self.record("concurrent")
+        self.fresh()
+        self._since = self.timestamp()
+
+
+class Kineto:
+    """torch.profiler; knows no CUDA errors, and a crash loses its records."""
+
+    def __init__(self, why: str) -> None:
+        """`why` our own library could not be used."""
+        profiler: Any = importlib.import_module("torch.profiler")
+        self._profile = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
+        self._profile.start()
+        self._events: list[dict[str, Any]] | None = None
+        self._offset = 0
+        self._remarks: tuple[str, ...] = (f"recorded by torch.profiler: {why}",)
+
+    def timestamp(self) -> int:
+        return time.time_ns()
+
+    def end(self, why: str = "") -> None:
+        if self._events is not None:
+            return
+        self._events = []
+        try:
+            self._profile.stop()
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "trace.json"
+                self._profile.export_chrome_trace(str(path))
+                trace: dict[str, Any] = json.loads(path.read_text(errors="replace"))
+        except Exception as error:  # noqa: BLE001 - after a lost CUDA context torch cannot stop it
+            trace = {}
+            self._remarks += (f"torch.profiler lost its records: {error}",)
+        self._events = trace.get("traceEvents", [])
+        self._offset = int(trace.get("baseTimeNanoseconds", 0))
+        self._remarks += (why,) if why else ()
+
+    def recorded(self) -> Recorded:
+        kernels = [e for e in self._events or () if e.get("cat") == "kernel"]
+        return Recorded(
+            tuple(self._record(k["name"], k["ts"], k["dur"], k["args"]) for k in kernels),
+            remarks=self._remarks,
+        )
+
+    def _record(self, name: str, begin_us: float, duration_us: float, args: dict[str, Any]) -> LaunchRecord:
+        begin = self._offset + round(begin_us * 1000)
+        return LaunchRecord(
+            symbol=name,
+            start_ns=begin,
+            end_ns=begin + round(duration_us * 1000),
+            grid=_three(args["grid"]),
+            block=_three(args["block"]),
+            registers=args.get("registers per thread"),
+            # one number for static and dynamic shared memory: which is which is not known
+            stream=args.get("stream"),
+            correlation=args.get("correlation"),
+            device=args.get("device", 0),
+            process=os.getpid(),
+        )
+
+
+class Nothing:
+    """There is no GPU to record, or no way to: the run goes on and its remarks say why."""
+
+    def __init__(self, *why: str) -> None:
+        self._why = why
+
+    def timestamp(self) -> int:
+        return time.time_ns()
+
+    def end(self, why: str = "") -> None:
+        pass
+
+    def recorded(self) -> Recorded:
+        return Recorded(remarks=self._why)
+
+
+def begin(cache: Path, directory: Path) -> Recorder:
+    """Record from here on, with what this machine has. Best before the first CUDA call."""
+    try:
+        recorder: Recorder = Native(cache, directory)
+    except (injection.Unavailable, OSError) as error:
+        try:
+            recorder = Kineto(str(error))
+        except Exception as second:  # noqa: BLE001 - whatever torch raises, the run goes on
+            return Nothing(f"launches were not recorded: {error}; torch.profiler: {second}")
+    _yield_to_profilers(recorder)
+    if isinstance(recorder, Native):
+        _share_with_proton(recorder.cupti, directory)
+    return recorder
+
+
+def _yield_to_profilers(recorder: Recorder) -> None:
+    """End ours when the user's code starts torch's profiler or Triton's."""
+
+    def first(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(*args: Any, **kwargs: Any) -> Any:
+            recorder.end(YIELDED)
+            return original(*args, **kwargs)
+
+        return start
+
+    with contextlib.suppress(ImportError, AttributeError):
+        # torch.profiler.profile starts this one
+        kineto: Any = importlib.import_module("torch.autograd.profiler").profile
+        kineto._prepare_trace = first(kineto._prepare_trace)  # noqa: SLF001
+    with contextlib.suppress(ImportError, AttributeError):
+        library: Any = importlib.import_module("triton._C.libproton").proton
+        library.start = first(library.start)
+
+
+def _share_with_proton(cupti: Path, directory: Path) -> None:
+    """Have Proton use the CUPTI that the recorder used, under the one name it looks for.
+
+    Triton brings a CUPTI of its own. The driver keeps the first one of a process for as long as it
+    lives - cuptiUnsubscribe and cuptiFinalize change nothing (H100, driver 580) - so that the second
+    one's cuptiSubscribe fails with error 39.
+    """
+    link = directory / "proton" / "libcupti.so"
+    with contextlib.suppress(OSError):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(cupti)
+        os.environ.setdefault("TRITON_CUPTI_LIB_PATH", str(link.parent))
+
+
+def _three(sizes: list[int]) -> tuple[int, int, int]:
+    x, y, z = sizes
+    return x, y, z

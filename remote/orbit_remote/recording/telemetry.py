@@ -1,0 +1,280 @@
+"""What the GPU says about itself through NVML: which one it is, and its clocks while work runs.
+
+NVML comes with the driver, its Python binding from `nvidia-ml-py`, which is optional and imported on
+first use. Whatever is missing (the binding, the driver, a permission, a field this GPU does not
+report) is None or a sentence, never 0 and never an exception.
+
+NVML counts the GPUs by PCI bus and ignores CUDA_VISIBLE_DEVICES, so name a GPU by its UUID where the
+program may see only some of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from types import TracebackType
+from typing import Any, Self
+
+from orbit_remote.common.messages import Device, Telemetry
+
+PERIOD_S = 0.02
+"""Between two samples; NVML itself renews clocks and power about every 10 to 100 ms."""
+
+IDLE = 0x1
+REASONS: dict[int, str] = {
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown (driver)",
+    0x40: "thermal slowdown (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+"""nvml.h's `nvmlClocksEventReason…` (until CUDA 12 `nvmlClocksThrottleReason…`), without the idle one."""
+
+_SM, _MEMORY = 1, 2  # nvmlClockType_t
+_GPU_TEMPERATURE = 0  # nvmlTemperatureSensors_t
+
+# FP32 lanes of a multiprocessor, by compute capability (CUDA Programming Guide, "Arithmetic
+# Instructions"): NVML counts "cores", which are these.
+_CORES_PER_SM = {(7, 5): 64, (8, 0): 64}
+_CORES_PER_NEWER_SM = 128
+
+
+class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
+    """NVML cannot be asked; the message says why."""
+
+
+class _Nvml:
+    """An initialised NVML whose questions answer None where the GPU does not."""
+
+    def __init__(self) -> None:
+        try:
+            self.module: Any = importlib.import_module("pynvml")
+        except ImportError:
+            raise Unavailable("NVML cannot be asked: nvidia-ml-py is not installed") from None
+        try:
+            self.module.nvmlInit()
+        except Exception as error:  # noqa: BLE001 - the binding raises more than its own NVMLError
+            raise Unavailable(f"NVML cannot be asked: {error}") from None
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        call: Callable[..., Any] | None = getattr(self.module, function, None)
+        if call is None:  # an older binding
+            return None
+        try:
+            answer = call(*arguments)
+        except Exception:  # noqa: BLE001 - see above: not supported, no permission, GPU lost, no symbol
+            return None
+        return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+
+    def handle(self, device: int | str) -> Any:
+        by = "nvmlDeviceGetHandleByUUID" if isinstance(device, str) else "nvmlDeviceGetHandleByIndex"
+        handle = self.ask(by, device)
+        if handle is None:
+            raise Unavailable(f"NVML knows no GPU {device}")
+        return handle
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self.module.nvmlShutdown()
+
+
+# -- which GPUs -------------------------------------------------------------------------------------
+
+
+def problem() -> str | None:
+    """Why NVML cannot be asked on this machine; None where it can."""
+    try:
+        _Nvml().close()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+def devices() -> tuple[Device, ...]:
+    """The GPUs of this machine in NVML's order; none where NVML cannot be asked (see `problem`).
+
+    The clocks are the highest the GPU has, the memory its whole size. `l2_bytes` stays None: NVML
+    does not know it.
+    """
+    try:
+        nvml = _Nvml()
+    except Unavailable:
+        return ()
+    try:
+        driver = nvml.ask("nvmlSystemGetDriverVersion")
+        handles = [
+            nvml.ask("nvmlDeviceGetHandleByIndex", i) for i in range(nvml.ask("nvmlDeviceGetCount") or 0)
+        ]
+        return tuple(_device(nvml, i, h, driver) for i, h in enumerate(handles) if h is not None)
+    finally:
+        nvml.close()
+
+
+def _device(nvml: _Nvml, index: int, handle: Any, driver: str | None) -> Device:
+    capability: tuple[int, int] | None = _pair(nvml.ask("nvmlDeviceGetCudaComputeCapability", handle))
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+    return Device(
+        name=nvml.ask("nvmlDeviceGetName", handle) or "a GPU that does not state its name",
+        index=index,
+        capability=f"{capability[0]}.{capability[1]}" if capability else None,
+        uuid=nvml.ask("nvmlDeviceGetUUID", handle),
+        driver=driver,
+        multiprocessors=_multiprocessors(nvml.ask("nvmlDeviceGetNumGpuCores", handle), capability),
+        memory=memory.total if memory is not None else None,
+        sm_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _SM),
+        memory_clock_mhz=nvml.ask("nvmlDeviceGetMaxClockInfo", handle, _MEMORY),
+        bus_width_bits=nvml.ask("nvmlDeviceGetMemoryBusWidth", handle),
+    )
+
+
+def _pair(answer: Any) -> tuple[int, int] | None:
+    return (answer[0], answer[1]) if answer is not None else None
+
+
+def _multiprocessors(cores: int | None, capability: tuple[int, int] | None) -> int | None:
+    if not cores or capability is None or capability < (7, 5):
+        return None
+    per_sm = _CORES_PER_SM.get(capability, _CORES_PER_NEWER_SM)
+    return cores // per_sm if cores % per_sm == 0 else None
+
+
+# -- while work runs --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    time_ns: int
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_c: float | None
+    power_w: float | None
+    memory_used: int | None
+    reasons: int | None
+
+
+class Sampler:
+    """Watches one GPU from a thread of its own for as long as the `with` block lasts.
+
+        with Sampler(uuid) as sampler:
+            …
+        result = sampler.telemetry()
+
+    Entering does not wait for NVML and never raises; leaving waits for the sample under way, some
+    milliseconds. `problem` then says what, if anything, is missing.
+    """
+
+    def __init__(self, device: int | str = 0, *, period_s: float = PERIOD_S) -> None:
+        self.problem: str | None = None
+        self._device = device
+        self._period_s = period_s
+        self._samples: list[_Sample] = []
+        self.default_sm_clock_mhz: int | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="nvml-sampler", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            nvml = _Nvml()
+        except Unavailable as error:
+            self.problem = str(error)
+            return
+        try:
+            self._sample_until_done(nvml, nvml.handle(self._device))
+        except Unavailable as error:
+            self.problem = str(error)
+        finally:
+            nvml.close()
+
+    def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
+        self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
+        done = False
+        while not done:
+            # asked before the sample, so that even the shortest block has one after its work
+            done = self._done.is_set()
+            self._samples.append(_sample(nvml, handle))
+            self._done.wait(self._period_s)
+        if all(s.reasons is None for s in self._samples):
+            self.problem = "this GPU does not report why it throttles"
+
+    @property
+    def clocks(self) -> list[tuple[int, float]]:
+        """(Unix time in ns, SM clock in MHz) in order of time, as `measure.without_throttled` wants."""
+        return [(s.time_ns, s.sm_clock_mhz) for s in self._samples if s.sm_clock_mhz is not None]
+
+    def telemetry(self, begin_ns: int | None = None, end_ns: int | None = None) -> Telemetry | None:
+        """What was seen between two moments (Unix time, as CUPTI's stamps are); None without NVML.
+
+        Without bounds it is all of the block: of a GPU that idled for most of it, the clocks of an
+        idle GPU. Give the first launch and the last end for the clocks that the kernels had. Where no
+        sample fell between them `samples` is 0 and nothing is known. `memory_used` is the most that
+        was in use on the whole GPU.
+        """
+        if not self._samples:
+            return None
+        chosen = [
+            s
+            for s in self._samples
+            if (begin_ns is None or s.time_ns >= begin_ns) and (end_ns is None or s.time_ns <= end_ns)
+        ]
+        reported = [sample.reasons for sample in chosen if sample.reasons is not None]
+        reasons = 0
+        for reason in reported:
+            reasons |= reason
+        return Telemetry(
+            samples=len(chosen),
+            sm_clock_mhz=_range(s.sm_clock_mhz for s in chosen),
+            memory_clock_mhz=_range(s.memory_clock_mhz for s in chosen),
+            temperature_c=_range(s.temperature_c for s in chosen),
+            power_w=_range(s.power_w for s in chosen),
+            memory_used=max((s.memory_used for s in chosen if s.memory_used is not None), default=None),
+            throttle_reasons=_names(reasons) if reported else None,
+            default_sm_clock_mhz=self.default_sm_clock_mhz,
+        )
+
+
+def _sample(nvml: _Nvml, handle: Any) -> _Sample:
+    power = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+    reasons = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # drivers and bindings of CUDA 11 and before
+        reasons = nvml.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return _Sample(
+        time_ns=time.time_ns(),
+        sm_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, _SM),
+        memory_clock_mhz=nvml.ask("nvmlDeviceGetClockInfo", handle, _MEMORY),
+        temperature_c=nvml.ask("nvmlDeviceGetTemperature", handle, _GPU_TEMPERATURE),
+        power_w=power / 1000 if power is not None else None,
+        memory_used=memory.used if memory is not None else None,
+        reasons=reasons,
+    )
+
+
+def _range(values: Iterable[float | None]) -> tuple[float, float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), median(known), max(known)) if known else None
+
+
+def _names(reasons: int) -> tuple[str, ...]:
+    named = [name for bit, name in REASONS.items() if reasons & bit]
+    other = reasons & ~IDLE & ~sum(REASONS)
+    return (*named, f"reason {other:#x}") if other else tuple(named)

@@ -1,0 +1,160 @@
+"""compute-sanitizer on this machine: where it is, and one of its tools over one program."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orbit_remote.common.messages import Failure
+from orbit_remote.process import process_groups, program
+from orbit_remote.toolchain import nvcc
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+_NAME = "compute-sanitizer.exe" if os.name == "nt" else "compute-sanitizer"
+_PLACES = (f"bin/{_NAME}", f"compute-sanitizer/{_NAME}")
+_VERSION = re.compile(r"^Version (\d+(?:\.\d+)+)", re.MULTILINE)
+_ASK_S = 20.0
+_PRINTED = 1000
+"""Findings that one tool reports at most; 100 by itself, which one faulty line of a kernel uses up."""
+_KEPT = 32 << 20
+"""Bytes of a log that are read: a thousand findings with their stacks are some 2 MiB."""
+_SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: ", re.MULTILINE)
+_SAID = re.compile(
+    r"^=+ (?:Error: |Target application |Internal Sanitizer Error: )?(?P<text>\S.*)$", re.MULTILINE
+)
+_NO_CUDA = "terminated before first instrumented API call"
+_REFUSALS = (
+    (re.compile(r"unsupported device|device (?:is )?not supported", re.IGNORECASE),
+     "compute-sanitizer does not support this GPU here",
+     "containers of gVisor, as Modal's are, and virtual GPUs may withhold what it needs: use a machine of your own"),
+    (re.compile(r"No attachable process found|Failed to find attachable processes"),
+     "compute-sanitizer could not attach to the program", "debuggers may be forbidden here (ptrace, seccomp)"),
+    (re.compile(r"Unable to find injection library"),
+     "this compute-sanitizer is not whole: its injection library is missing", "reinstall the CUDA toolkit"),
+    (re.compile(r"insufficient permissions|ERR_NVGPUCTRPERM|Process requires administrator", re.IGNORECASE),
+     "the driver does not permit compute-sanitizer here", "ask whoever administers this machine"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitizer:
+    path: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One tool over one program. `log` is its text and `records` its XML, empty where it wrote none; `refused`
+    says why it could not check, `ended` how the program ended under it.
+    """
+
+    tool: str
+    ended: program.Ended
+    log: str
+    records: str
+    refused: Failure | None = None
+
+    @property
+    def uses_cuda(self) -> bool:
+        return _NO_CUDA not in self.log
+
+    @property
+    def complete(self) -> bool:
+        """It has looked at the whole run: a summary is its last word."""
+        return self.ended.status is not None and _SUMMARY.search(self.log) is not None
+
+
+def find(compiler: str | None = None) -> Sanitizer | Failure:
+    """The first of: PATH, CUDA_HOME, beside the CUDA compiler, /usr/local/cuda, NVIDIA's wheel. Blocks for some 100 ms."""
+    path = next(_candidates(compiler), None)
+    if path is None:
+        return Failure(
+            "infrastructure",
+            "compute-sanitizer was not found",
+            "install NVIDIA's CUDA toolkit or its package cuda-sanitizer, or `pip install nvidia-cuda-sanitizer-api` "
+            "beside your torch",
+        )
+    try:
+        asked = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False
+        )
+        said = asked.stdout + asked.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if not (version := _VERSION.search(said)):
+        first = next(iter(said.strip().splitlines()), "it says nothing")
+        return Failure("infrastructure", f"{path} does not work: {first}", "reinstall the CUDA toolkit")
+    return Sanitizer(str(path), version[1])
+
+
+def _candidates(compiler: str | None) -> Iterator[Path]:
+    if found := shutil.which(_NAME):
+        yield Path(found)
+    roots = [Path(root) for name in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(name))]
+    known = nvcc.find(compiler)
+    roots += [] if isinstance(known, Failure) else [Path(known.root)]
+    roots += [
+        nvcc.SYSTEM,
+        *(root for folder in nvcc.site_packages() for root in folder.glob("nvidia/cu1[3-9]")),
+    ]
+    for root in roots:
+        for place in _PLACES:
+            if (path := root / place).is_file():
+                yield path
+
+
+async def check(
+    sanitizer: Sanitizer,
+    tool: str,
+    command: Sequence[str],
+    *,
+    scratch: Path,
+    cwd: str,
+    env: Mapping[str, str],
+    stdin: str,
+    timeout_s: float,
+    started: process_groups.Started,
+    output: program.Output,
+    options: Sequence[str] = (),
+) -> Checked:
+    """Run `command` under one tool; cancelled or not, nothing of it is left. Raises OSError where it cannot be started."""
+    log, records = scratch / f"{tool}.txt", scratch / f"{tool}.xml"
+    ended = await program.run(
+        [
+            sanitizer.path, "--tool", tool, "--target-processes", "all", "--print-limit", str(_PRINTED),
+            "--strip-paths", "no", "--log-file", str(log), "--xml", "--save", str(records), *options, *command,
+        ],
+        cwd=cwd, env=env, stdin=stdin, timeout_s=timeout_s, started=started, output=output,
+    )  # fmt: skip
+    text = _read(log)
+    return Checked(tool, ended, text, _read(records), _refused(sanitizer, tool, ended, text))
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_KEPT).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _refused(sanitizer: Sanitizer, tool: str, ended: program.Ended, log: str) -> Failure | None:
+    if ended.status is None:
+        return None
+    for pattern, message, remedy in _REFUSALS:
+        if found := pattern.search(log) or pattern.search(ended.stderr):
+            return Failure("infrastructure", f"{message} ({tool}: {found[0]})", remedy)
+    if _SUMMARY.search(log) or _NO_CUDA in log:
+        return None
+    said = [found["text"] for found in _SAID.finditer(log) if found["text"] != "COMPUTE-SANITIZER"]
+    last = said[-1] if said else next(iter(reversed((ended.stderr or ended.stdout).strip().splitlines())), "")
+    why = f": {last}" if last else f", with exit code {ended.status}"
+    return Failure(
+        "infrastructure",
+        f"compute-sanitizer {sanitizer.version} ended before its {tool} had checked anything{why}",
+    )

@@ -1,0 +1,226 @@
+"""The comment lines directly above a kernel, cut into statements whose characters know their place.
+
+`// orbit: …` in CUDA (`///` and `//!` too), `# orbit: …` in Python. Going up from the kernel's first
+line, blank lines and other comments are passed over, block comments whole; anything else ends it.
+A block comment holds no spec, because it is where specs are written *about*. `;` and line ends
+separate, neither in strings nor in brackets: an open bracket goes on in the next `orbit:` line, unless
+that line begins a directive.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from orbit_remote.spec.syntax_tree import Fault, Language, Span
+
+WORDS: Final = {
+    "launch": "one launch of a kernel of this file; several run in order",
+    "expect": "what an output must equal after one launch, computed from the values before it",
+    "reference": "a Python function or another kernel whose results the outputs must equal",
+    "bytes": "how many bytes the kernel has to move at least; gives GB/s",
+    "flops": "how many floating-point operations it does; gives TFLOP/s",
+    "sweep": "values of a name that are run one after another",
+    "case": "other values of names, checked but not timed",
+    "gpu": "the GPU that it is meant for",
+    "seed": "where random inputs start; 0 unless given",
+    "flags": "compiler flags and libraries",
+    "args": "arguments of the program, where the file has a main",
+    "stdin": "what the program reads, where the file has a main",
+    "iterations": "how many launches are timed at most",
+    "timeout": "seconds that a run may take",
+    "symbol": "the value of a __constant__ or __device__ variable",
+}
+"""The words that direct, each with the line that completion shows."""
+
+PARTS: Final = {
+    "within": "the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'",
+    "sweep": "values of a name that are run one after another",
+    "cooperative": "all blocks run at once, and may wait for each other",
+    "cluster": "blocks of a cluster, as in 'cluster(2, 1, 1)'",
+    "dim3": "1 to 3 extents, x first",
+    "sizeof": "bytes of a type or of a number's type",
+    "META": "the constants of a Triton launch, for its grid",
+}
+"""What else has a meaning of its own, each with the line that completion shows."""
+
+RAW: Final = frozenset(("gpu", "flags", "args", "stdin"))
+"""The words followed by plain words instead of expressions."""
+
+MOST_STATEMENTS: Final = 256
+LONGEST_LINE: Final = 4000
+_FURTHEST_UP: Final = 2000
+
+_BREAK = re.compile(r"\r\n|\r|\n")
+_ORBIT = {
+    "cuda": re.compile(r"\s*//[/!]?\s*orbit:"),
+    "triton": re.compile(r"\s*#+\s*orbit:"),
+}
+_COMMENT = {"cuda": "//", "triton": "#"}
+_PIECE = {
+    "cuda": re.compile(r"\d[\w'.]*|[A-Za-z_]\w*|\"(?:[^\"\\]|\\.)*\"|//|."),
+    "triton": re.compile(r"[A-Za-z_]\w*|\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|."),
+}
+_BEGINS = re.compile(r"\s*[A-Za-z_]\w*\s+(?:(?!(?:if|else|and|or|in|is|not)\b)[\w\"']|-\w*[A-Za-z])")
+_ANY_WORD = re.compile(r"\s*([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The kernel that is asked about, as discovery has found it (lines and columns from 0).
+
+    `start_line` is the first line of the whole definition (template header, first decorator), `line`
+    that of `__global__` or `def`; (`name_line`, `name_end`) is where its name ends.
+    """
+
+    name: str
+    language: Language
+    start_line: int
+    line: int
+    name_line: int
+    name_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text of one line, from `column` on."""
+
+    line: int
+    column: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What stands between two separators; several pieces where an open bracket goes on."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def span(self) -> Span:
+        first, last = self.pieces[0], self.pieces[-1]
+        lead = len(first.text) - len(first.text.lstrip())
+        return Span(first.line, first.column + lead, last.line, last.column + len(last.text.rstrip()))
+
+    @property
+    def word(self) -> str:
+        """The word that it begins with, if that is a directive's and not a name's."""
+        return directive(self.pieces[0].text)
+
+
+def lines_of(text: str) -> list[str]:
+    return _BREAK.split(text)
+
+
+def begins(line: str, language: Language) -> int | None:
+    """The column behind `orbit:` of a line that a spec stands on."""
+    found = _ORBIT[language].match(line)
+    return found.end() if found else None
+
+
+def directive(text: str) -> str:
+    """`launch` of `launch k<<<…`, nothing of `seed = 3` and of `seed(…)`."""
+    found = _ANY_WORD.match(text)
+    if not found or found[1] not in WORDS:
+        return ""
+    after = text[found.end() :].lstrip()
+    assigned = after.startswith("=") and not after.startswith("==")
+    return "" if assigned else found[1]
+
+
+def is_spec(line: str, language: Language) -> re.Match[str] | None:
+    """Whether a line of a file is one of a launch spec, wherever it stands."""
+    return _ORBIT[language].match(line)
+
+
+def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
+    """The spec lines above a kernel from the top, what follows `orbit:` in each."""
+    found: list[Piece] = []
+    faults: list[Fault] = []
+    mark = _COMMENT[target.language]
+    line = min(target.start_line, len(lines)) - 1
+    lowest = max(0, line - _FURTHEST_UP)
+    while line >= lowest:
+        text = lines[line]
+        body = text.strip()
+        if spec := _ORBIT[target.language].match(text):
+            if len(text) > LONGEST_LINE:
+                faults.append(
+                    Fault(Span(line, 0, line, len(text)), "This line is too long for a launch spec.")
+                )
+            else:
+                found.append(Piece(line, spec.end(), text[spec.end() :]))
+        elif target.language == "cuda" and body.endswith("*/") and not body.startswith(mark):
+            opening = line
+            while opening >= lowest and "/*" not in lines[opening]:
+                opening -= 1
+            if opening < lowest or not lines[opening].lstrip().startswith("/*"):
+                break
+            faults += _in_block(lines, opening, line)
+            line = opening
+        elif body and not body.startswith(mark):
+            break
+        line -= 1
+    faults += _below(lines, target)
+    return found[::-1], faults
+
+
+def _in_block(lines: list[str], first: int, last: int) -> list[Fault]:
+    """Block comments are no specs; a line that looks like one is said to be left out."""
+    for line in range(first, last + 1):
+        if found := re.match(r"\s*(?:/\*+|\*)?\s*(orbit:)", lines[line]):
+            span = Span(line, found.start(1), line, found.end(1))
+            return [
+                Fault(span, "A launch spec is written in // comments; this block is not read.", "warning")
+            ]
+    return []
+
+
+def _below(lines: list[str], target: Target) -> list[Fault]:
+    """Spec lines between a template header or decorator and the kernel itself are easily overlooked."""
+    for line in range(target.start_line, min(target.line, len(lines))):
+        if _ORBIT[target.language].match(lines[line]):
+            span = Span(line, 0, line, len(lines[line]))
+            words = "template header" if target.language == "cuda" else "decorators"
+            return [Fault(span, f"Launch specs stand above the {words}; this line is not read.", "warning")]
+    return []
+
+
+def statements(pieces: list[Piece], language: Language) -> tuple[list[Statement], list[Fault]]:
+    found: list[Statement] = []
+    open_pieces: list[Piece] = []
+    depth = 0
+    for piece in pieces:
+        if open_pieces and _BEGINS.match(piece.text) and directive(piece.text):
+            found.append(Statement(tuple(open_pieces)))
+            open_pieces, depth = [], 0
+        start, depth = 0, depth if open_pieces else 0
+        raw = not open_pieces and directive(piece.text) in RAW
+        end = len(piece.text)
+        for match in _PIECE[language].finditer(piece.text):
+            one = match[0]
+            if one == _COMMENT[language] and not raw:
+                end = match.start()
+                break
+            if one in ("(", "[", "{"):
+                depth += 1
+            elif one in (")", "]", "}"):
+                depth = max(0, depth - 1)
+            elif one == ";" and (depth == 0 or raw):
+                open_pieces.append(Piece(piece.line, piece.column + start, piece.text[start : match.start()]))
+                found.append(Statement(tuple(open_pieces)))
+                open_pieces, start, depth = [], match.end(), 0
+                raw = directive(piece.text[start:]) in RAW
+        rest = Piece(piece.line, piece.column + start, piece.text[start:end])
+        open_pieces.append(rest)
+        if depth == 0 or raw:
+            found.append(Statement(tuple(open_pieces)))
+            open_pieces, depth = [], 0
+    if open_pieces:
+        found.append(Statement(tuple(open_pieces)))
+    found = [one for one in found if any(piece.text.strip() for piece in one.pieces)]
+    if len(found) > MOST_STATEMENTS:
+        message = f"A launch spec has at most {MOST_STATEMENTS} statements."
+        return found[:MOST_STATEMENTS], [Fault(found[MOST_STATEMENTS].span, message)]
+    return found, []

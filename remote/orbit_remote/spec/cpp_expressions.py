@@ -1,0 +1,295 @@
+"""Expressions of `.cu` files: C++'s operators, literals, casts, and launches with `<<<…>>>`."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from orbit_remote.spec import dtypes
+from orbit_remote.spec.comment_scanner import Piece, Statement
+from orbit_remote.spec.lexer import Token, tokens
+from orbit_remote.spec.parser import Parser
+from orbit_remote.spec.syntax_tree import (
+    Binary,
+    Call,
+    Cast,
+    Conditional,
+    Expression,
+    Launch,
+    Name,
+    Number,
+    Span,
+    SpecError,
+    TemplateArgument,
+    Unary,
+)
+
+_LEVELS = (
+    ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
+    ("*", "/", "%", "@"),
+)  # fmt: skip
+_WORDS = {"||": "or", "&&": "and"}
+_NUMBER = re.compile(r"(0[xX][\da-fA-F']+|0[bB][01']+|[\d'.]+(?:[eE][+-]?\d+)?)(\w*)")
+_SUFFIXES = {"u", "l", "ul", "lu", "ll", "ull", "llu", "z", "uz", "zu"}
+_TYPE_WORDS = frozenset(("unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool"))
+_CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast"))
+
+
+class CppParser(Parser):
+    language = "cuda"
+    levels: ClassVar[dict[str, int]] = {
+        operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
+    }
+    comparison_level = 6
+    qualifier = "::"
+    prefixes = frozenset(("std", "torch", "at", "c10", "cuda", "cutlass", "cute"))
+
+    def loosest(self) -> Expression:
+        condition = self.binary(1)
+        if not self.accept("?"):
+            return condition
+        then = self.expression()
+        self.expect(":")
+        otherwise = self.expression()
+        return Conditional(condition.span.to(otherwise.span), condition, then, otherwise)
+
+    def combine(self, left: Expression, operator: str, right: Expression, token: Token) -> Expression:
+        level = self.levels[operator]
+        if (
+            level in (6, 7)
+            and isinstance(left, Binary)
+            and self.levels.get(left.operator) == level
+            and not any(one is left for one in self.closed)
+        ):
+            first = "'" + left.operator + "'"
+            raise SpecError(
+                token.span,
+                f"C++ compares the result of {first} with what follows; write 'a {left.operator} b && b {operator} c'.",
+            )
+        return super().combine(left, _WORDS.get(operator, operator), right, token)
+
+    def unary(self) -> Expression:
+        token = self.next
+        if self.sees("-", "+", "~", "!"):
+            self.take()
+            operand = self.nested(self.unary)
+            return Unary(token.span.to(operand.span), "not" if token.text == "!" else token.text, operand)
+        if self.sees("("):
+            start = self.at
+            self.take()
+            type_name = self.type_name()
+            if type_name and self.accept(")") and self._operand_follows():
+                operand = self.nested(self.unary)
+                return Cast(token.span.to(operand.span), type_name, operand)
+            self.at = start
+        return self.postfix(self.primary())
+
+    def _operand_follows(self) -> bool:
+        """After `(float)`: an operand makes it a cast; an operator or an end makes it a name in parentheses."""
+        token = self.next
+        if token.kind == "operator":
+            return token.text in ("(", "-", "+", "~", "!")
+        return token.kind in ("name", "number") and token.text != "within"
+
+    def type_name(self) -> Name | None:
+        """A type of several words, or one that stands in the table; nothing is taken where there is none."""
+        start = self.at
+        while self.sees("const", "struct"):
+            self.take()
+        words: list[Token] = []
+        while self.next.kind == "name" and self.next.text in _TYPE_WORDS:
+            words.append(self.take())
+        if not words and self.next.kind == "name":
+            name = self.qualified()
+            if name.name in dtypes.CPP or name.name in dtypes.VECTORS:
+                return name
+        elif words and (text := canonical([word.text for word in words])):
+            return Name(words[0].span.to(words[-1].span), text)
+        self.at = start
+        return None
+
+    def primary(self) -> Expression:
+        token = self.next
+        if token.kind == "number":
+            return number(self.take())
+        if token.kind == "string":
+            return self.text()
+        if self.sees("(", "{"):
+            return self.sequence()
+        if token.kind != "name":
+            self.unexpected("a value")
+        if token.text == "sizeof":
+            return self.sizeof()
+        if token.text in _CASTS:
+            return self.named_cast()
+        if token.text in _TYPE_WORDS and (name := self.type_name()):
+            return name
+        name = self.qualified()
+        if self.sees("::"):
+            raise SpecError(name.span, f"'{name.name}::' is not known to launch specs.")
+        if self.sees("{"):
+            return self.braced(name)
+        return name
+
+    def braced(self, name: Name) -> Expression:
+        """`dim3{a, b}`, which is `dim3(a, b)`."""
+        opening = self.take()
+        arguments: list[Expression] = []
+        while not self.sees("}"):
+            arguments.append(self.expression())
+            if not self.accept(","):
+                break
+        self.expect("}", opening)
+        return Call(self.to_here(name.span), name.name, name.span, tuple(arguments))
+
+    def sizeof(self) -> Expression:
+        start = self.take()
+        opening = self.expect("(")
+        inner = self.type_name() or self.expression()
+        self.expect(")", opening)
+        return Call(self.to_here(start.span), "sizeof", start.span, (inner,))
+
+    def named_cast(self) -> Expression:
+        start = self.take()
+        opening = self.expect("<")
+        type_name = self.type_name()
+        if not type_name:
+            self.unexpected("a type that launch specs know")
+        self.expect(">", opening)
+        opening = self.expect("(")
+        operand = self.expression()
+        self.expect(")", opening)
+        return Cast(self.to_here(start.span), type_name, operand)
+
+    # -- launches ----------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        """`kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`."""
+        kernel = self.kernel_name()
+        templates = self.templates() if self.sees("<") else ()
+        opening = self.expect("<<<")
+        configuration = [self.expression()]
+        while self.accept(","):
+            configuration.append(self.expression())
+        self.expect(">>>", opening)
+        if not 2 <= len(configuration) <= 4:
+            raise SpecError(
+                opening.span, "Between '<<<' and '>>>' stand a grid, a block, and the dynamic shared memory."
+            )
+        if len(configuration) == 4 and not _is_null(configuration[3]):
+            raise SpecError(configuration[3].span, "The stream is chosen by the run; leave it out.")
+        arguments, keywords = self.arguments()
+        if keywords:
+            raise SpecError(keywords[0].span, "C++ passes arguments by their place; leave the name out.")
+        cooperative, cluster = False, None
+        while self.next.kind == "name" and self.next.text in ("cooperative", "cluster"):
+            if self.take().text == "cooperative":
+                cooperative = True
+            else:
+                start = self.last.span
+                items, _ = self.arguments()
+                cluster = Call(self.to_here(start), "dim3", start, items)
+        return Launch(
+            self.to_here(kernel.span), kernel, configuration[0], configuration[1],
+            configuration[2] if len(configuration) > 2 else None, templates, arguments, (), cooperative, cluster,
+        )  # fmt: skip
+
+    def templates(self) -> tuple[TemplateArgument, ...]:
+        opening = self.expect("<")
+        found: list[TemplateArgument] = []
+        part: list[Token] = []
+        depth = 0
+        while True:
+            token = self.take()
+            if token.kind == "end":
+                raise SpecError(opening.span, "'<' is never closed.")
+            ends = depth == 0 and token.text in (">", ",")
+            if ends:
+                if part or token.text == ",":
+                    found.append(self._template_argument(part, token))
+                part = []
+                if token.text == ">":
+                    return tuple(found)
+                continue
+            depth += (token.text in ("(", "{", "[", "<")) - (token.text in (")", "}", "]", ">"))
+            if token.text in ("<<<", ">>>"):
+                raise SpecError(opening.span, "'<' is never closed.")
+            part.append(token)
+
+    def _template_argument(self, part: list[Token], after: Token) -> TemplateArgument:
+        if not part:
+            raise SpecError(after.span, "A template argument is missing here.")
+        span = part[0].span.to(part[-1].span)
+        end = Span(span.end_line, span.end_column, span.end_line, span.end_column)
+        inner = CppParser([*part, Token("end", "", end)])
+        value: Expression | None = None
+        try:
+            value = inner.whole()
+            inner.finish()
+        except SpecError:
+            value = None
+        return TemplateArgument(span, _joined(part), value)
+
+
+def parsed(text: str) -> Expression | None:
+    """An expression of the file's own code; None where it is none that launch specs know."""
+    try:
+        parser = CppParser(tokens(Statement((Piece(0, 0, " ".join(text.split())),)), "cuda"))
+        node = parser.whole()
+        parser.finish()
+    except SpecError:
+        return None
+    return node
+
+
+def number(token: Token) -> Number:
+    """An integer has the first type that holds it, as in C++: int, long, and unsigned where the suffix or base says so."""
+    match = _NUMBER.fullmatch(token.text)
+    digits, suffix = (match[1].replace("'", ""), match[2].lower()) if match else ("", "?")
+    hexadecimal = digits[:2] in ("0x", "0X")
+    if not hexadecimal and digits[:2] not in ("0b", "0B") and any(mark in digits for mark in ".eE"):
+        if suffix not in ("", "f", "l") or digits.count(".") > 1:
+            raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.")
+        return Number(token.span, float(digits), "float32" if suffix == "f" else "float64")
+    if suffix not in _SUFFIXES and suffix:
+        raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.")
+    octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
+    try:
+        value = int(digits, 8 if octal else 0)
+    except ValueError:
+        raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.") from None
+    unsigned = "u" in suffix
+    wide = "l" in suffix or "z" in suffix
+    candidates = [
+        name for name in ("int32", "uint32", "int64", "uint64") if not (wide and name.endswith("32"))
+    ]
+    for name in candidates:
+        if name.startswith("u") != unsigned and (unsigned or (digits.isdigit() and not octal)):
+            continue  # decimal literals without a suffix never become unsigned
+        if value <= dtypes.DTYPES[name].highest:
+            return Number(token.span, value, name)
+    raise SpecError(token.span, "This number does not fit in 64 bits.")
+
+
+def canonical(words: list[str]) -> str:
+    """`long unsigned int` -> `unsigned long`; nothing where the words are no type."""
+    if len(words) == 1 and words[0] in dtypes.CPP:
+        return words[0]
+    base = [word for word in words if word not in ("int", "signed", "unsigned")]
+    sign = "unsigned " if "unsigned" in words else "signed " if "signed" in words and "char" in words else ""
+    text = (sign + (" ".join(base) or "int")).strip()
+    return text if text in dtypes.CPP else ""
+
+
+def _is_null(node: Expression) -> bool:
+    return (isinstance(node, Number) and node.value == 0) or (
+        isinstance(node, Name) and node.name in ("nullptr", "NULL")
+    )
+
+
+def _joined(part: list[Token]) -> str:
+    text = ""
+    for token in part:
+        glue = " " if text and token.kind != "operator" and (text[-1].isalnum() or text[-1] == "_") else ""
+        text += glue + token.text
+    return text

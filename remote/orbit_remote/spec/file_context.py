@@ -1,0 +1,97 @@
+"""The rest of the file, as far as a launch spec speaks of it: other kernels, functions, variables, type aliases.
+
+Found in the text by name, so what other files bring in is not known; where they could, nothing is denied.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from orbit_remote.spec.syntax_tree import Language
+
+_COMMENT = {
+    "cuda": re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL),
+    "triton": re.compile(r"#[^\n]*"),
+}
+_ALIAS = re.compile(
+    r"^\s*(?:using\s+(\w+)\s*=\s*([\w:\s]{1,60}?)\s*;|typedef\s+([\w:\s]{1,60}?)\s+(\w+)\s*;)", re.MULTILINE
+)
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
+_STAR = re.compile(r"^\s*from\s+[\w.]+\s+import\s+\*", re.MULTILINE)
+_VARIABLE = re.compile(r"\b(?:__constant__|__device__|__managed__)\s[^;{}()=]*?\b([A-Za-z_]\w*)\s*(?:\[[^;{}=]*\]\s*)*(?=[;={])")  # fmt: skip
+_DEF = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+([A-Za-z_]\w*)[ \t]*\(", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A Python function's header; `parameters` is the text between its brackets."""
+
+    name: str
+    parameters: str
+
+
+class Surroundings:
+    """`asked` says whether anything was looked up: then the answers depend on more than the kernel's own lines."""
+
+    def __init__(self, lines: list[str], language: Language) -> None:
+        self._lines = lines
+        self._language: Language = language
+        self._text: str | None = None
+        self.asked = False
+
+    @property
+    def text(self) -> str:
+        """The file without its comments; line ends stay where they were."""
+        self.asked = True
+        if self._text is None:
+            text = "\n".join(self._lines)
+            self._text = _COMMENT[self._language].sub(lambda found: "\n" * found[0].count("\n") or " ", text)
+        return self._text
+
+    @property
+    def complete(self) -> bool:
+        """Whether every name that the file uses unqualified is defined in it, as far as its text says."""
+        open_ended = _INCLUDE if self._language == "cuda" else _STAR
+        # quoted includes are strings, which the text above leaves out
+        return not open_ended.search("\n".join(self._lines))
+
+    def alias(self, name: str) -> str:
+        """The type that `using name = …` or a typedef stands for, else the name."""
+        for found in _ALIAS.finditer(self.text):
+            if (found[1] or found[4]) == name:
+                return found[2] or found[3]
+        return name
+
+    def variables(self) -> list[str]:
+        """Names of `__constant__`, `__device__` and `__managed__` variables."""
+        return list(dict.fromkeys(found[1] for found in _VARIABLE.finditer(self.text)))
+
+    def knows(self, name: str) -> bool:
+        """Whether the name is written anywhere in the file's code; nothing that is not can be defined in it."""
+        return re.search(rf"\b{re.escape(name)}\b", self.text) is not None
+
+    def function(self, name: str) -> Function | None:
+        """The last `def` of this name."""
+        last = None
+        for found in _DEF.finditer(self.text):
+            if found[1] == name:
+                last = found
+        if last is None or (inner := bracketed(self.text[last.end() - 1 : last.end() + 20_000])) is None:
+            return None
+        return Function(name, inner)
+
+    def functions(self) -> list[str]:
+        return list(dict.fromkeys(found[1] for found in _DEF.finditer(self.text)))
+
+
+def bracketed(text: str) -> str | None:
+    """What stands between the `(` that begins `text` and its `)`."""
+    if not text.startswith("("):
+        return None
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            return text[1:at]
+    return None

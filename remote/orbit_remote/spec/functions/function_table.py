@@ -1,0 +1,47 @@
+"""The closed list of functions: what completion offers, the reference shows and the interpreter calls."""
+
+from __future__ import annotations
+
+from orbit_remote.spec.functions.call import Function
+from orbit_remote.spec.functions.elementwise import ELEMENTWISE
+from orbit_remote.spec.functions.linear import LINEAR
+from orbit_remote.spec.functions.makers import MAKERS
+from orbit_remote.spec.functions.reductions import REDUCTIONS
+from orbit_remote.spec.functions.shapes import SHAPES
+from orbit_remote.spec.syntax_tree import Language
+
+FUNCTIONS: dict[str, Function] = {
+    one.name: one for one in (*MAKERS, *ELEMENTWISE, *REDUCTIONS, *LINEAR, *SHAPES)
+}
+
+_ALIASES = {
+    "mm": "matmul", "bmm": "matmul", "ceil_div": "cdiv", "ceildiv": "cdiv", "expf": "exp", "sqrtf": "sqrt",
+    "rsqrtf": "rsqrt", "fabs": "abs", "fabsf": "abs", "tanhf": "tanh", "logf": "log", "swapaxes": "transpose",
+    "concat": "cat", "clip": "clamp",
+}  # fmt: skip
+
+
+def function(name: str, language: Language) -> Function | None:
+    found = FUNCTIONS.get(_ALIASES.get(name, name))
+    return found if found and found.language in ("both", language) else None
+
+
+def names(language: Language) -> list[str]:
+    return [name for name, one in FUNCTIONS.items() if one.language in ("both", language)]
+
+
+def markdown() -> str:
+    """The table of docs/launch-specs.md."""
+    lines: list[str] = []
+    for group in dict.fromkeys(one.group for one in FUNCTIONS.values()):
+        lines += [f"### {group}", "", "| function | is |", "|---|---|"]
+        for one in FUNCTIONS.values():
+            if one.group == group:
+                only = (
+                    ""
+                    if one.language == "both"
+                    else f" ({'CUDA' if one.language == 'cuda' else 'Triton'} only)"
+                )
+                lines.append(f"| `{one.usage}` | {one.doc}{only} |")
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,141 @@
+"""Operators of which at least one side is a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from orbit_remote.spec import scalars as spec_scalars
+from orbit_remote.spec.dtypes import DTYPES, DType
+from orbit_remote.spec.syntax_tree import Span, SpecError
+from orbit_remote.spec.values import Scalar, Tensor, Value, World, broadcast, result_type, shown, text_of
+
+BOOL, INT64 = DTYPES["bool"], DTYPES["int64"]
+
+_OPERATORS = {
+    "+": "add", "-": "sub", "*": "mul", "/": "true_divide", "//": "floor_divide", "%": "remainder", "**": "pow",
+    "&": "bitwise_and", "|": "bitwise_or", "^": "bitwise_xor", "<<": "bitwise_left_shift",
+    ">>": "bitwise_right_shift", "==": "eq", "!=": "ne", "<": "lt", ">": "gt", "<=": "le", ">=": "ge",
+    "and": "logical_and", "or": "logical_or",
+}  # fmt: skip
+_BITS = frozenset("&|^") | {"<<", ">>"}
+
+
+def binary(world: World, span: Span, name: str, left: Value, right: Value) -> Tensor:
+    """An operator of which at least one side is a tensor."""
+    for value in (left, right):
+        if not isinstance(value, Tensor | Scalar):
+            raise SpecError(span, f"'{name}' takes tensors and numbers, not {shown(value)}.")
+    values = cast("list[Tensor | Scalar]", [left, right])
+    if name == "@":
+        if not isinstance(left, Tensor) or not isinstance(right, Tensor):
+            raise SpecError(span, "'@' multiplies tensors; use '*' for numbers.")
+        return matmul(world, span, left, right)
+    if name in ("and", "or"):
+        wanted = "'&'" if name == "and" else "'|'"
+        raise SpecError(span, f"'{name}' takes single truth values; use {wanted} between tensors.")
+    tensors = [world.operand(span, value) if isinstance(value, Tensor) else value for value in values]
+    dtype = result_type(world, tensors)
+    kind = dtype.kind
+    if name in spec_scalars.COMPARISONS:
+        return elementwise(world, span, _OPERATORS[name], tensors, BOOL)
+    if name in _BITS and (kind == "floating" or (kind == "bool" and name in ("<<", ">>"))):
+        raise SpecError(span, f"'{name}' takes integers; these are {dtype.name}.")
+    if kind == "bool" and name == "-":
+        raise SpecError(span, "'-' takes no truth values.")
+    function = _OPERATORS[name]
+    options: dict[str, Any] = {}
+    if name == "/" and kind != "floating":
+        if world.language == "cuda":
+            if kind == "bool":
+                raise SpecError(span, "'/' takes no truth values.")
+            function, options = "div", {"rounding_mode": "trunc"}
+        else:
+            dtype = world.floats
+            tensors = [world.floating(span, one) if isinstance(one, Tensor) else one for one in tensors]
+    elif name == "%" and world.language == "cuda":
+        if kind == "floating":
+            raise SpecError(span, "'%' takes integers in C++; use fmod.")
+        if kind == "bool":
+            raise SpecError(span, "'%' takes no truth values.")
+        function = "fmod"
+    elif name in ("//", "%", "**") and kind == "bool":
+        raise SpecError(span, f"'{name}' takes no truth values.")
+    if kind == "integer" and name in ("/", "//", "%") and isinstance(right, Scalar) and right.value == 0:
+        raise SpecError(span, "This divides by zero.")
+    if name == "**" and kind == "integer" and (not isinstance(right, Scalar) or right.value < 0):
+        raise SpecError(span, "An integer tensor is raised to numbers from 0 on.")
+    return elementwise(world, span, function, tensors, dtype, **options)
+
+
+def elementwise(
+    world: World, span: Span, function: str, values: Sequence[Tensor | Scalar], dtype: DType, **options: Any
+) -> Tensor:
+    """torch's function of this name over tensors and numbers that are brought to one shape and one type."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    shape: tuple[int, ...] = ()
+    for tensor in tensors:
+        shape = broadcast(span, shape, tensor.shape)
+    meeting = result_type(world, values)
+    for value in values:
+        if (
+            isinstance(value, Scalar)
+            and meeting.kind == "integer"
+            and (why := spec_scalars.misfit(value, meeting))
+        ):
+            raise SpecError(span, f"{why[0].upper()}{why[1:]}.")
+
+    def run() -> Any:
+        own = world.type(meeting)
+        data = [
+            value.data.to(own)
+            if isinstance(value, Tensor)
+            else world.torch.tensor(value.value, dtype=own, device=world.device)
+            for value in values
+        ]
+        return getattr(world.torch, function)(*data, **options)
+
+    return world.make(span, shape, dtype, run, max((tensor.terms for tensor in tensors), default=1))
+
+
+def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
+    x = world.operand(span, x)
+    if name == "+":
+        return x
+    if name in ("not", "~"):
+        if name == "not" or x.dtype.kind == "floating":
+            wanted = "'~' between" if name == "not" else "integers for"
+            raise SpecError(
+                span,
+                f"'{name}' takes {'single truth values; use ' + wanted + ' tensors' if name == 'not' else 'integers'}.",
+            )
+        return elementwise(world, span, "bitwise_not", [x], x.dtype)
+    if x.dtype.kind == "bool":
+        raise SpecError(span, "'-' takes no truth values.")
+    return elementwise(world, span, "neg", [x], x.dtype)
+
+
+def matmul(world: World, span: Span, left: Tensor, right: Tensor) -> Tensor:
+    x, y = world.operand(span, left), world.operand(span, right)
+    if not x.shape or not y.shape:
+        raise SpecError(span, "A matrix product takes tensors with dimensions.")
+    inner, other = x.shape[-1], y.shape[-2:][0]
+    if inner != other:
+        raise SpecError(
+            span,
+            f"The shapes {text_of(x.shape)} and {text_of(y.shape)} do not multiply: {inner} and {other} differ.",
+        )
+    dtype = result_type(world, [x, y])
+    if dtype.kind == "bool":
+        raise SpecError(span, "A matrix product takes no truth values.")
+    batch = broadcast(span, x.shape[:-2], y.shape[:-2])
+    shape = (*batch, *x.shape[-2:-1], *(y.shape[-1:] if len(y.shape) > 1 else ()))
+    whole = dtype.kind == "integer"
+
+    def run() -> Any:
+        # CUDA has no integer matmul in torch; float64 is exact up to 2^53
+        own = world.torch.float64 if whole else world.type(dtype)
+        product = world.torch.matmul(x.data.to(own), y.data.to(own))
+        return product.to(world.torch.int64) if whole else product
+
+    return world.make(span, shape, dtype, run, max(x.terms, y.terms, inner))

@@ -1,0 +1,211 @@
+"""Launch specs: the text above a kernel -> what it says, what is wrong with it, and every set of values it runs with.
+
+Nothing of the file is executed, and nothing here loads torch. Whoever has torch gives it to `compute` in a
+`World`, and gets the same values with data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+from typing import Final
+
+from orbit_remote.common.messages import Definition
+from orbit_remote.spec import dtypes, references, rules
+from orbit_remote.spec.comment_scanner import Target, lines_of
+from orbit_remote.spec.directives import nearest, read
+from orbit_remote.spec.dtypes import DType
+from orbit_remote.spec.file_context import Surroundings
+from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+from orbit_remote.spec.rules import Limits
+from orbit_remote.spec.signature import Signature, element_of, plain_type, signature
+from orbit_remote.spec.syntax_tree import (
+    Assignment,
+    Call,
+    Expression,
+    Fault,
+    Language,
+    Launch,
+    Name,
+    Spec,
+    SpecError,
+    TemplateArgument,
+    walk,
+)
+from orbit_remote.spec.values import Scalar, Tensor, Value, Work, World
+
+MOST_POINTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One set of values to run with. `case` is empty for those that are timed; cases are only checked."""
+
+    case: str = ""
+    replaced: Mapping[str, Expression] = field(default_factory=dict[str, Expression])
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`values` are those of the first point, descriptions without data; what is faulty is not among them. The
+    launches of `spec` have the template arguments that C++ would deduce from these values.
+    """
+
+    spec: Spec
+    signature: Signature | None
+    faults: tuple[Fault, ...]
+    values: Mapping[str, Value]
+    asked: bool = False
+    """Whether the rest of the file had a say: other functions, variables, aliases of types."""
+
+
+def target_of(definition: Definition, language: Language, moved: int = 0) -> Target:
+    """The kernel of a job, or of discovery, as the spec modules are asked about it, `moved` lines further down."""
+    one = definition
+    return Target(
+        one.name, language, one.start_line + moved, one.line + moved, one.name_line + moved, one.name_end
+    )  # fmt: skip
+
+
+def check(text: str, target: Target, limits: Limits | None = None) -> Checked:
+    """Reads the spec above a kernel and checks every point of it, in bounded time. Never raises.
+
+    `limits` are those of the GPU that it is meant for, where that is known.
+    """
+    return check_lines(lines_of(text), target, limits)
+
+
+def check_lines(lines: list[str], target: Target, limits: Limits | None = None) -> Checked:
+    """`check` of a text that is split already, its lines without their ends."""
+    spec, malformed = read(lines, target)
+    around = Surroundings(lines, target.language)
+    header = signature(lines, target, around)
+    if not spec.lines:
+        return Checked(spec, header, tuple(malformed), {}, around.asked)
+    faults = [*malformed, *references.static(spec, target, header, around)]
+    every, surplus = points(spec)
+    faults += surplus
+    work = Work()
+    first: Mapping[str, Value] = {}
+    whole = spec.launches
+    for at, point in enumerate(every):
+        world = World(spec.language, work=work)
+        values, found = compute(spec, header, point, world)
+        faults += found
+        faults += rules.launches(spec, header, values, world, limits, partial=bool(malformed or found))
+        if at == 0:
+            first = values
+            faults += [*references.unused(spec), *references.unknown_gpu(spec)]
+            whole = tuple(_deduced(one, header, values, world) for one in spec.launches)
+    unique = {(fault.span, fault.message): fault for fault in faults}
+    ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))
+    return Checked(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
+
+
+def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:
+    """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
+    if header is None or launch.kernel.name != header.name or any(one.pack for one in header.templates):
+        return launch
+    chosen = list(launch.templates)
+    for wanted in header.templates[len(chosen) :]:
+        found = _type_for(wanted.name, header, launch, values, world)
+        if wanted.optional or wanted.kind != "type" or not found:
+            break
+        chosen.append(TemplateArgument(launch.kernel.span, found, None))
+    return replace(launch, templates=tuple(chosen))
+
+
+def _type_for(name: str, header: Signature, launch: Launch, values: Mapping[str, Value], world: World) -> str:
+    """What `T` is in C++ for the first argument whose parameter is `T`, `T*` or `const T*`; empty for none."""
+    exactly = re.compile(rf"(?:const\s+)?{re.escape(name)}(?:\s+const)?\s*\*?")
+    for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
+        if exactly.fullmatch(plain_type(parameter.type)):
+            try:
+                value = evaluate(argument, world, Scope(values))
+            except (SpecError, Untuned):
+                continue
+            if isinstance(value, Tensor | Scalar):
+                return dtypes.spelled(value.dtype)
+    return ""
+
+
+def points(spec: Spec) -> tuple[list[Point], list[Fault]]:
+    """Every combination of swept values, then the cases, which take the first value of every sweep."""
+    swept = {one.name.name: values for one in spec.assignments if (values := _swept(one))}
+    combinations = product(*swept.values())
+    found = [Point("", dict(zip(swept, one, strict=True))) for one in islice(combinations, MOST_POINTS + 1)]
+    faults: list[Fault] = []
+    if len(found) > MOST_POINTS:
+        last = next(one for one in reversed(spec.assignments) if one.name.name in swept)
+        faults.append(Fault(last.span, f"The sweeps have more than {MOST_POINTS} combinations together."))
+        found.pop()
+    known = {one.name.name for one in spec.assignments}
+    for case in spec.cases:
+        for value in case.values:
+            name = value.name
+            if name.name not in known:
+                message = f"'{name.name}' is assigned nowhere above{nearest(name.name, known)}; a case replaces values."
+                faults.append(Fault(name.span, message))
+        given = {value.name.name: value.value for value in case.values}
+        found.append(Point(case.name.name, {**found[0].replaced, **given}))
+    return found, faults
+
+
+def _swept(one: Assignment) -> tuple[Expression, ...]:
+    call = one.value
+    return call.arguments if isinstance(call, Call) and call.name == "sweep" and call.receiver is None else ()
+
+
+def compute(
+    spec: Spec, header: Signature | None, point: Point, world: World
+) -> tuple[dict[str, Value], list[Fault]]:
+    """The values of the assigned names, in order. A name whose expression is faulty has none.
+
+    A tensor that is passed to a CUDA kernel takes the element type of the parameter, where the expression
+    names none. Raises only what torch raises when memory runs out.
+    """
+    hints = _hints(spec, header)
+    values: dict[str, Value] = {}
+    faults: list[Fault] = []
+    names = [one.name.name for one in spec.assignments]
+    failed = set(spec.broken)
+    for at, one in enumerate(spec.assignments):
+        name = one.name.name
+        expression = point.replaced.get(name, one.value)
+        if any(isinstance(node, Name) and node.name in failed for node in walk(expression)):
+            failed.add(name)
+            continue
+        own = replace(world, hint=hints.get(name), owner=name, made=0)
+        scope = Scope(values, frozenset(names[at:]))
+        try:
+            value = evaluate(expression, own, scope)
+        except SpecError as error:
+            faults.append(error.fault)
+            failed.add(name)
+            continue
+        except Untuned:  # only a grid asks for tuned constants
+            failed.add(name)
+            continue
+        if isinstance(value, Tensor) and not value.storage:
+            value = replace(value, storage=name)
+        values[name] = value
+    return values, faults
+
+
+def _hints(spec: Spec, header: Signature | None) -> dict[str, DType]:
+    """The element type of the parameter that each name is passed to."""
+    found: dict[str, DType] = {}
+    if header is None or spec.language != "cuda":
+        return found
+    for launch in spec.launches:
+        if launch.kernel.name != header.name:
+            continue
+        types = rules.chosen_types(header, launch)
+        for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
+            if isinstance(argument, Name) and parameter.kind == "pointer":
+                element = element_of(parameter, types)
+                if element:
+                    found.setdefault(argument.name, element[0])
+    return found

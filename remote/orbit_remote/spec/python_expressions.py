@@ -1,0 +1,156 @@
+"""Expressions of `.py` files: Python's operators and literals, and launches with `kernel[grid](…)`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from orbit_remote.spec.lexer import Token
+from orbit_remote.spec.parser import Parser
+from orbit_remote.spec.syntax_tree import (
+    Binary,
+    Conditional,
+    Expression,
+    Lambda,
+    Launch,
+    Number,
+    Sequence,
+    SpecError,
+    Unary,
+    walk,
+)
+
+_LEVELS = (
+    ("or",), ("and",), ("not",), ("==", "!=", "<", ">", "<=", ">=", "in", "is"), ("|",), ("^",), ("&",), ("<<", ">>"),
+    ("+", "-"), ("*", "/", "//", "%", "@"),
+)  # fmt: skip
+_COMPARISONS = frozenset(_LEVELS[3])
+_LARGEST = 1 << 63
+
+
+class PythonParser(Parser):
+    language = "triton"
+    levels: ClassVar[dict[str, int]] = {
+        operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
+    }
+    comparison_level = 4
+    qualifier = "."
+    prefixes = frozenset(
+        (
+            "torch", "triton", "tl", "language", "math", "nn", "functional", "F", "TensorDescriptor", "tools",
+            "tensor_descriptor",
+        )
+    )  # fmt: skip
+
+    def loosest(self) -> Expression:
+        if self.sees("lambda"):
+            return self.function()
+        then = self.binary(1)
+        if not self.accept("if"):
+            return then
+        condition = self.binary(1)
+        self.expect("else")
+        otherwise = self.expression()
+        return Conditional(then.span.to(otherwise.span), condition, then, otherwise)
+
+    def operator(self) -> str:
+        token = self.next
+        if token.kind == "operator" or token.text in ("and", "or"):
+            return token.text
+        if token.text in ("in", "is", "not"):
+            raise SpecError(token.span, f"'{token.text}' is not part of launch specs; compare with '=='.")
+        return ""
+
+    def combine(self, left: Expression, operator: str, right: Expression, token: Token) -> Expression:
+        if (
+            operator in _COMPARISONS
+            and not any(one is left for one in self.closed)
+            and isinstance(left, Binary)
+            and (left.operator in _COMPARISONS or self._chain(left))
+        ):  # a < b < c is a < b and b < c
+            middle = left.right if left.operator in _COMPARISONS else left.right.right  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+            if any(isinstance(one, Binary) and one.operator == "and" for one in walk(middle)):  # pyright: ignore[reportUnknownArgumentType]
+                raise SpecError(token.span, "Chains of comparisons do not nest; give the inner one a name.")
+            last = super().combine(middle, operator, right, token)  # pyright: ignore[reportUnknownArgumentType]
+            return Binary(self.to_here(left.span), "and", left, last, token.span)
+        return super().combine(left, operator, right, token)
+
+    def _chain(self, node: Binary) -> bool:
+        """Whether it is an `and` that a chained comparison has made; a written one binds too loosely to get here."""
+        return node.operator == "and"
+
+    def unary(self) -> Expression:
+        return self.nested(self._unary)
+
+    def _unary(self) -> Expression:
+        token = self.next
+        if self.accept("not"):
+            operand = self.binary(self.comparison_level)
+            return Unary(token.span.to(operand.span), "not", operand)
+        if self.sees("-", "+", "~"):
+            self.take()
+            operand = self.unary()
+            return Unary(token.span.to(operand.span), token.text, operand)
+        base = self.postfix(self.primary())
+        if star := self.accept("**"):
+            exponent = self.unary()
+            return Binary(base.span.to(exponent.span), "**", base, exponent, star.span)
+        return base
+
+    def primary(self) -> Expression:
+        token = self.next
+        if token.kind == "number":
+            return number(self.take())
+        if token.kind == "string":
+            return self.text()
+        if self.sees("(", "["):
+            return self.sequence()
+        if self.sees("lambda"):
+            raise SpecError(token.span, "A lambda stands only where a grid does.")
+        if token.kind != "name":
+            self.unexpected("a value")
+        if self.ahead().kind == "string" and len(token.text) <= 2:
+            raise SpecError(token.span, "Strings have no prefix in launch specs.")
+        return self.qualified()
+
+    def function(self) -> Expression:
+        start = self.take()
+        parameter = self.name("the parameter's name")
+        self.expect(":")
+        body = self.expression()
+        return Lambda(start.span.to(body.span), parameter.name, body)
+
+    # -- launches ----------------------------------------------------------------------------------
+
+    def launch(self) -> Launch:
+        """`kernel[grid](arguments, NAME=value, num_warps=4)`."""
+        kernel = self.kernel_name()
+        opening = self.expect("[")
+        items = [self.expression()]
+        while self.accept(","):
+            if self.sees("]"):
+                break
+            items.append(self.expression())
+        comma = self.last.text == "," or len(items) > 1
+        self.expect("]", opening)
+        grid = items[0]
+        if comma:
+            grid = Sequence(items[0].span.to(items[-1].span), tuple(items))
+        arguments, keywords = self.arguments()
+        return Launch(self.to_here(kernel.span), kernel, grid, arguments=arguments, keywords=keywords)
+
+
+def number(token: Token) -> Number:
+    text = token.text.replace("_", "")
+    try:
+        return _number(token, text)
+    except (ValueError, OverflowError):
+        raise SpecError(token.span, f"'{token.text[:40]}' is no number of Python.") from None
+
+
+def _number(token: Token, text: str) -> Number:
+    if text[:2].lower() in ("0x", "0b", "0o") or text.isdigit():
+        value = int(text, 0 if not text.isdigit() else 10)
+        if value > _LARGEST:
+            raise SpecError(token.span, "This number is beyond 2^63.")
+        return Number(token.span, value, "int")
+    return Number(token.span, float(text), "float")

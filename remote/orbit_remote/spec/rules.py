@@ -1,0 +1,447 @@
+"""What is wrong with a spec's values: launches against the kernel's parameters and the GPU, expectations, amounts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orbit_remote.common import architectures, occupancy
+from orbit_remote.spec.directives import nearest
+from orbit_remote.spec.functions.shapes import expected_shape
+from orbit_remote.spec.interpreter import Scope, Untuned, evaluate, grid
+from orbit_remote.spec.references import all_launches
+from orbit_remote.spec.scalars import misfit
+from orbit_remote.spec.signature import Parameter, Signature, element_of
+from orbit_remote.spec.syntax_tree import (
+    Attribute,
+    Call,
+    Expect,
+    Expression,
+    Fault,
+    Index,
+    Keyword,
+    Launch,
+    Name,
+    Reference,
+    Span,
+    Spec,
+    SpecError,
+    Within,
+    children,
+    walk,
+)
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
+
+# CUDA C++ Programming Guide, "Compute Capabilities", the same for every one from 5.0 on
+MOST_THREADS: Final = 1024
+MOST_BLOCK: Final = (1024, 1024, 64)
+MOST_GRID: Final = ((1 << 31) - 1, 65535, 65535)
+MOST_CLUSTER: Final = 8
+"""Blocks of a cluster on every GPU that has clusters ("Thread Block Clusters", ibid.)."""
+
+OPTIONS: Final = {
+    "num_warps": "warps of a block",
+    "num_stages": "stages of software pipelining",
+    "num_ctas": "blocks of a cluster",
+    "maxnreg": "registers a thread may use at most",
+    "enable_fp_fusion": "whether a * b + c may become one fused operation",
+    "launch_cooperative_grid": "whether all blocks run at once",
+    "launch_pdl": "programmatic dependent launch",
+}
+"""What a Triton launch takes beside the kernel's own parameters, each with the line that completion shows."""
+
+_DESCRIBES: Final = frozenset(("shape", "dtype", "ndim", "itemsize"))
+_DESCRIBE: Final = frozenset((
+    "size", "stride", "numel", "dim", "element_size", "empty_like", "zeros_like", "ones_like", "full_like", "rand_like",
+    "randn_like",
+))  # fmt: skip
+"""Attributes and functions that ask a tensor for its form only."""
+
+_MOST_AMOUNT: Final = {"iterations": 10**9, "timeout": 86400, "seed": (1 << 63) - 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a spec's launches are held against: the GPU's architecture (`sm_90a`), and the static shared memory, in
+    bytes, that the compiler says the kernel uses (0 where it has not said).
+    """
+
+    architecture: str
+    static_shared: int = 0
+
+
+def chosen_types(header: Signature, launch: Launch) -> dict[str, str]:
+    """The template's type parameters -> the text of the types that the launch chooses."""
+    pairs = zip(header.templates, launch.templates, strict=False)
+    return {one.name: given.text for one, given in pairs if one.kind == "type" and not one.pack}
+
+
+def launches(
+    spec: Spec,
+    header: Signature | None,
+    values: Mapping[str, Value],
+    world: World,
+    limits: Limits | None = None,
+    *,
+    partial: bool,
+) -> list[Fault]:
+    """What is wrong with the directives for these values.
+
+    `partial` says that some names have no value because of a fault that is told already: names that
+    are not known are then left alone, where they are assigned.
+    """
+    checks = _Checks(spec, header, values, world, limits, partial=partial)
+    for launch in all_launches(spec):
+        checks.run(lambda one=launch: checks.launch(one))
+    for one in spec.expects:
+        checks.run(lambda each=one: checks.expect(each))
+    for one in spec.references:
+        checks.run(lambda each=one: checks.reference(each))
+    for one in spec.symbols:
+        checks.run(lambda each=one: checks.value(each.value))
+    for one in spec.amounts.values():
+        checks.run(lambda each=one: checks.amount(each.word, each.value))
+    return checks.faults
+
+
+class _Checks:
+    def __init__(
+        self,
+        spec: Spec,
+        header: Signature | None,
+        values: Mapping[str, Value],
+        world: World,
+        limits: Limits | None,
+        *,
+        partial: bool,
+    ) -> None:
+        self.spec = spec
+        self.architecture = limits.architecture if limits else ""
+        if spec.words.get("gpu"):
+            self.architecture = architectures.architecture_for(spec.words["gpu"].values[0]) or ""
+        self.static_shared = limits.static_shared if limits else 0
+        self.header = header
+        self.values = values
+        self.world = world
+        missing = [*spec.broken, *(one.name.name for one in spec.assignments if one.name.name not in values)]
+        self.missing = frozenset(missing) if partial else frozenset[str]()
+        self.faults: list[Fault] = []
+
+    def run(self, check: Callable[[], object]) -> None:
+        try:
+            check()
+        except SpecError as error:
+            self.faults.append(error.fault)
+        except Untuned:
+            return
+
+    def known(self, *nodes: Expression | None) -> bool:
+        names = {one.name for node in nodes if node for one in walk(node) if isinstance(one, Name)}
+        return not names & self.missing
+
+    def value(self, node: Expression, world: World | None = None) -> Value:
+        """None where a name has no value for a reason that is told already."""
+        return evaluate(node, world or self.world, Scope(self.values)) if self.known(node) else None
+
+    # -- launches ----------------------------------------------------------------------------------
+
+    def launch(self, one: Launch) -> None:
+        own = self.header if self.header and self.header.name == one.kernel.name else None
+        if self.world.language == "cuda":
+            self._cuda(one, own)
+        else:
+            self._triton(one, own)
+
+    def _cuda(self, one: Launch, own: Signature | None) -> None:
+        self.run(lambda: self._extents(one.grid, "grid", MOST_GRID))
+        self.run(lambda: self._block(one, own))
+        self.run(lambda: self._shared(one, own))
+        self.run(lambda: self._cluster(one))
+        if own is None:
+            for argument in one.arguments:
+                self.run(lambda node=argument: self.value(node))
+            return
+        self._templates(one, own)
+        if len(one.arguments) != len(own.parameters):
+            wanted = f"{len(own.parameters)} argument{'s' * (len(own.parameters) != 1)}"
+            where = one.arguments[len(own.parameters)].span if len(one.arguments) > len(own.parameters) else one.kernel.span  # fmt: skip
+            message = f"{own.name} takes {wanted}, not {len(one.arguments)}: ({own.text[:120]})."
+            self.faults.append(Fault(where, message))
+        types = chosen_types(own, one)
+        for parameter, argument in zip(own.parameters, one.arguments, strict=False):
+            self.run(lambda p=parameter, a=argument: self._passed(p, a, types))
+        for argument in one.arguments[len(own.parameters) :]:
+            self.run(lambda node=argument: self.value(node))
+
+    def _templates(self, one: Launch, own: Signature) -> None:
+        if any(each.pack for each in own.templates):
+            return
+        if len(one.templates) > len(own.templates):
+            extra = one.templates[len(own.templates)]
+            count = len(own.templates)
+            message = f"{own.name} takes {count or 'no'} template argument{'s' * (count != 1)}."
+            self.faults.append(Fault(extra.span, message))
+
+    def _triples(self, node: Expression, what: str) -> tuple[int, ...] | None:
+        value = self.value(node)
+        if not self.known(node):
+            return None
+        return triple(value, node.span, what)
+
+    def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...] | None:
+        found = self._triples(node, what) if node else None
+        if node and found:
+            in_range(found, node.span, what, most)
+        return found
+
+    def _block(self, one: Launch, own: Signature | None) -> None:
+        found = self._extents(one.block, "block", MOST_BLOCK)
+        if one.block is None or found is None:
+            return
+        count = math.prod(found)
+        if count > MOST_THREADS:
+            raise SpecError(one.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
+        allowed = own.bound.threads(self._template_values(one, own)) if own and own.bound else None
+        if own and own.bound and allowed and count > allowed:
+            bound = f"__launch_bounds__({own.bound.text})"
+            raise SpecError(one.block.span, f"This block has {count} threads; {own.name}'s {bound} allows at most {allowed}.")  # fmt: skip
+
+    def _template_values(self, one: Launch, own: Signature) -> dict[str, Value]:
+        """Of those that are values; one with a fault is told elsewhere, and not among them."""
+        found: dict[str, Value] = {}
+        for wanted, given in zip(own.templates, one.templates, strict=False):
+            if wanted.kind == "value" and not wanted.pack and given.value is not None:
+                with suppress(SpecError, Untuned):
+                    found[wanted.name] = self.value(given.value)
+        return found
+
+    def _shared(self, one: Launch, own: Signature | None) -> None:
+        value = self.value(one.shared) if one.shared else None
+        if one.shared is None or not self.known(one.shared):
+            return
+        size = whole(value, one.shared.span, "Shared memory")
+        if size < 0:
+            raise SpecError(one.shared.span, "Shared memory is a number of bytes from 0 on.")
+        held = occupancy.limits(self.architecture) if self.architecture else None
+        static = self.static_shared if own else 0
+        if held and size + static > held.shared_per_block:
+            beside = f", {static} beside it are static" if static else ""
+            raise SpecError(
+                one.shared.span,
+                f"This is {size} bytes of shared memory{beside}; a block has at most {held.shared_per_block} on "
+                f"{self.architecture}.",
+            )
+
+    def _cluster(self, one: Launch) -> None:
+        if one.cluster is None:
+            return
+        found = self._extents(one.cluster, "cluster", (MOST_CLUSTER,) * 3)
+        held = occupancy.limits(self.architecture) if self.architecture else None
+        if held and float(held.capability) < 9:
+            raise SpecError(one.cluster.span, f"{self.architecture} has no clusters; they begin with sm_90.")
+        if found and (count := math.prod(found)) > MOST_CLUSTER:
+            raise SpecError(one.cluster.span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")  # fmt: skip
+        extents = self._triples(one.grid, "grid") if one.grid else None
+        for each, wide, name in zip(found or (), (*(extents or ()), 1, 1), "xyz", strict=False):
+            if extents and each > 0 and wide % each:
+                raise SpecError(one.cluster.span, f"The grid is {wide} in {name}, which clusters of {each} do not divide.")  # fmt: skip
+
+    def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
+        if parameter.refused:
+            raise SpecError(node.span, parameter.refused)
+        value = self.value(node)
+        if not self.known(node):
+            return
+        written = f"'{parameter.name}' is {parameter.type}" if parameter.name else f"This is {parameter.type}"
+        if parameter.kind == "pointer":
+            if value is not None and not isinstance(value, Tensor):
+                raise SpecError(node.span, f"{written}, which takes a tensor, not {shown(value)}.")
+            element = element_of(parameter, types)
+            if isinstance(value, Tensor) and element and value.dtype is not element[0]:
+                raise SpecError(
+                    node.span, f"{written}, and this tensor has {value.dtype.name}, not {element[0].name}."
+                )
+        elif parameter.kind == "scalar":
+            if not isinstance(value, Scalar):
+                raise SpecError(node.span, f"{written}, which takes a number, not {shown(value)}.")
+            element = element_of(parameter, types)
+            if element and (why := misfit(value, element[0])):
+                raise SpecError(node.span, f"{written}, and {why}.")
+        elif not isinstance(value, TensorMap):
+            raise SpecError(node.span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
+
+    def _triton(self, one: Launch, own: Signature | None) -> None:
+        constants: dict[str, Value] = {}
+        for keyword in one.keywords:
+            self.run(lambda each=keyword: constants.update({each.name: self.value(each.value)}))
+        positional = own.parameters if own else ()
+        for at, argument in enumerate(one.arguments):
+            name = positional[at].name if at < len(positional) else ""
+            self.run(lambda each=argument, key=name: constants.update({key: self.value(each)}))
+        if own:
+            self._bound(one, own)
+        for keyword in one.keywords:
+            if keyword.name == "num_warps":
+                self.run(lambda each=keyword: self._warps(each, constants.get("num_warps")))
+        if one.grid is None or not self.known(one.grid, *(k.value for k in one.keywords)):
+            return
+        value = grid(one.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
+        in_range(triple(value, one.grid.span, "grid"), one.grid.span, "grid", MOST_GRID)
+
+    def _warps(self, keyword: Keyword, value: Value) -> None:
+        """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
+        if not self.known(keyword.value):
+            return
+        count = whole(value, keyword.value.span, "num_warps")
+        most = MOST_THREADS // 32
+        if count not in (1 << at for at in range(most.bit_length())):
+            raise SpecError(keyword.value.span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
+
+    def _bound(self, one: Launch, own: Signature) -> None:
+        names = [each.name for each in own.parameters]
+        if len(one.arguments) > len(names):
+            message = (
+                f"{own.name} takes {len(names)} arguments, not {len(one.arguments)}: ({own.text[:120]})."
+            )
+            self.faults.append(Fault(one.arguments[len(names)].span, message))
+        given = set(names[: len(one.arguments)])
+        for keyword in one.keywords:
+            if keyword.name in given:
+                self.faults.append(Fault(keyword.span, f"'{keyword.name}' is given twice."))
+            elif keyword.name not in names and keyword.name not in OPTIONS:
+                near = nearest(keyword.name, [*names, *OPTIONS])
+                self.faults.append(Fault(keyword.span, f"{own.name} has no '{keyword.name}'{near}."))
+            given.add(keyword.name)
+        lacking = [
+            each.name
+            for each in own.parameters
+            if each.name not in given and not each.optional and not (own.tuned and each.kind == "constexpr")
+        ]
+        if lacking:
+            self.faults.append(Fault(one.kernel.span, f"{own.name} lacks '{lacking[0]}': ({own.text[:120]})."))  # fmt: skip
+
+    # -- expectations and amounts ------------------------------------------------------------------
+
+    def expect(self, one: Expect) -> None:
+        if not self.known(one.actual, one.expected):
+            return
+        actual = self.value(one.actual)
+        if not isinstance(actual, Tensor):
+            raise SpecError(one.actual.span, f"An output is a tensor, not {shown(actual)}.")
+        self._written(one.actual)
+        self._set_before(one.expected)
+        expected = self.value(one.expected, replace(self.world, exact=True))
+        if isinstance(expected, Tensor):
+            expected_shape(one.expected.span, actual, expected)
+        elif not isinstance(expected, Scalar):
+            raise SpecError(one.expected.span, f"What is expected is a tensor or a number, not {shown(expected)}.")  # fmt: skip
+        self._tolerance(one.within)
+
+    def reference(self, one: Reference) -> None:
+        for output in one.outputs:
+            value = self.value(output) if output.name in self.values else None
+            if value is not None and not isinstance(value, Tensor):
+                raise SpecError(output.span, f"An output is a tensor, not {shown(value)}.")
+            if value is not None:
+                self._written(output)
+        self._tolerance(one.within)
+        if isinstance(one.call, Call):
+            for argument in (*one.call.arguments, *(keyword.value for keyword in one.call.keywords)):
+                self.value(argument)
+
+    def _tolerance(self, within: Within | None) -> None:
+        for bound in (within.rtol, within.atol) if within else ():
+            if bound is not None and self.known(bound):
+                number = self.value(bound)
+                if not isinstance(number, Scalar) or not 0 <= number.value < math.inf:
+                    raise SpecError(bound.span, "A tolerance is a number from 0 on.")
+
+    def _set_before(self, node: Expression) -> None:
+        """Raises SpecError where contents of `empty(…)` are used, which nobody has set before the launch."""
+        match node:
+            case Name() if isinstance(value := self.values.get(node.name), Tensor) and value.unset:
+                raise SpecError(node.span, f"Nothing is in '{node.name}' before the launch: it is empty(…).")
+            case Attribute() if node.name in _DESCRIBES:
+                return
+            case Call() if node.name in _DESCRIBE:
+                rest = node.arguments if node.receiver is not None else node.arguments[1:]
+                for one in (*rest, *(keyword.value for keyword in node.keywords)):
+                    self._set_before(one)
+            case _:
+                for one in children(node):
+                    self._set_before(one)
+
+    def _written(self, actual: Expression) -> None:
+        """Whether some launch can write what is expected, as far as the parameters say."""
+        root = _root(actual)
+        if root is None:
+            raise SpecError(actual.span, "On the left of '==' stands an output: a tensor that a launch gets.")
+        passed = False
+        for launch in self.spec.launches:
+            own = self.header if self.header and self.header.name == launch.kernel.name else None
+            arguments = [*launch.arguments, *(keyword.value for keyword in launch.keywords)]
+            for at, argument in enumerate(arguments):
+                if not any(isinstance(node, Name) and node.name == root.name for node in walk(argument)):
+                    continue
+                passed = True
+                by_place = own and at < min(len(own.parameters), len(launch.arguments))
+                if not by_place or own is None or own.parameters[at].writable:
+                    return
+        if passed:
+            raise SpecError(root.span, f"The kernel cannot write '{root.name}': its parameter is const.")
+        raise SpecError(root.span, f"No launch gets '{root.name}', so the kernel cannot write it.")
+
+    def amount(self, word: str, node: Expression) -> None:
+        if not self.known(node):
+            return
+        value = self.value(node, replace(self.world, wide=word in ("bytes", "flops")))
+        if not isinstance(value, Scalar) or not 0 <= value.value < math.inf:
+            raise SpecError(node.span, f"'{word}' is a number from 0 on, not {shown(value)}.")
+        if word in ("seed", "iterations"):
+            whole(value, node.span, f"'{word}'")
+        if value.value > _MOST_AMOUNT.get(word, math.inf):
+            raise SpecError(node.span, f"'{word}' is at most {_MOST_AMOUNT[word]}.")
+        if word in ("iterations", "timeout") and value.value == 0:
+            raise SpecError(node.span, f"'{word}' is more than 0.")
+
+
+def in_range(found: tuple[int, ...], span: Span, what: str, most: tuple[int, ...]) -> None:
+    """Raises SpecError for a grid or block of nothing and for one beyond what CUDA takes."""
+    for extent, name, limit in zip(found, "xyz", most, strict=False):
+        if extent < 1:
+            raise SpecError(span, f"This {what} is {extent} in {name}; nothing would run.")
+        if extent > limit:
+            raise SpecError(span, f"This {what} is {extent} in {name}; CUDA takes at most {limit}.")
+
+
+def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:
+    """The 1 to 3 extents that a value gives. Raises SpecError."""
+    if isinstance(value, Dim3):
+        return (value.x, value.y, value.z)
+    items: tuple[Value, ...] = value if isinstance(value, tuple) else (value,)
+    if not 1 <= len(items) <= 3:
+        raise SpecError(span, f"A {what} has 1 to 3 extents, not {len(items)}.")
+    return tuple(whole(item, span, f"A {what}") for item in items)
+
+
+def whole(value: Value, span: Span, what: str) -> int:
+    """An integer. Raises SpecError."""
+    if not isinstance(value, Scalar) or not value.integral:
+        raise SpecError(span, f"{what} takes integers, not {shown(value)}.")
+    return int(value.value)
+
+
+def _root(node: Expression) -> Name | None:
+    """The `out` of `out[:n]`, `out.view(m, n)` and `out.T`."""
+    while not isinstance(node, Name):
+        match node:
+            case Index() | Attribute():
+                node = node.value
+            case Call(receiver=receiver) if receiver is not None:
+                node = receiver
+            case _:
+                return None
+    return node

@@ -1,0 +1,304 @@
+"""A kernel's parameters from the text of its signature: what an argument must be, what may be an output.
+
+Read from the text alone, which is enough for help while typing; a compiler's word replaces it later.
+What it cannot make out it leaves open rather than guess.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orbit_remote.spec import dtypes, launch_bounds
+from orbit_remote.spec.comment_scanner import Target
+from orbit_remote.spec.cpp_expressions import canonical
+from orbit_remote.spec.file_context import Surroundings, bracketed
+from orbit_remote.spec.syntax_tree import Language
+
+Kind = Literal["pointer", "scalar", "tensor map", "constexpr", "any", "refused"]
+_FURTHEST = 20_000
+_MOST_PARAMETERS = 256
+_MADE_OF = re.compile(r"\(\s*([A-Za-z_]\w*)\s*[,)][^(]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`type` is as written. `element` and `lanes` say what a pointer points to (`float4` is 4 of float32).
+
+    `element` is empty where it depends on a template parameter or is not known; `any` is a parameter
+    of Python without an annotation. `refused` says why nothing can be passed.
+    """
+
+    name: str
+    type: str
+    kind: Kind
+    element: str = ""
+    lanes: int = 1
+    const: bool = False
+    optional: bool = False
+    refused: str = ""
+
+    @property
+    def writable(self) -> bool:
+        return self.kind in ("pointer", "any", "tensor map") and not self.const
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    name: str
+    kind: Literal["type", "value"]
+    optional: bool = False
+    pack: bool = False
+    type: str = ""
+    """Of a value: `int`, `bool`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """`tuned` says that `triton.autotune` or `triton.heuristics` gives constexprs that a launch leaves out; `bound`
+    is what `__launch_bounds__` allows.
+    """
+
+    language: Language
+    name: str
+    parameters: tuple[Parameter, ...]
+    templates: tuple[TemplateParameter, ...] = ()
+    tuned: bool = False
+    text: str = ""
+    bound: launch_bounds.Bound | None = None
+
+    def lacking(self, given: int) -> list[TemplateParameter]:
+        """Template parameters that neither the first `given` arguments nor a default choose, and that C++ cannot
+        deduce, because no parameter's type speaks of them.
+        """
+        if any(each.pack for each in self.templates):
+            return []
+        return [
+            each
+            for each in self.templates[given:]
+            if not each.optional
+            and each.name
+            and not any(re.search(rf"\b{each.name}\b", parameter.type) for parameter in self.parameters)
+        ]
+
+
+def signature(lines: list[str], target: Target, around: Surroundings | None = None) -> Signature | None:
+    """None where the text after the kernel's name is no parameter list, as of a kernel that a macro makes."""
+    around = around or Surroundings(lines, target.language)
+    header = _header(lines, target)
+    rest = [lines[target.name_line][target.name_end :], *lines[target.name_line + 1 : target.name_line + 400]]
+    text = "\n".join(rest)[:_FURTHEST]
+    text = _without_comments(text, target.language).lstrip()
+    if target.language == "cuda":
+        if text.startswith(")") and re.search(r"\(\s*\w+\s*\Z", header):  # void (k)(int* a)
+            text = text[1:].lstrip()
+        inner = bracketed(_after_template_arguments(text).lstrip())
+    elif text.startswith("=") and (made := _MADE_OF.search(text.partition("\n")[0])):  # k = triton.jit(f)
+        function = around.function(made[1])
+        inner = function.parameters if function else None
+        header += text
+    else:
+        inner = bracketed(text)
+    if inner is None:
+        return None
+    parts = [part for part in split(inner) if part.strip()]
+    if len(parts) > _MOST_PARAMETERS:
+        return None
+    if target.language == "triton":
+        named = [python_parameter(part) for part in parts if part.strip() not in ("*", "/")]
+        return Signature(
+            "triton",
+            target.name,
+            tuple(named),
+            tuned=bool(re.search(r"\b(?:autotune|heuristics)\b", header)),
+            text=" ".join(inner.split()),
+        )
+    templates = _templates(header)
+    if re.search(r"\btemplate\s*<\s*>", header):  # a specialisation: which one, its arguments say
+        templates = (TemplateParameter("", "value", optional=True, pack=True),)
+    unknown = {one.name for one in templates if one.kind == "type"}
+    found = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
+    bound = launch_bounds.bound(header, [one.name for one in templates], around)
+    return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()), bound=bound)
+
+
+def compiled(header: Signature, types: str) -> Signature:
+    """The same kernel with the types that a compiler gave its parameters: `int, float const*`."""
+    parts = [part for part in split(types) if part.strip() not in ("", "void")]
+    found = tuple(
+        _cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts)
+    )
+    names = [one.name for one in header.parameters]
+    if len(names) == len(found):
+        found = tuple(
+            replace(one, name=name, refused=one.refused.replace(f"'{one.name}'", f"'{name}'"))
+            for one, name in zip(found, names, strict=True)
+        )
+    return replace(header, parameters=found)
+
+
+def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[dtypes.DType, int] | None:
+    """The element type and lanes once the template's types are chosen."""
+    if parameter.element:
+        return dtypes.DTYPES[parameter.element], parameter.lanes
+    for name, text in types.items():
+        if re.search(rf"\b{re.escape(name)}\b", parameter.type):
+            return dtypes.cpp(canonical(text.split()) or text)
+    return None
+
+
+def plain_type(text: str) -> str:
+    """A type without what says nothing of its values: `const T*` of `const T* __restrict__`."""
+    return " ".join(re.sub(r"\b(?:__restrict__|__restrict|restrict|volatile)\b", " ", text).split())
+
+
+def _header(lines: list[str], target: Target) -> str:
+    first, last = target.start_line, target.name_line
+    kept = (
+        [*lines[max(first, last - 200) : last], lines[last][: target.name_end]] if last < len(lines) else []
+    )
+    return _without_comments("\n".join(kept), target.language)
+
+
+def _without_comments(text: str, language: Language) -> str:
+    if language == "cuda":
+        return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    return re.sub(r"#[^\n]*", " ", text)
+
+
+def _after_template_arguments(text: str) -> str:
+    """What follows `k<int>` of an explicit specialisation."""
+    stripped = text.lstrip()
+    if not stripped.startswith("<"):
+        return text
+    depth = 0
+    for at, character in enumerate(stripped):
+        depth += (character == "<") - (character == ">")
+        if depth == 0:
+            return stripped[at + 1 :]
+    return text
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas that stand in no bracket."""
+    parts: list[str] = []
+    depth = start = 0
+    for at, character in enumerate(text):
+        before = text[at - 1] if at else ""
+        if character in "([{<":
+            depth += 1
+        elif character in ")]}" or (character == ">" and before not in "-="):
+            depth = max(0, depth - 1)
+        elif character == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]]
+
+
+def _without_default(text: str) -> tuple[str, bool]:
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "=" and depth == 0:
+            return text[:at].strip(), True
+    return text.strip(), False
+
+
+# -- Python -----------------------------------------------------------------------------------------
+
+
+def python_parameter(part: str) -> Parameter:
+    text, optional = _without_default(part)
+    name, _, annotation = (word.strip() for word in text.partition(":"))
+    if name.startswith("*"):
+        return Parameter(
+            name,
+            annotation,
+            "refused",
+            refused=f"'{name}' takes any number of arguments, which a kernel cannot.",
+        )
+    kind: Kind = "constexpr" if "constexpr" in annotation else "any"
+    return Parameter(name, annotation, kind, optional=optional)
+
+
+# -- C++ --------------------------------------------------------------------------------------------
+
+_NOISE = re.compile(
+    r"\[\[.*?\]\]|__attribute__\s*\(\(.*?\)\)|__align__\s*\(.*?\)|"
+    r"\b(?:__restrict__|__restrict|restrict|RESTRICT|__grid_constant__|volatile|struct|typename|register)\b"
+)
+_NAMED = re.compile(r"(.*?[\s*&>])?([A-Za-z_]\w*)?\s*((?:\[[^\]]*\]\s*)*)", re.DOTALL)
+
+
+def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parameter:
+    text, _ = _without_default(_NOISE.sub(" ", part))
+    match = _NAMED.fullmatch(text)
+    if not match or "(" in text:
+        shown = " ".join(text.split())
+        return Parameter(
+            "", shown, "refused", refused=f"'{shown}' is a function pointer, which launch specs cannot pass."
+        )
+    before, name, brackets = match[1] or "", match[2] or "", match[3]
+    if not before.strip() or name in dtypes.CPP or name == "const":
+        before, name = text, ""  # a type without a name
+    shown = " ".join((before + brackets).split())
+    if "&" in before:
+        return Parameter(
+            name, shown, "refused", refused=f"'{name}' is a reference; a kernel takes pointers and values."
+        )
+    stars = before.count("*") + (1 if brackets else 0)
+    base, _, after = before.partition("*")
+    words = [word for word in base.replace("::", " :: ").split() if word != "const"]
+    plain = "".join(words) if "::" in words else canonical(words) or " ".join(words)
+    plain = plain.removeprefix("std::").removeprefix("cuda::std::").removeprefix("::")
+    found = _element(plain)
+    if found is None and plain not in unknown and plain not in ("void", "CUtensorMap"):
+        plain = around.alias(plain)
+        found = _element(plain)
+    const = bool(re.search(r"\bconst\b", base))
+    if stars > 1 or "*" in after:
+        return Parameter(
+            name, shown, "refused", refused=f"'{name}' points to pointers, which launch specs cannot make."
+        )
+    if plain in ("CUtensorMap", "CUtensorMap_st"):
+        return Parameter(name, shown, "tensor map", const=False)
+    element, lanes = (found[0].name, found[1]) if found else ("", 1)
+    if stars:
+        if plain == "void":
+            return Parameter(name, shown, "pointer", "", 1, const=const)
+        if found or plain in unknown:
+            return Parameter(name, shown, "pointer", element, lanes, const=const)
+        return Parameter(name, shown, "pointer", "", 1, const=const)
+    if found and lanes == 1:
+        return Parameter(name, shown, "scalar", element)
+    if plain in unknown:
+        return Parameter(name, shown, "scalar")
+    why = f"'{name}' is a {plain} by value; launch specs pass numbers and pointers."
+    return Parameter(name, shown, "refused", refused=why)
+
+
+def _element(plain: str) -> tuple[dtypes.DType, int] | None:
+    return dtypes.cpp(canonical(plain.split()) or plain)
+
+
+def _templates(header: str) -> tuple[TemplateParameter, ...]:
+    starts = [match.end() for match in re.finditer(r"\btemplate\s*<", header)]
+    if not starts:
+        return ()
+    depth, end = 1, starts[0]
+    while end < len(header) and depth:
+        character = header[end]
+        depth += (character in "<(") - (character in ">)")
+        end += 1
+    found: list[TemplateParameter] = []
+    for part in split(header[starts[0] : end - 1]):
+        text, optional = _without_default(part)
+        words = re.findall(r"[A-Za-z_]\w*", text)
+        if not words:
+            continue
+        kind: Literal["type", "value"] = "type" if words[0] in ("typename", "class", "template") else "value"
+        name = words[-1] if len(words) > 1 else ""
+        shown = " ".join(words[:-1]) if kind == "value" else ""
+        found.append(TemplateParameter(name, kind, optional, "..." in text, shown))
+    return tuple(found)

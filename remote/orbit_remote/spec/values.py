@@ -1,0 +1,309 @@
+"""The values of a spec: numbers with their C++ or Python type, and tensors as shape, strides and dtype.
+
+One interpreter serves both sides. On the author's side a tensor is a description; given a `torch`, it
+carries real data besides, and every operation checks that torch made what the description says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from orbit_remote.spec import dtypes
+from orbit_remote.spec.dtypes import DTYPES, DType
+from orbit_remote.spec.syntax_tree import Lambda, Language, Span, SpecError
+
+LARGEST: Final = 1 << 63
+MOST_DIMENSIONS: Final = 8
+MOST_BYTES: Final = 1 << 40
+"""The largest tensor of any size that a spec describes: 1 TiB, more than a GPU holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """`type` is a dtype's name in CUDA files; in Python files `int`, `float` or `bool`."""
+
+    value: int | float | bool
+    type: str
+
+    @property
+    def integral(self) -> bool:
+        return self.type == "int" or (self.type in DTYPES and DTYPES[self.type].kind == "integer")
+
+    @property
+    def dtype(self) -> DType:
+        """The dtype of a tensor filled with it, as torch has it."""
+        return DTYPES[{"int": "int64", "float": "float32"}.get(self.type, self.type)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """`strides` count elements. `data` is torch's tensor where there is one.
+
+    `terms` is the length of the longest sum that an element went through, for the tolerance. `unset` says
+    that it is `empty(…)`, of which nothing may be expected before the launch. `storage` names the
+    assignment whose memory it lies in, which views share.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    strides: tuple[int, ...]
+    data: Any = field(default=None, compare=False)
+    terms: int = 1
+    unset: bool = False
+    storage: str = ""
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.numel * self.dtype.size
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A tensor map of the Tensor Memory Accelerator (or Triton's host-side descriptor): blocks of a tensor."""
+
+    tensor: Tensor
+    box: tuple[int, ...]
+    swizzle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Dim3:
+    x: int
+    y: int = 1
+    z: int = 1
+
+
+Value = Scalar | Tensor | TensorMap | Dim3 | DType | str | Lambda | tuple[Any, ...] | None
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor whose last dimension is dense, as torch computes them."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def shown(value: Value) -> str:
+    """What an author calls it, in a few words."""
+    match value:
+        case Scalar():
+            return f"the {value.type} {value.value}"
+        case Tensor():
+            return f"a tensor {text_of(value.shape)} of {value.dtype.name}"
+        case TensorMap():
+            return "a tensor map"
+        case Dim3():
+            return "a dim3"
+        case DType():
+            return "a type"
+        case str():
+            return "a text"
+        case Lambda():
+            return "a function"
+        case None:
+            return "None"
+        case _:
+            return "a list"
+
+
+def text_of(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+def amount(size: float) -> str:
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if size < 1000 or unit == "TB":
+            return f"{size:.4g} {unit}"
+        size /= 1000
+    raise AssertionError
+
+
+@dataclass
+class Work:
+    """How many nodes may still be evaluated, counted over all worlds that share it."""
+
+    left: int = 400_000
+
+
+@dataclass
+class World:
+    """Where an expression is evaluated.
+
+    `torch` is the module, or None to describe only; `device` is torch's. `seed` and `turn` choose the
+    random numbers: another turn, other data. `exact` is set for `expect`: floating tensors are float64 there, and a
+    cast to a narrower type rounds to it and goes on in float64. `wide` is set for `bytes` and
+    `flops`: every integer has 64 bits. `hint` is the type that a maker without one takes. `memory` is
+    the most that one tensor may take.
+    """
+
+    language: Language
+    torch: Any = None
+    device: str = "cpu"
+    seed: int = 0
+    turn: int = 0
+    memory: int = MOST_BYTES
+    exact: bool = False
+    wide: bool = False
+    hint: DType | None = None
+    owner: str = ""
+    made: int = 0
+    work: Work = field(default_factory=Work)
+
+    # -- making tensors ------------------------------------------------------------------------------
+
+    def make(
+        self,
+        span: Span,
+        shape: Sequence[int],
+        dtype: DType,
+        run: Callable[[], Any],
+        terms: int = 1,
+        *,
+        unset: bool = False,
+    ) -> Tensor:
+        """A new tensor with its last dimension dense; `run` makes it with torch."""
+        shape = tuple(shape)
+        self.bound(span, shape, dtype)
+        data = None
+        if self.torch is not None:
+            wanted = self.type(dtype)
+            data = self.ran(span, lambda: run().to(wanted).contiguous())
+        return self.checked(span, Tensor(shape, dtype, contiguous(shape), data, terms, unset))
+
+    def view(
+        self, span: Span, of: Tensor, shape: Sequence[int], strides: Sequence[int], run: Callable[[], Any]
+    ) -> Tensor:
+        """Other indices into the same memory."""
+        self.bound(span, shape, of.dtype)
+        data = self.ran(span, run) if self.torch is not None else None
+        return self.checked(span, replace(of, shape=tuple(shape), strides=tuple(strides), data=data))
+
+    def ran(self, span: Span, run: Callable[[], Any]) -> Any:
+        """torch's own refusals become faults; running out of memory stays what it is."""
+        try:
+            return run()
+        except self.torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+            said = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SpecError(span, f"torch refuses this: {said[:200]}") from None
+
+    def checked(self, span: Span, tensor: Tensor) -> Tensor:
+        data = tensor.data
+        if data is not None and (tuple(data.shape) != tensor.shape or data.dtype != self.type(tensor.dtype)):
+            made = f"{tuple(data.shape)} of {data.dtype}"
+            raise SpecError(
+                span, f"This should be {shown(tensor)[2:]}, but torch made {made}; that is a mistake of ours."
+            )
+        return tensor
+
+    def bound(self, span: Span, shape: Sequence[int], dtype: DType) -> None:
+        if len(shape) > MOST_DIMENSIONS:
+            raise SpecError(span, f"A tensor has at most {MOST_DIMENSIONS} dimensions.")
+        if any(extent < 0 for extent in shape):
+            raise SpecError(span, f"A tensor cannot have the shape {text_of(shape)}.")
+        size = math.prod(shape) * dtype.size
+        if size > self.memory:
+            raise SpecError(span, f"This takes {amount(size)}; there is room for {amount(self.memory)}.")
+
+    def type(self, dtype: DType) -> Any:
+        return getattr(self.torch, dtype.name)
+
+    def generator(self) -> Any:
+        """torch's source of random numbers for the next random tensor: the same for the same text and seed."""
+        self.made += 1
+        name = f"{self.seed}/{self.turn}/{self.owner}/{self.made}"
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        made = self.torch.Generator(device=self.device)
+        made.manual_seed(int.from_bytes(digest, "little") >> 1)
+        return made
+
+    # -- converting tensors --------------------------------------------------------------------------
+
+    def cast(self, span: Span, tensor: Tensor, dtype: DType) -> Tensor:
+        """The same values in another type; in exact worlds floating ones are rounded to it and stay float64."""
+        if tensor.dtype is dtype:
+            return tensor
+        final = DTYPES["float64"] if self.exact and dtype.kind == "floating" else dtype
+
+        def run() -> Any:
+            return tensor.data.to(self.type(dtype)).to(self.type(final))
+
+        return replace(self.make(span, tensor.shape, final, run, tensor.terms), unset=tensor.unset)
+
+    def precise(self, tensor: Tensor) -> Tensor:
+        """As `expect` sees it: floating values in float64, nothing lost."""
+        if tensor.dtype.kind != "floating" or tensor.dtype.name == "float64":
+            return tensor
+        data = tensor.data.to(self.torch.float64) if tensor.data is not None else None
+        return replace(tensor, dtype=DTYPES["float64"], data=data)
+
+    def operand(self, span: Span, tensor: Tensor) -> Tensor:
+        """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits."""
+        if tensor.dtype.name.startswith("float8"):
+            raise SpecError(
+                span, f"{tensor.dtype.name} has no arithmetic; convert it first, as in x.float()."
+            )
+        if tensor.dtype.name in ("uint16", "uint32", "uint64"):
+            data = tensor.data.to(self.torch.int64) if tensor.data is not None else None
+            return replace(tensor, dtype=DTYPES["int64"], data=data)
+        return tensor
+
+    def floating(self, span: Span, tensor: Tensor) -> Tensor:
+        """Integers become float32 as in torch, in exact worlds float64."""
+        tensor = self.operand(span, tensor)
+        if tensor.dtype.kind == "floating":
+            return tensor
+        wanted = DTYPES["float64" if self.exact else "float32"]
+        data = tensor.data.to(self.type(wanted)) if tensor.data is not None else None
+        return replace(tensor, dtype=wanted, data=data)
+
+    @property
+    def floats(self) -> DType:
+        """What floating makers make where nothing says otherwise."""
+        return DTYPES["float64" if self.exact else "float32"]
+
+
+def broadcast(span: Span, left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    """torch's rule. Raises SpecError where the shapes do not go together."""
+    size = max(len(left), len(right))
+    first = (1,) * (size - len(left)) + tuple(left)
+    second = (1,) * (size - len(right)) + tuple(right)
+    for a, b in zip(first, second, strict=True):
+        if a != b and 1 not in (a, b):
+            raise SpecError(span, f"The shapes {text_of(left)} and {text_of(right)} do not go together.")
+    return tuple(b if a == 1 else a for a, b in zip(first, second, strict=True))
+
+
+def result_type(world: World, values: Sequence[Tensor | Scalar]) -> DType:
+    """torch's rule: a number, or a tensor without dimensions, only decides where its kind is higher."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    found: DType | None = None
+    for group in ([t.dtype for t in tensors if t.shape], [t.dtype for t in tensors if not t.shape]):
+        own: DType | None = None
+        for dtype in group:
+            own = dtype if own is None else dtypes.promote(own, dtype)
+        if own and (found is None or dtypes.rank(own) > dtypes.rank(found)):
+            found = own
+    for value in values:
+        if isinstance(value, Scalar) and (found is None or dtypes.rank(value.dtype) > dtypes.rank(found)):
+            found = (
+                value.dtype
+                if value.dtype.kind == "bool"
+                else DTYPES["int64"]
+                if value.integral
+                else world.floats
+            )
+    assert found is not None
+    return world.floats if world.exact and found.kind == "floating" else found

@@ -1,0 +1,132 @@
+"""Finished builds on disk, found by the content of everything that went into them.
+
+A build is looked up in two steps. What is known before compiling (text, flags, compilers) leads to
+the list of files that the last such build read; the contents of those files, hashed now, lead to the
+build. So an edited header is a miss and an undone edit a hit. One thing this cannot see: a new file
+that would be found earlier on the include path than the one that was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common.messages import content_hash
+
+_MAGIC = b"orbit-build 1\n"
+_DIGEST = 32
+_ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that died
+
+
+def file_hash(path: str) -> str | None:
+    """None where the file cannot be read, which no content hashes to."""
+    try:
+        return content_hash(Path(path).read_bytes())
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finished build: `record` is JSON, `artifact` the executable or cubin."""
+
+    record: dict[str, Any]
+    artifact: bytes
+    files: dict[str, str]
+
+
+class Cache:
+    """A folder of entries, at most `limit` bytes; the ones used longest ago go first.
+
+    Several processes may share it: an entry is written under another name and renamed, and what does
+    not match its own checksum is not there.
+    """
+
+    def __init__(self, folder: Path, limit: int = 2 << 30) -> None:
+        self._folder = folder
+        self._limit = limit
+
+    def load(self, known: str) -> Entry | None:
+        """The build for everything known before compiling, if no file it read has changed."""
+        paths = self._read(self._paths_file(known))
+        if paths is None:
+            return None
+        try:
+            listed: list[str] = json.loads(paths[1])["paths"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        files = {path: file_hash(path) for path in listed}
+        content = self._read(self._folder / _name(known, files.items()))
+        if content is None:
+            return None
+        return Entry(json.loads(content[1]), content[2], {p: h for p, h in files.items() if h})
+
+    def store(self, known: str, entry: Entry) -> None:
+        """Keep a build. Raises OSError where the folder cannot be written; nothing half-written stays."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        record = json.dumps(entry.record, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        if len(record) + len(entry.artifact) > self._limit:
+            return
+        self._write(self._folder / _name(known, entry.files.items()), record, entry.artifact)
+        self._write(self._paths_file(known), json.dumps({"paths": sorted(entry.files)}).encode(), b"")
+        self._evict()
+
+    def _paths_file(self, known: str) -> Path:
+        return self._folder / f"{known}.paths"
+
+    def _read(self, path: Path) -> tuple[Path, bytes, bytes] | None:
+        """(path, record, artifact) of a whole and unharmed file."""
+        try:
+            content = path.read_bytes()
+        except OSError:
+            return None
+        head = len(_MAGIC)
+        body = content[head + _DIGEST :]
+        if (
+            not content.startswith(_MAGIC)
+            or blake2b(body, digest_size=_DIGEST).digest() != content[head : head + _DIGEST]
+        ):
+            return None
+        record, _, artifact = body.partition(b"\n")
+        with contextlib.suppress(OSError):
+            os.utime(path)  # the time of last use, for eviction
+        return path, record, artifact
+
+    def _write(self, path: Path, record: bytes, artifact: bytes) -> None:
+        body = record + b"\n" + artifact
+        handle, temporary = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_MAGIC + blake2b(body, digest_size=_DIGEST).digest() + body)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+    def _evict(self) -> None:
+        kept: list[tuple[float, int, Path]] = []
+        for item in os.scandir(self._folder):
+            with contextlib.suppress(OSError):  # another process may have removed it
+                status = item.stat()
+                if item.name.endswith(".tmp") and time.time() - status.st_mtime > _ABANDONED_S:
+                    Path(item.path).unlink()
+                else:
+                    kept.append((status.st_mtime, status.st_size, Path(item.path)))
+        total = sum(size for _, size, _ in kept)
+        for _, size, path in sorted(kept):
+            if total <= self._limit:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _name(known: str, files: Iterable[tuple[str, str | None]]) -> str:
+    return content_hash(json.dumps([known, sorted((p, h or "") for p, h in files)]).encode()) + ".build"

@@ -1,0 +1,72 @@
+"""What a reader of compiler output knows about the build: names, sources, intermediate code."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orbit_remote.common.messages import Place
+from orbit_remote.toolchain import carets
+from orbit_remote.toolchain.ptx import Ptx
+
+_TEMPORARY = re.compile(
+    r"\S*?(?:tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_)?[\w.+-]+?\.(?:cudafe1|cpp\d|compute_\w+)\.\w+"
+)
+
+
+@dataclass(slots=True)
+class Context:
+    """What the reader knows about the build whose output it reads.
+
+    `main` is the path under which the compiled file is known to its author. `aliases` maps other
+    spellings (a staged copy) to the path to show. `source` gives a file's text as the compiler saw
+    it. `directory` is where the compiler ran, for relative names. A path that begins with a key of
+    `folders` lies in its value; what else lies in `scratch` is an intermediate form of the main file.
+    """
+
+    main: str
+    source: Callable[[str], str | None] = lambda _: None
+    directory: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
+    scratch: str = ""
+    folders: Mapping[str, str] = field(default_factory=dict[str, str])
+    ptx: tuple[Ptx, ...] = ()
+    _sources: dict[str, carets.Source | None] = field(default_factory=dict[str, "carets.Source | None"])
+
+    def file(self, name: str) -> str:
+        """The path to show for a name in the output."""
+        if name in self.aliases:
+            return self.aliases[name]
+        if _TEMPORARY.fullmatch(name):
+            return self.main
+        path = os.path.normpath(Path(self.directory, name)) if self.directory else name
+        for linked, shown in self.folders.items():
+            if path.startswith(linked):
+                return shown + path.removeprefix(linked)
+        if self.scratch and path.startswith(self.scratch + os.sep):
+            return self.main
+        return self.aliases.get(path, path)
+
+    def words(self, text: str) -> str:
+        """`text` with the names of staged and intermediate files replaced by the one the author knows."""
+        for staged, shown in (*self.aliases.items(), *self.folders.items()):
+            text = text.replace(staged, shown)
+        if self.scratch:
+            text = re.sub(re.escape(self.scratch) + r"[/\\][^\s'\":;)]*", lambda _: self.main, text)
+        return _TEMPORARY.sub(lambda _: self.main, text)
+
+    def text(self, file: str) -> carets.Source | None:
+        if file not in self._sources:
+            text = self.source(file)
+            self._sources[file] = None if text is None else carets.Source(text)
+        return self._sources[file]
+
+    def named(self, place: Place | None, name: str) -> Place | None:
+        """`place` with the column of the token `name`, where that is beyond doubt."""
+        if place is None or place.column is not None or (text := self.text(place.file)) is None:
+            return place
+        span = text.named(place.line, name)
+        return Place(place.file, span.line, span.column, span.end_column) if span else place

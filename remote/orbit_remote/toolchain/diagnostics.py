@@ -1,0 +1,313 @@
+"""The text that nvcc and its parts print, as problems at their place.
+
+One reader for all of them: the CUDA front end (cudafe++ and cicc, which are EDG), the host compiler
+as preprocessor and as compiler (GCC, Clang, MSVC), ptxas, nvlink, the host linker, nvcc itself. What
+is not understood and speaks of an error becomes an error of the whole file: none is ever lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from orbit_remote.common import symbols
+from orbit_remote.common.messages import Note, Place, Problem, Severity
+from orbit_remote.toolchain import host_diagnostics
+from orbit_remote.toolchain.diagnostic_context import Context
+
+__all__ = ["Context", "parse"]
+
+_EDG = re.compile(
+    r"^(?P<file>\S.*?)\((?P<line>\d+)(?:,\d+)?\)\s?: "
+    r"(?P<kind>fatal error|catastrophic error|internal error|command-line error|[Ee]rror|[Ww]arning|remark|note)"
+    r"(?: #?(?P<code>[A-Z]*\d+(?:-D)?))?\s?: (?P<message>.*)$"
+)
+_EDG_END = re.compile(
+    r"^At end of source: (?P<kind>[\w -]*?error|warning|remark)(?: #(?P<code>\d+(?:-D)?))?: (?P<message>.*)$"
+)
+_MSVC_CODE = re.compile(r"[A-Z]+\d+")
+_TOOL = re.compile(
+    r"^(?P<who>ptxas|nvlink|nvcc|fatbinary|cicc|cudafe\+\+)\s+(?:(?P<file>\S.*?), line (?P<line>\d+); )?"
+    r"(?P<kind>error|fatal|warning|info)\s*: (?P<message>.*)$"
+)
+_SUMMARY = re.compile(
+    r"^(?:\d+ (?:errors?|warnings?|catastrophic errors?).* (?:detected|generated)\b.*|compilation terminated\.|"
+    r"Compilation terminated\.|Remark: The warnings can be suppressed.*|Error limit reached.*|"
+    r"ptxas fatal\s+: Ptx assembly aborted due to errors|collect2: .*ld returned.*|clang.*linker command failed.*|"
+    r".*: Assembler messages:|.*: In (?:instantiation|function|member function|constructor|lambda).*|"
+    r".*: At global scope:|[\w.-]+\.(?:cu|cuh|cpp|cc|cxx|c))$"
+)
+_STEP = re.compile(r'^(?P<message>.*?) at line (?P<line>\d+)(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>\S.*)))?$')
+_DECLARED = re.compile(
+    r"\((?:declared|previous definition|defined|first declared)(?: implicitly)?"
+    r' at line (?P<line>\d+)(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>[^)]+)))?\)'
+)
+_SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
+_ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
+_NAMED = re.compile(r'"(?:[^"(<]*?::)?([A-Za-z_]\w*)(?:[(<][^"]*)?"')
+_TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left)\b", re.IGNORECASE)
+
+
+def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Problem, ...]:
+    """The problems in `output`, each once, in the order of their first appearance.
+
+    With `failed` the compiler is known to have failed: if no error is found, all that it said is one.
+    """
+    reader = _Reader(output, context)
+    problems = reader.read()
+    if failed and not any(p.severity == "error" for p in problems):
+        words = "\n".join(reader.unknown).strip() or "the compiler failed and did not say why"
+        problems.append(Problem("error", words, "nvcc"))
+    return tuple(_distinct(problems))
+
+
+def _distinct(problems: Iterable[Problem]) -> Iterable[Problem]:
+    """Host and device pass repeat each other: the same words at the same place count once."""
+    kept: dict[object, Problem] = {}
+    for problem in problems:
+        key = (problem.severity, problem.message, problem.place, problem.code, problem.symbol)
+        if key not in kept or len(problem.notes) > len(kept[key].notes):
+            kept[key] = problem
+    return kept.values()
+
+
+def _severity(kind: str) -> Severity:
+    if kind.lower() == "warning":
+        return "warning"
+    return "information" if kind in ("remark", "note", "info") else "error"
+
+
+class _Reader:
+    def __init__(self, output: str, context: Context) -> None:
+        self.lines = output.replace("\r\n", "\n").split("\n")
+        self.context = context
+        self.at = 0
+        self.problems: list[Problem] = []
+        self.unknown: list[str] = []
+        self.included: list[Note] = []
+        self.linking = ""
+
+    def read(self) -> list[Problem]:
+        rules: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], None]], ...] = (
+            (_SUMMARY, lambda _: None),
+            (_TOOL, self._tool),
+            (_EDG, self._edg),
+            (_EDG_END, self._edg_end),
+            (host_diagnostics.COMPILER, self._host),
+            (host_diagnostics.COMPILER_ITSELF, self._host_itself),
+            (host_diagnostics.INCLUDED, self._included),
+            (host_diagnostics.LINKER, self._linker),
+        )
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            self.at += 1
+            if not line.strip():
+                continue
+            for pattern, rule in rules:
+                if found := pattern.match(line):
+                    rule(found)
+                    break
+            else:
+                self._strange(line)
+        return self.problems
+
+    # -- the CUDA front end, and MSVC, whose form is the same ---------------------------------------
+
+    def _edg(self, found: re.Match[str]) -> None:
+        file, line = self.context.file(found["file"]), int(found["line"])
+        extra, echo, caret, after = self._body()
+        place = self._place(file, line, echo, caret)
+        if caret is None:  # errors found after parsing have none
+            for name in _NAMED.findall(found["message"]):
+                place = self.context.named(place, name) or place
+        code = found["code"]
+        if found["kind"] == "note" and self.problems:
+            self._note(Note(found["message"], place))
+            return
+        notes = [*self._declared(found["message"], file), *self.included]
+        message = found["message"]
+        for text in extra:
+            declared = self._declared(text, file)
+            notes += declared
+            if not declared:
+                message += "\n" + text
+        notes += self._steps(after, file)
+        self.included = []
+        msvc = bool(code and _MSVC_CODE.fullmatch(code))
+        self._add(
+            found["kind"],
+            message,
+            "host compiler" if msvc else "nvcc",
+            place,
+            code=code if msvc or not code else f"#{code}",
+            notes=tuple(notes),
+        )
+
+    def _edg_end(self, found: re.Match[str]) -> None:
+        main = self.context.main
+        source = self.context.text(main)
+        self._body()
+        span = source.last() if source else None
+        place = Place(main, span.line, span.column, span.end_column) if span else Place(main, 1)
+        code = found["code"]
+        self._add(found["kind"], found["message"], "nvcc", place, code=f"#{code}" if code else None)
+
+    def _body(self) -> tuple[list[str], str, int | None, list[str]]:
+        """The indented lines under a message: (more words, echoed line, caret, what follows it)."""
+        body: list[str] = []
+        while self.at < len(self.lines) and self.lines[self.at][:1] in (" ", "\t"):
+            body.append(self.lines[self.at])
+            self.at += 1
+        caret = next((i for i, text in enumerate(body) if i and text.strip() == "^"), None)
+        if caret is None:
+            words = [text.strip() for text in body]
+            start = next((i for i, w in enumerate(words) if w.startswith("detected during")), len(words))
+            return words[:start], "", None, words[start:]
+        words = [text.strip() for text in body[: caret - 1]]
+        return words, body[caret - 1], body[caret].index("^"), [text.strip() for text in body[caret + 1 :]]
+
+    def _place(self, file: str, line: int, echo: str, caret: int | None) -> Place:
+        source = self.context.text(file)
+        if source is None or caret is None:
+            return Place(file, line)
+        span = source.locate(line, echo, caret)
+        return Place(file, span.line, span.column, span.end_column) if span else Place(file, line)
+
+    def _steps(self, lines: Iterable[str], file: str) -> list[Note]:
+        """`detected during: instantiation of … at line N [of file]`, innermost first."""
+        steps: list[Note] = []
+        for text in lines:
+            words = text.removeprefix("detected during:").removeprefix("detected during").strip()
+            if not words:
+                continue
+            if step := _STEP.match(words):
+                named = step["quoted"] or step["file"]
+                place = Place(self.context.file(named) if named else file, int(step["line"]))
+                steps.append(Note(f"detected during {step['message']}", place))
+            else:
+                steps.append(Note(words))
+        return steps
+
+    def _declared(self, message: str, file: str) -> list[Note]:
+        """`(declared at line 3 of "x.h")` inside a message, as a place to go to."""
+        notes: list[Note] = []
+        for found in _DECLARED.finditer(message):
+            named = found["quoted"] or found["file"]
+            place = Place(self.context.file(named) if named else file, int(found["line"]))
+            names = _NAMED.findall(message[: found.start()])
+            notes.append(Note("declared here", self.context.named(place, names[-1]) if names else place))
+        return notes
+
+    def _note(self, note: Note) -> None:
+        last = self.problems[-1]
+        self.problems[-1] = replace(last, notes=(*last.notes, note))
+
+    # -- the host compiler and linker ---------------------------------------------------------------
+
+    def _host(self, found: re.Match[str]) -> None:
+        place = host_diagnostics.compiler_place(found, self.context)
+        self._skip_excerpt()
+        message, option = host_diagnostics.compiler_message(found)
+        if found["kind"] == "note" and self.problems:
+            self._note(Note(message, place))
+            return
+        notes, self.included = tuple(self.included), []
+        self._add(found["kind"], message, "host compiler", place, code=option, notes=notes)
+
+    def _host_itself(self, found: re.Match[str]) -> None:
+        self._skip_excerpt()
+        self._add(found["kind"], found["message"], "host compiler", None)
+
+    def _included(self, found: re.Match[str]) -> None:
+        place = Place(self.context.file(found["file"]), int(found["line"]))
+        self.included.append(Note("in file included from here", place))
+
+    def _skip_excerpt(self) -> None:
+        while self.at < len(self.lines) and host_diagnostics.EXCERPT.match(self.lines[self.at]):
+            self.at += 1
+
+    def _linker(self, found: re.Match[str]) -> None:
+        self.problems.append(host_diagnostics.linker_problem(found, self.context, self.linking))
+
+    # -- ptxas, nvlink, nvcc ------------------------------------------------------------------------
+
+    def _tool(self, found: re.Match[str]) -> None:
+        who, kind, message = found["who"], found["kind"], found["message"]
+        code = None
+        if advice := _ADVICE.match(message):
+            code, message = advice["code"], advice["message"]
+        elif kind == "info":
+            return
+        place: Place | None = None
+        notes: tuple[Note, ...] = ()
+        symbol: str | None = None
+        if found["line"]:
+            place, notes = self._ptx_line(int(found["line"]))
+        elif named := next((m for m in _SYMBOL.finditer(message) if self._is_symbol(m)), None):
+            symbol = _symbol_in(named)
+            start, end = named.span("symbol" if named["symbol"] else "entry")
+            message = message[:start] + symbols.short_name(symbol) + message[end:]
+            place = self._symbol_place(symbol)
+        if who == "nvlink":
+            message = re.sub(r",?(?: first defined)? in '[^']*'", "", message)
+        self._add(kind, message, who, place, code=code, symbol=symbol, notes=notes)
+
+    def _is_symbol(self, found: re.Match[str]) -> bool:
+        name = _symbol_in(found)
+        return (
+            name.startswith("_Z")
+            or any(name in ptx.entries for ptx in self.context.ptx)
+            or bool(found["entry"])
+        )
+
+    def _ptx_line(self, line: int) -> tuple[Place | None, tuple[Note, ...]]:
+        """The `asm` statement behind a PTX line."""
+        for ptx in self.context.ptx:
+            place, notes = ptx.at_line(line)
+            if place:
+                notes = tuple(
+                    replace(n, place=replace(n.place, file=self.context.file(n.place.file)))
+                    for n in notes
+                    if n.place
+                )
+                place = replace(place, file=self.context.file(place.file))
+                return self.context.named(place, "asm") or place, notes
+        return None, ()
+
+    def _symbol_place(self, symbol: str) -> Place | None:
+        """The kernel itself, or where an undefined function is called."""
+        for ptx in self.context.ptx:
+            place = ptx.entries[symbol].place if symbol in ptx.entries else ptx.use_of(symbol)
+            if place:
+                place = replace(place, file=self.context.file(place.file))
+                return self.context.named(place, symbols.base_name(symbol))
+        return None
+
+    # -- the rest -----------------------------------------------------------------------------------
+
+    def _strange(self, line: str) -> None:
+        if caller := host_diagnostics.LINKER_IN.search(line):
+            self.linking = caller["function"]
+            return
+        self.unknown.append(self.context.words(line))
+        if line[:1] not in (" ", "\t") and _TROUBLE.search(line):
+            self._add("error", line, "nvcc", None)
+
+    def _add(
+        self,
+        kind: str,
+        message: str,
+        tool: str,
+        place: Place | None,
+        *,
+        code: str | None = None,
+        symbol: str | None = None,
+        notes: tuple[Note, ...] = (),
+    ) -> None:
+        words = self.context.words(message)
+        self.problems.append(Problem(_severity(kind), words, tool, place, code, symbol, notes))
+
+
+def _symbol_in(found: re.Match[str]) -> str:
+    return found["symbol"] or found["entry"] or ""

@@ -1,0 +1,84 @@
+"""What the host compiler (GCC, Clang) and the host linker say.
+
+GCC runs twice: as preprocessor of the author's own text, when its columns are true, and as compiler
+of the C++ that the CUDA front end wrote, when only its lines are.
+"""
+
+from __future__ import annotations
+
+import re
+
+from orbit_remote.common.messages import Place, Problem
+from orbit_remote.toolchain import carets
+from orbit_remote.toolchain.diagnostic_context import Context
+
+COMPILER = re.compile(
+    r"^(?P<file>(?:[A-Za-z]:)?[^\s:][^:]*):(?P<line>\d+)(?::(?P<column>\d+))?: "
+    r"(?P<kind>fatal error|[Ee]rror|[Ww]arning|note|sorry, unimplemented): (?P<message>.*)$"
+)
+COMPILER_ITSELF = re.compile(
+    r"^(?P<who>cc1plus|cc1|<command-line>|(?:[\w.-]*-)?(?:gcc|g\+\+|c\+\+|clang|clang\+\+)(?:-[\d.]+)?): "
+    r"(?P<kind>fatal error|error|warning): (?P<message>.*)$"
+)
+INCLUDED = re.compile(r"^(?:In file included from|\s+from) (?P<file>.+?):(?P<line>\d+)(?::\d+)?[,:]$")
+EXCERPT = re.compile(r"^\s+\d* *\|")
+LINKER = re.compile(
+    r"^(?:\S*\b(?:ld(?:\.\w+)?|gold|mold): )?(?:error: )?(?:(?P<file>\S[^:]*):)?"
+    r"(?:(?P<line>\d+):|\([^()]+\+0x[0-9a-f]+\):)? ?"
+    r"(?P<message>(?:undefined reference to|multiple definition of|undefined symbol:|duplicate symbol:|cannot find)"
+    r" .*)$"
+)
+LINKER_IN = re.compile(r"in function [`'](?P<function>.+)':$")
+_OPTION = re.compile(r" \[(-W[\w=+-]+)\]$")
+_QUOTED_NAME = re.compile(r"[`'‘]([A-Za-z_]\w*)(?:\(.*?\))?['’]")
+_UNDEFINED = re.compile(r"(?:symbol: |[`'])([^`'\n]+?)'?(?:; .*)?$")
+
+
+def compiler_message(found: re.Match[str]) -> tuple[str, str | None]:
+    """(words, `-Wname`)."""
+    option = _OPTION.search(found["message"])
+    return (found["message"][: option.start()], option[1]) if option else (found["message"], None)
+
+
+def compiler_place(found: re.Match[str], context: Context) -> Place:
+    file, line, column = context.file(found["file"]), int(found["line"]), found["column"]
+    source = context.text(file)
+    if source is None:
+        return Place(file, line)
+    text = source.line(line)
+    if column and text.lstrip("\ufeff \t").startswith("#"):  # only the preprocessor speaks of directives
+        at = carets.from_display(text, int(column))
+        header = re.search(r'["<][^">]+[">]', text)
+        if header and at == header.start() + 1:
+            return Place(file, line, at, header.end() + 1)
+        span = source.token_at(line, at) if at else None
+        return Place(file, span.line, span.column, span.end_column) if span else Place(file, line)
+    for name in _QUOTED_NAME.findall(found["message"]):
+        if span := source.named(line, name):
+            return Place(file, span.line, span.column, span.end_column)
+    return Place(file, line)
+
+
+def linker_problem(found: re.Match[str], context: Context, caller: str) -> Problem:
+    """`caller` is the function in which the linker said it was."""
+    name = _UNDEFINED.search(found["message"])
+    base = _bare(name[1]) if name else ""
+    if found["line"] and found["file"]:
+        place = context.named(Place(context.file(found["file"]), int(found["line"])), base)
+    else:
+        place = _first_use(base, context, _bare(caller)) if base and base != "main" else None
+    return Problem("error", context.words(found["message"]), "ld", place)
+
+
+def _first_use(name: str, context: Context, caller: str) -> Place | None:
+    """An object file has no lines: the first use of the name in the function that uses it."""
+    source = context.text(context.main)
+    if source is None or not (uses := source.uses(name)):
+        return None
+    start = min((span.line for span in source.uses(caller)), default=1) if caller else 1
+    span = next((span for span in uses if span.line >= start), uses[0])
+    return Place(context.main, span.line, span.column, span.end_column)
+
+
+def _bare(function: str) -> str:
+    return re.sub(r"[(<].*", "", function).rsplit("::", 1)[-1]

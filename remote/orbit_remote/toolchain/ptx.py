@@ -1,0 +1,117 @@
+"""What the PTX of a build says about source lines and launch bounds."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from math import prod
+
+from orbit_remote.common.messages import Note, Place
+
+_MARK = re.compile(
+    r"""^[ \t]*(?:
+      \.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+\d+(?P<rest>[^\n]*)
+    | \.file[ \t]+(?P<index>\d+)[ \t]+"(?P<path>(?:[^"\\\n]|\\.)*)"
+    | (?:\.(?:visible|weak|extern)[ \t]+)?\.(?P<kind>entry|func)(?:[ \t]+\([^)\n]*\))?[ \t]+(?P<symbol>[\w$.]+)
+    | \.(?P<bound>maxntid|reqntid)[ \t]+(?P<size>\d+(?:[ \t]*,[ \t]*\d+)*)
+    )""",
+    re.MULTILINE | re.VERBOSE,
+)
+_INLINED_AT = re.compile(r"inlined_at[ \t]+(\d+)[ \t]+(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A `.loc` directive; `inlined_at` is the call it was inlined into (file number, line)."""
+
+    offset: int
+    file: int
+    line: int
+    inlined_at: tuple[int, int] | None
+
+
+@dataclass(slots=True)
+class Entry:
+    """A kernel. `max_threads` is `.maxntid` (`__launch_bounds__`), `threads` `.reqntid`, as products."""
+
+    symbol: str
+    place: Place | None = None
+    max_threads: int | None = None
+    threads: int | None = None
+
+
+@dataclass
+class Ptx:
+    text: str
+    entries: dict[str, Entry] = field(default_factory=dict[str, Entry])
+    files: dict[int, str] = field(default_factory=dict[int, str])
+    locs: list[Loc] = field(default_factory=list[Loc])
+    bodies: list[int] = field(default_factory=list[int])
+
+    def at_line(self, number: int) -> tuple[Place | None, tuple[Note, ...]]:
+        """The source line of PTX line `number` (from 1), and the calls that were inlined to get there."""
+        end = -1
+        for _ in range(number):
+            end = self.text.find("\n", end + 1)
+            if end < 0:
+                end = len(self.text)
+                break
+        return self._before(end)
+
+    def use_of(self, symbol: str) -> Place | None:
+        """The source line of the first call of an undefined function, or use of a variable."""
+        declared = re.compile(r"\.(?:extern|func|global|visible|weak)\b")
+        for found in re.finditer(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", self.text):
+            start = self.text.rfind("\n", 0, found.start()) + 1
+            if not declared.search(self.text, start, found.start()) and self.text[start] != "(":
+                place, _ = self._before(found.start())
+                if place:
+                    return place
+        return None
+
+    def _before(self, offset: int) -> tuple[Place | None, tuple[Note, ...]]:
+        index = bisect_right(self.locs, offset, key=lambda loc: loc.offset) - 1
+        body = bisect_right(self.bodies, offset) - 1
+        if index < 0 or body < 0 or self.locs[index].offset < self.bodies[body]:
+            return None, ()
+        loc = self.locs[index]
+        notes: tuple[Note, ...] = ()
+        if loc.inlined_at and (caller := self._place(*loc.inlined_at)):
+            notes = (Note("inlined here", caller),)
+        return self._place(loc.file, loc.line), notes
+
+    def _place(self, file: int, line: int) -> Place | None:
+        return Place(self.files[file], line) if file in self.files else None
+
+
+def read(text: str) -> Ptx:
+    """Never raises; what is not there is absent from the result."""
+    ptx = Ptx(text)
+    first: dict[str, Loc] = {}
+    entry: Entry | None = None
+    for found in _MARK.finditer(text):
+        if found["line"]:
+            inlined = _INLINED_AT.search(found["rest"])
+            at = (int(inlined[1]), int(inlined[2])) if inlined else None
+            loc = Loc(found.start(), int(found["file"]), int(found["line"]), at)
+            ptx.locs.append(loc)
+            if entry and at is None:
+                first.setdefault(entry.symbol, loc)
+        elif found["index"]:
+            ptx.files[int(found["index"])] = re.sub(r"\\(.)", r"\1", found["path"])
+        elif found["kind"]:
+            ptx.bodies.append(found.start())
+            entry = None
+            if found["kind"] == "entry":
+                entry = ptx.entries.setdefault(found["symbol"], Entry(found["symbol"]))
+        elif entry:
+            threads = prod(int(n) for n in found["size"].split(","))
+            if found["bound"] == "maxntid":
+                entry.max_threads = threads
+            else:
+                entry.threads = threads
+    for symbol, loc in first.items():
+        if loc.file in ptx.files:
+            ptx.entries[symbol].place = Place(ptx.files[loc.file], loc.line)
+    return ptx

@@ -1,0 +1,68 @@
+"""Through which calls Triton's code was inlined: its PTX says so in comments, and its cubins nowhere.
+
+LLVM writes `.loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ softmax.py:13:36 ] ]` where ptxas
+keeps the first place alone. The cubin has the PTX without its comments, line for line, and a table from
+instructions to those lines, so that a PTX with comments can be told to be the same code, and asked.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orbit_remote.toolchain.dwarf_lines import Frame, Lines, rows
+from orbit_remote.toolchain.elf import Cubin
+
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+\d+[^/]*(?://\s*(.*))?$")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(.*)"', re.MULTILINE)
+_STEP = re.compile(r"@\[ (.+?):(\d+):\d+")
+
+
+def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Lines:
+    """`lines` of one function with the calls that the fitting one of `texts`, PTX with its comments, tells of."""
+    code = Cubin(content)
+    kept = code.section(".nv_debug_ptx_txt").decode("utf-8", "replace").split("\0")
+    text = next((one for one in texts if _is_same(one, kept)), None)
+    if text is None:
+        return lines
+    chains = _chains(text)
+    numbers = [number for number, _ in chains]
+    places = rows(content, ".nv_debug_line_sass").get(symbol, ())
+
+    def chain(address: int, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+        at = bisect_right(places, address, key=lambda one: one[0]) - 1
+        before = bisect_right(numbers, places[at][1]) - 1 if at >= 0 else -1
+        told = chains[before][1] if before >= 0 else ()
+        return told if told[:1] == frames[:1] else frames
+
+    starts = sorted({address for address, _ in lines.frames} | {address for address, _ in places})
+    return Lines(tuple((address, chain(address, lines.at(address))) for address in starts))
+
+
+def _is_same(text: str, kept: Sequence[str]) -> bool:
+    """Whether this is the PTX that the code was made of: ptxas keeps its lines, and drops places and most comments."""
+    given = text.split("\n")
+    if abs(len(given) - len(kept)) > 1:
+        return False
+    pairs = ((_bare(here), _bare(there)) for here, there in zip(given, kept, strict=False))
+    return all(not there or here == there for here, there in pairs)
+
+
+def _bare(line: str) -> list[str]:
+    return line.partition("//")[0].split()
+
+
+def _chains(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
+    """Line of the PTX, from 1 -> frames, innermost first, for every `.loc`."""
+    files = dict(_FILE.findall(text))
+    by_name = {Path(path).name: path for path in files.values()}
+    found: list[tuple[int, tuple[Frame, ...]]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if told := _LOC.match(line):
+            file, at, comment = told.groups()
+            first = (files.get(file, ""), int(at))
+            calls = tuple((by_name.get(name, name), int(of)) for name, of in _STEP.findall(comment or ""))
+            found.append((number, (first, *calls)))
+    return found

@@ -1,0 +1,104 @@
+"""What each GPU was measured to reach, remembered by its uuid and driver; measured once, when nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_remote.worker.main import Context
+
+_LIMIT_S: Final = 10.0
+"""It takes a third of a second; a GPU that others work on may take longer, and tells nothing of itself then."""
+
+
+class Reached:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known: dict[str, dict[str, float]] | None = None
+        self._tried: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def told(self, device: c.Device | None) -> c.Device | None:
+        """The same GPU with what it was measured to reach, as far as that is known."""
+        if device is None or device.reached or not (found := self._read().get(_key(device))):
+            return device
+        return replace(device, reached=found)
+
+    def measure(self, device: c.Device, context: Context) -> None:
+        """Soon, in a spare process that waits, if it has not been tried: an answer is out, and the author reads it."""
+        key = _key(device)
+        if not key or key in self._tried or key in self._read() or not context.spares.waiting:
+            return
+        self._tried.add(key)
+        task = asyncio.get_running_loop().create_task(self._measure(device, context))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _measure(self, device: c.Device, context: Context) -> None:
+        job = c.Job(
+            "calibration", "calibrate", "cuda", "calibration", "", device=device.index, through="spec"
+        )
+        finished: c.Finished | None = None
+        async with context.gpu(job):
+            try:
+                child = await context.spares.take(job, context.environment())
+            except OSError:
+                return
+            stays = False
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LIMIT_S):
+                        async for event in child.events():
+                            finished = event if isinstance(event, c.Finished) else finished
+                        stays = finished is not None and await child.stays()
+            finally:
+                if not (stays and context.spares.give_back(child)):
+                    await asyncio.shield(child.close())
+        if finished and finished.outcome == "ok" and finished.device and finished.device.reached:
+            self._keep(_key(device), finished.device.reached)
+
+    def _read(self) -> dict[str, dict[str, float]]:
+        if self._known is None:
+            self._known = {}
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                found: Any = json.loads(self._file.read_text("utf-8"))
+                self._known = _checked(found)
+        return self._known
+
+    def _keep(self, key: str, rates: dict[str, float]) -> None:
+        known = self._read()
+        known[key] = rates
+        with contextlib.suppress(OSError):  # then it is measured again some time
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            new = self._file.with_suffix(".new")
+            new.write_text(json.dumps(known, indent=1), encoding="utf-8")
+            new.replace(self._file)
+
+
+def _key(device: c.Device) -> str:
+    """Empty for a GPU that cannot be told from others of its kind."""
+    return f"{device.uuid} {device.driver}" if device.uuid and device.driver else ""
+
+
+def _checked(found: Any) -> dict[str, dict[str, float]]:
+    """A file that somebody else has written is as good as none."""
+    if not isinstance(found, dict):
+        return {}
+    items = cast("dict[str, Any]", found).items()
+    return {
+        key: {name: float(rate) for name, rate in cast("dict[str, Any]", rates).items()}
+        for key, rates in items
+        if isinstance(rates, dict)
+    }

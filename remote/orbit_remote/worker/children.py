@@ -1,0 +1,253 @@
+"""The processes of jobs, as their worker sees them: forked from a template, or started for one job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import shutil
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from orbit_remote import MAIN
+from orbit_remote.child import child_main
+from orbit_remote.common import messages as c
+from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.process import process_groups
+from orbit_remote.recording import injection
+from orbit_remote.worker.spec_instances import Image
+
+if TYPE_CHECKING:
+    from orbit_remote.worker.prefork import Template
+
+_LINE = 256 << 20  # the longest event: launches of many configurations with their samples
+_LATE_S = 0.2
+"""How long the stream of a process that has ended may be silent, which others hold, before it is left."""
+
+
+class Child(Protocol):
+    """The process of one job; it leads a group of its own.
+
+    `launches` is the folder its launches are recorded in, which outlives a crash until `close`; `served`
+    are the jobs that it has done before this one.
+    """
+
+    pid: int
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    launches: Path
+    served: int
+
+    def events(self) -> AsyncIterator[c.Event]:
+        """What the job says, `Finished` last; ends without it where the process crashed."""
+        ...
+
+    def fresh(self) -> list[LaunchRecord]:
+        """The launches that were recorded since this was last asked."""
+        ...
+
+    async def stays(self) -> bool:
+        """After `Finished`: whether it can be given another job. Everything it printed has been read."""
+        ...
+
+    def kill(self) -> None: ...
+
+    async def wait(self) -> int:
+        """The exit status, or minus the signal; None of its group is left then."""
+        ...
+
+    async def close(self) -> None:
+        """End it if it lives, and forget its folder."""
+        ...
+
+
+class Forked:
+    """A spare, and then the child of a job; perhaps a spare again after it."""
+
+    def __init__(self, number: int, launches: Path) -> None:
+        self.number = number
+        self.launches = launches
+        self.pid = 0
+        self.served = 0
+        self.taken = False
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._forked = asyncio.Event()
+        self._readying = asyncio.Lock()
+        self._is_ready = False
+        self.template: Template | None = None
+        self._follower: injection.Follower | None = None
+        self._pipes: list[int] = []
+        self._events: asyncio.StreamReader
+        self._orders: asyncio.StreamWriter
+        self.stdout: asyncio.StreamReader
+        self.stderr: asyncio.StreamReader
+
+    async def open(self, fork: Callable[[list[int]], None]) -> None:
+        """Have it forked with the far ends of our socket and pipes."""
+        ours, theirs = socket.socketpair()
+        out, out_far = os.pipe()
+        err, err_far = os.pipe()
+        try:
+            fork([theirs.fileno(), out_far, err_far])
+        finally:
+            theirs.close()
+            os.close(out_far)
+            os.close(err_far)
+        self._events, self._orders = await asyncio.open_unix_connection(sock=ours, limit=_LINE)
+        self._pipes = [out, err]
+        self.stdout, self.stderr = await _reader(out), await _reader(err)
+
+    def forked(self, pid: int) -> None:
+        self.pid = pid
+        self._follower = injection.Follower(self.launches, pid)
+        self._forked.set()
+
+    def ended(self, status: int) -> None:
+        self._forked.set()
+        if not self._ended.done():
+            self._ended.set_result(status)
+
+    def when_ended(self, call: Callable[[Forked], None]) -> None:
+        self._ended.add_done_callback(lambda _: call(self))
+
+    @property
+    def alive(self) -> bool:
+        return not self._ended.done()
+
+    async def ready(self) -> None:
+        """Until it can start a job at once, or has died trying."""
+        async with self._readying:
+            if not self._is_ready:
+                await self._forked.wait()
+                with contextlib.suppress(ConnectionError):
+                    await self._events.readline()
+                self._is_ready = True
+
+    async def begin(self, job: c.Job, image: Image | None) -> None:
+        with contextlib.suppress(ConnectionError):  # it has died: no event will come, and its status says why
+            self._orders.write(child_main.order(job, image))
+            await self._orders.drain()
+
+    async def events(self) -> AsyncIterator[c.Event]:
+        with contextlib.suppress(ConnectionError):
+            while line := await self._line():
+                if (event := child_main.decode_event(line.decode(errors="surrogatepass"))) is not None:
+                    yield event
+                if isinstance(event, c.Finished):
+                    return
+
+    def fresh(self) -> list[LaunchRecord]:
+        return self._follower.fresh() if self._follower else []
+
+    async def stays(self) -> bool:
+        try:
+            if await self._line() != child_main.READY.encode():
+                return False
+        except ConnectionError:
+            return False
+        while select.select(self._pipes, [], [], 0)[0]:  # noqa: ASYNC110 - the loop's own readers empty them
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # and for those who wait for what was read last
+        return True
+
+    def _more(self) -> bool:
+        """Whether there is something in the socket that nobody has read."""
+        descriptor = self._orders.get_extra_info("socket").fileno()
+        return descriptor >= 0 and bool(select.select([descriptor], [], [], 0)[0])
+
+    async def _line(self) -> bytes:
+        """The next line, b"" at the end: of the stream, or of the process where others hold the stream."""
+        reading = asyncio.ensure_future(self._events.readline())
+        try:
+            await asyncio.wait([reading, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            # what it wrote before its end is in the socket, and the loop's own reader empties it
+            while not reading.done() and self._more():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            if not reading.done():
+                await asyncio.wait([reading], timeout=_LATE_S)
+            return reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
+
+    def kill(self) -> None:
+        if self.alive and self.pid:
+            process_groups.kill_group(self.pid)
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        await self._forked.wait()
+        self.kill()
+        await self.wait()
+        self._orders.close()
+        shutil.rmtree(self.launches, ignore_errors=True)
+
+
+class Fresh:
+    """A process started for one job; its events come when it has ended."""
+
+    def __init__(self, process: Process, launches: Path, file: Path) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._file = file
+        self.served = 0
+        self.pid = process.pid
+        self.stdout = process.stdout
+        self.stderr = process.stderr
+        self.launches = launches
+
+    @classmethod
+    async def start(
+        cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None = None
+    ) -> Fresh:
+        folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
+        launches, file = folder / "launches", folder / "events"
+        places = ["--events", file, "--cache", cache, "--launches", launches]
+        process = await process_groups.start(
+            [sys.executable, "-P", MAIN, "child", *places], env=env, stdin=asyncio.subprocess.PIPE
+        )
+        assert process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            process.stdin.write(child_main.order(job, image))
+            await process.stdin.drain()
+            process.stdin.close()
+        return cls(process, launches, file)
+
+    async def events(self) -> AsyncIterator[c.Event]:
+        await self.wait()
+        lines = self._file.read_text("utf-8", errors="replace").splitlines() if self._file.exists() else []
+        for line in lines:
+            if (event := child_main.decode_event(line)) is not None:
+                yield event
+
+    def fresh(self) -> list[LaunchRecord]:
+        return list(injection.read(self.launches).records)
+
+    async def stays(self) -> bool:
+        return False
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            process_groups.kill_group(self.pid)
+
+    async def wait(self) -> int:
+        return await process_groups.exit_status(self._process)
+
+    async def close(self) -> None:
+        await process_groups.finish(self._process)
+        shutil.rmtree(self._file.parent, ignore_errors=True)
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(descriptor, "rb"))
+    return reader

@@ -1,0 +1,258 @@
+"""Warm processes for Python jobs: one is always ready, with torch, triton and a CUDA context of its own.
+
+Where a process cannot be forked and handed descriptors (no Linux), each job gets a fresh one instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from asyncio.subprocess import Process
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import MAIN
+from orbit_remote.common import messages as c
+from orbit_remote.process import process_groups
+from orbit_remote.worker.children import Child, Forked, Fresh
+from orbit_remote.worker.spec_instances import Image
+
+FORKS = sys.platform == "linux"
+_LEAVE_S = 20.0
+"""How long a template may take to kill its groups and what had left them, which nobody else would find."""
+
+
+class Template:
+    """The worker's end of a template process."""
+
+    def __init__(self, process: Process, control: socket.socket, env: Mapping[str, str]) -> None:
+        self.env = dict(env)
+        self.alive = True
+        self._process = process
+        self._control = control
+        self._children: dict[int, Forked] = {}
+        self._count = 0
+        control.setblocking(False)
+        asyncio.get_running_loop().add_reader(control, self._hear)
+
+    @classmethod
+    async def start(cls, cache: Path, env: Mapping[str, str]) -> Template:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            command = [sys.executable, "-P", MAIN, "template", "--cache", cache]
+            process = await process_groups.start(
+                command, env=env, stdin=theirs.fileno(), stdout=None, stderr=None
+            )
+        return cls(process, ours, env)
+
+    async def fork(self, ended: Callable[[Forked], None]) -> Forked:
+        """Raises OSError where the template has died; the next one may live."""
+        self._count += 1
+        child = Forked(self._count, Path(tempfile.mkdtemp(prefix="orbit-launches-")))
+        order = json.dumps({"fork": child.number, "launches": str(child.launches)}).encode()
+        try:
+            self._children[child.number] = child
+            await child.open(lambda descriptors: _send(self._control, order, descriptors))
+        except OSError:
+            self._lost()
+            shutil.rmtree(child.launches, ignore_errors=True)
+            raise
+        child.when_ended(ended)
+        child.template = self
+        return child
+
+    def _hear(self) -> None:
+        try:
+            message = self._control.recv(1 << 16)
+        except BlockingIOError:
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self._lost()
+            return
+        told: dict[str, Any] = json.loads(message)
+        if "forked" in told:
+            self._children[told["forked"]].forked(told["pid"])
+        elif (child := self._children.pop(told["ended"], None)) is not None:
+            child.ended(told["status"])
+
+    def _lost(self) -> None:
+        """It has died, and the kernel has killed the children it had."""
+        if self.alive:
+            self.alive = False
+            asyncio.get_running_loop().remove_reader(self._control)
+        for child in self._children.values():
+            child.kill()
+            child.ended(-9)
+        self._children.clear()
+
+    async def close(self) -> None:
+        """End it, and everything forked from it."""
+        if self.alive:
+            self.alive = False
+            asyncio.get_running_loop().remove_reader(self._control)
+        self._control.close()  # it kills its groups and leaves
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await process_groups.exit_status(self._process)
+        except TimeoutError:
+            pass
+        await process_groups.finish(self._process)
+        self._lost()
+
+
+def _send(control: socket.socket, order: bytes, descriptors: list[int]) -> None:
+    socket.send_fds(control, [order], descriptors)
+
+
+class Spares:
+    """Used on one event loop; `take` may be called while other jobs run."""
+
+    def __init__(self, *, cache: Path | None = None, idle_s: float = 300.0, n: int = 1) -> None:
+        self._cache = cache or Path(tempfile.gettempdir()) / f"orbit-cupti-{os.getuid() if FORKS else 0}"
+        self._idle_s = idle_s
+        self._wanted = n
+        self._template: Template | None = None
+        self._former: list[Template] = []
+        self._changing = asyncio.Lock()
+        self._spares: list[Forked] = []
+        self._running = 0
+        self._idle: asyncio.TimerHandle | None = None
+        self._renewing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The process ids of the spares that wait for a job."""
+        return tuple(spare.pid for spare in self._spares if spare.alive)
+
+    async def prepare(self, env: Mapping[str, str]) -> None:
+        """Have a spare ready for jobs with this environment; returns when it is."""
+        if not FORKS:
+            return
+        self._used()
+        async with self._changing:
+            await self._fill(env)
+            spares = list(self._spares)
+        for spare in spares:
+            await spare.ready()
+
+    async def take(self, job: c.Job, env: Mapping[str, str], image: Image | None = None) -> Child:
+        """A child that carries out `job`, which it has been given. Close it when it is done.
+
+        Raises OSError where no process can be started.
+        """
+        if not FORKS:
+            return await Fresh.start(job, self._cache, env, image)
+        self._used()
+        async with self._changing:
+            await self._fill(env, at_least=1)
+            child = self._spares.pop(0)
+            child.taken = True
+            self._running += 1
+        try:
+            await child.ready()
+            await child.begin(job, image)
+        except BaseException:
+            child.kill()
+            raise
+        return child
+
+    def give_back(self, child: Child) -> bool:
+        """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
+        if not isinstance(child, Forked) or self._closed or child.template is not self._template:
+            return False
+        if len(self._spares) >= self._wanted or not child.alive:
+            return False
+        child.taken = False
+        child.served += 1
+        self._running -= 1
+        self._spares.insert(0, child)
+        self._used()
+        return True
+
+    async def close(self) -> None:
+        """End the spares, the templates and the jobs that run."""
+        self._closed = True
+        if self._idle is not None:
+            self._idle.cancel()
+        for task in self._renewing:
+            task.cancel()
+        await asyncio.gather(*self._renewing, return_exceptions=True)
+        async with self._changing:
+            await self._leave_template()
+            for template in self._former:
+                await template.close()
+
+    async def _fill(self, env: Mapping[str, str], at_least: int = 0) -> None:
+        """Fork what is missing, from a template with this environment; the caller holds `_changing`."""
+        for last in (False, True):
+            if self._closed:
+                raise OSError("the worker is leaving")
+            if self._template is None or not self._template.alive or self._template.env != dict(env):
+                await self._leave_template()
+                self._template = await Template.start(self._cache, env)
+            try:
+                while len(self._spares) < max(self._wanted, at_least):
+                    self._spares.append(await self._template.fork(self._child_ended))
+            except OSError:  # it died in this moment: once more with a new one
+                if last:
+                    raise
+            else:
+                return
+
+    async def _leave_template(self) -> None:
+        template, self._template = self._template, None
+        for spare in self._spares:
+            spare.kill()
+        self._forget()
+        if template is not None and self._running and not self._closed:
+            self._former.append(template)  # its jobs go on
+        elif template is not None:
+            await template.close()
+
+    def _child_ended(self, child: Forked) -> None:
+        """A new spare when a job is over, not before: opening its context would disturb the times."""
+        if not child.taken:
+            self._spares = [spare for spare in self._spares if spare is not child]
+            shutil.rmtree(child.launches, ignore_errors=True)
+            return
+        self._running -= 1
+        if self._running == 0 and not self._closed:
+            self._used()
+            task = asyncio.get_running_loop().create_task(self._renew())
+            self._renewing.add(task)
+            task.add_done_callback(self._renewing.discard)
+
+    async def _renew(self) -> None:
+        with contextlib.suppress(OSError):  # the next job says what is wrong
+            async with self._changing:
+                if self._template is not None and self._template.alive:
+                    await self._fill(self._template.env)
+
+    def _used(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
+
+    def _end_idle(self) -> None:
+        """Give back the GPU memory of contexts nobody uses; the template, which has none, stays."""
+        if self._running:
+            self._used()
+            return
+        for spare in self._spares:
+            spare.kill()
+        self._forget()
+
+    def _forget(self) -> None:
+        for spare in self._spares:
+            shutil.rmtree(spare.launches, ignore_errors=True)
+        self._spares = []

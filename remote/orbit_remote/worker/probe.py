@@ -1,0 +1,198 @@
+"""What this machine has: Python, packages, compiler, GPUs; and what is missing, with what mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+
+from orbit_remote import MAIN, PACKAGE
+from orbit_remote.common.messages import VERSION, Device, Failure, Machine, Probe, Profiler
+from orbit_remote.recording import telemetry
+from orbit_remote.toolchain import nvcc
+
+PACKAGES = ("torch", "triton", "nvidia-ml-py", "cuda-core", "cuda-bindings")
+"""Distributions that a GPU machine's Python should have."""
+
+_DRIVER_S = 10.0
+_CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 76, "bus_width_bits": 37}
+
+
+async def probe(request: Probe, author_python: str | None = None, counters: Path | None = None) -> Machine:
+    """Look; nothing is started but tools that are asked for their version. Never raises.
+
+    Of the problems, the missing GPU comes before the missing compiler.
+    `author_python` is the server's own Python: compiler wheels may be installed beside it. `counters` is where
+    profiles keep whether they were permitted the GPU's counters.
+    """
+    problems: list[Failure] = []
+    packages = {name: _version(name) for name in PACKAGES}
+    devices = await asyncio.to_thread(all_devices)
+    if not devices:
+        problems.append(
+            Failure(
+                "infrastructure",
+                "this machine has no NVIDIA GPU that the driver shows",
+                "if it has one, install NVIDIA's driver; `nvidia-smi` then names the GPU",
+            )
+        )
+    found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
+    profiler = await asyncio.to_thread(_profiler, devices, counters)
+    checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
+    if isinstance(found, Failure):
+        problems.append(found)
+        return Machine(
+            request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems),
+            python_path=python_path(), profiler=profiler, sanitizer=checker,
+        )  # fmt: skip
+    return Machine(
+        request.run,
+        VERSION,
+        sys.executable,
+        _python(),
+        packages,
+        devices,
+        nvcc=found.path,
+        nvcc_version=found.version,
+        host_compiler=f"{found.host_compiler} {found.host_version}",
+        problems=tuple(problems),
+        python_path=python_path(),
+        profiler=profiler,
+        sanitizer=checker,
+    )
+
+
+def _sanitizer(devices: Sequence[Device], compiler: str | None) -> str | None:
+    from orbit_remote.sanitizer import sanitizer_tool
+
+    found = sanitizer_tool.find(compiler) if devices else None
+    return None if found is None or isinstance(found, Failure) else found.version
+
+
+def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | None:
+    from orbit_remote.ncu import counter_permission, ncu_options
+
+    tool = ncu_options.find()
+    if tool is None:
+        return None
+    if tool.too_old:
+        return Profiler(tool.path, tool.version, permitted=False, why=tool.too_old)
+    if not devices or counters is None:
+        return Profiler(tool.path, tool.version)
+    known = counter_permission.told(counters, devices[0], tool)
+    return Profiler(tool.path, tool.version, known.permitted, known.why)
+
+
+def python_path() -> tuple[str, ...]:
+    """Folders that this Python looks for modules in, without its own installation's and ours."""
+    ours = PACKAGE.parent
+    installed = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    return tuple(
+        str(one)
+        for one in dict.fromkeys(found)
+        if one != ours and not any(one.is_relative_to(prefix) for prefix in installed - {Path("/")})
+    )
+
+
+def device(index: int) -> Device | None:
+    """The GPU a job runs on."""
+    return next((one for one in all_devices() if one.index == index), None)
+
+
+_found: tuple[Device, ...] = ()
+
+
+def all_devices() -> tuple[Device, ...]:
+    """As NVML names them, with what only the driver knows (the L2's size).
+
+    Kept once there are any: starting NVML costs tens of milliseconds, and a job waits for this.
+    """
+    global _found  # noqa: PLW0603 - one machine, one process
+    _found = _found or _look_for_devices()
+    return _found
+
+
+def _look_for_devices() -> tuple[Device, ...]:
+    driver = driver_devices()
+    found = telemetry.devices()
+    if len(found) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver
+        return found or driver
+    return tuple(
+        replace(one, l2_bytes=other.l2_bytes) if one.name == other.name else one
+        for one, other in zip(found, driver, strict=True)
+    )
+
+
+@lru_cache
+def driver_devices() -> tuple[Device, ...]:
+    """The GPUs as the driver itself lists them, which knows what NVML does not, and needs no package.
+
+    Asked in a process of its own, once: the worker forks, and CUDA does not survive a fork.
+    """
+    command = [sys.executable, "-P", str(MAIN), "devices"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_S, check=False)
+        listed = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return ()
+    return tuple(Device(**one) for one in listed)
+
+
+def list_devices(arguments: list[str]) -> int:
+    """The process that asks the driver: JSON on standard output."""
+    del arguments
+    print(json.dumps([asdict(one) for one in _ask_driver()]))
+    return 0
+
+
+def _ask_driver() -> tuple[Device, ...]:
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return ()
+    count = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return ()
+    return tuple(_driver_device(driver, index) for index in range(count.value))
+
+
+def _driver_device(driver: ctypes.CDLL, index: int) -> Device:
+    name = ctypes.create_string_buffer(128)
+    memory = ctypes.c_size_t()
+    driver.cuDeviceGetName(name, len(name), index)
+    driver.cuDeviceTotalMem_v2(ctypes.byref(memory), index)
+    values: dict[str, int] = {}
+    for what, attribute in _CU_ATTRIBUTES.items():
+        value = ctypes.c_int()
+        if not driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, index):
+            values[what] = value.value
+    major, minor = values.pop("major", None), values.pop("minor", None)
+    capability = None if major is None or minor is None else f"{major}.{minor}"
+    return Device(
+        name.value.decode(errors="replace"),
+        index,
+        capability,
+        memory=memory.value or None,
+        multiprocessors=values.get("multiprocessors"),
+        l2_bytes=values.get("l2_bytes"),
+        bus_width_bits=values.get("bus_width_bits"),
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python() -> str:
+    return ".".join(map(str, sys.version_info[:3]))

@@ -1,0 +1,386 @@
+"""The action `profile`: one launch of a kernel in each of its configurations, as the GPU's counters saw it.
+
+Where counters are not to be had, the same job is run as any other, and its times and the reason stand in
+the profile's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.child import child_main
+from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
+from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
+from orbit_remote.ncu.counter_permission import Known
+from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.ncu.ncu_options import MOST_RESULTS, Tool
+from orbit_remote.ncu.ncu_run import Under
+from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.process import program
+from orbit_remote.recording import run_outcome, telemetry
+from orbit_remote.worker import cuda_action, probe, python_action
+from orbit_remote.worker.children import MAIN
+
+if TYPE_CHECKING:
+    from orbit_remote.worker import spec_action
+    from orbit_remote.worker.main import Context
+
+Ordinary = Callable[[c.Job], Awaitable[c.Finished]]
+"""Carries out a job that is none of ours."""
+
+_MOST_REPORT = 24 << 20
+"""Characters of a report in base64 that travel; a full report of 16 launches has about 8 MiB."""
+_DURATION = "gpu__time_duration.sum"
+_NO_TOOL = (
+    "Nsight Compute is not installed where the kernel runs; to enable counters: install it (it is part of the CUDA "
+    "toolkit: nsight-compute) so that `ncu` is on the path"
+)
+
+
+async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finished:
+    device = await asyncio.to_thread(probe.device, job.device)
+    if device is None:
+        return cuda_action.no_gpu(job)
+    if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
+        return await _times(job, ordinary, "profiles are taken on Linux only")
+    tool = await asyncio.to_thread(ncu_options.find)
+    if tool is None or tool.too_old:
+        return await _times(job, ordinary, tool.too_old if tool else _NO_TOOL)
+    folder = context.counters
+    known = await asyncio.to_thread(counter_permission.known, folder, device, tool)
+    if known.permitted is False:
+        return await _times(job, ordinary, known.why)
+    warming = asyncio.ensure_future(context.reports.prepare(tool.readers))
+    try:
+        attempt = _Attempt(job, context, ordinary, device, tool)
+        finished = await attempt.finished()
+    finally:
+        await asyncio.gather(warming, return_exceptions=True)
+    if attempt.learned.permitted is not None and attempt.learned != known:
+        await asyncio.to_thread(counter_permission.remember, folder, device, tool, attempt.learned)
+    return finished
+
+
+async def _times(job: c.Job, ordinary: Ordinary, why: str) -> c.Finished:
+    """An ordinary run in the place of a profile."""
+    finished = await ordinary(replace(job, action="run"))
+    profiles = tuple(
+        c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
+        for one in finished.launches
+    )
+    return replace(finished, profiles=profiles, remarks=(*finished.remarks, f"no counters: {why}"))
+
+
+class _Attempt:
+    """One try to profile a job with counters."""
+
+    def __init__(
+        self, job: c.Job, context: Context, ordinary: Ordinary, device: c.Device, tool: Tool
+    ) -> None:
+        self.learned = Known()
+        self._job = job
+        self._context = context
+        self._ordinary = ordinary
+        self._device = device
+        self._tool = tool
+
+    async def finished(self) -> c.Finished:
+        async with self._context.scratch() as scratch:
+            if self._job.language == "cuda" and self._job.through == "program":
+                return await self._program(scratch)
+            return await self._child(scratch)
+
+    # -- a program of the author's ------------------------------------------------------------------
+
+    async def _program(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        architecture = job.architecture or cuda_action.architecture_of(self._device)
+        async with context.build(job):
+            await context.ahead.join(job)
+            built = await cuda_action.nvcc(job, architecture, context, scratch)
+        context.send(built.built)
+        if built.failure or built.executable is None:
+            failure = built.failure or c.Failure("infrastructure", "the compiler made no program")
+            return c.Finished(
+                job.run, failure.category, failure, resources=built.built.resources,
+                toolchain=built.toolchain, build_s=built.built.seconds,
+            )  # fmt: skip
+        wanted = kernel_selection.chosen(job, built.built.resources)
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            symbols=tuple(one.symbol for one in wanted),
+            pattern=kernel_selection.pattern(job),
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            folder = job.directory or str(Path(job.path).parent)
+            ended, watched = await self._run(under, [built.executable, *job.arguments], folder, job.stdin)
+        answer = await self._read(under, tuple(built.built.files), users=False)
+        known = {one.symbol: one for one in built.built.resources}
+        finished = c.Finished(
+            job.run,
+            "ok",
+            resources=built.built.resources,
+            device=self._device,
+            telemetry=watched,
+            toolchain=built.toolchain,
+            exit_code=None if under.stopped else under.log().status or (0 if ended.status == 0 else None),
+            build_s=built.built.seconds,
+            run_s=ended.seconds,
+            stdout=ended.stdout,
+            stderr=ended.stderr,
+            truncated=ended.truncated,
+            remarks=built.remarks,
+        )
+        finished = self._judged(finished, under, ended, known)
+        return await self._concluded(finished, under, answer, known, built.ptx)
+
+    async def _run(
+        self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
+    ) -> tuple[program.Ended, c.Telemetry | None]:
+        job, context = self._job, self._context
+        environment = context.environment()
+        if job.language == "cuda" and job.through == "program":
+            environment |= cuda_action.visible_gpu(job)
+        groups = context.groups(job)
+        with ExitStack() as stack:
+            sampler = stack.enter_context(telemetry.Sampler(self._device.uuid or self._device.index))
+            watching: asyncio.Task[None] | None = None
+
+            def started(pgid: int, alive: bool) -> None:
+                nonlocal watching
+                groups(pgid, alive)
+                if alive:
+                    watching = asyncio.ensure_future(under.watch(pgid))
+
+            began = time.time_ns()
+            try:
+                ended = await program.run(
+                    under.command(command),
+                    cwd=folder,
+                    env=environment,
+                    stdin=stdin,
+                    timeout_s=under.limit_with_writing_s,
+                    started=started,
+                    output=lambda stream, text: context.send(c.Output(job.run, stream, text)),
+                )
+            finally:
+                if watching is not None:
+                    watching.cancel()
+            return ended, sampler.telemetry(began, time.time_ns())
+
+    def _judged(
+        self, finished: c.Finished, under: Under, ended: program.Ended, known: Mapping[str, c.Resources]
+    ) -> c.Finished:
+        """How the program's own run went, as far as the tool tells."""
+        log = under.log()
+        if ended.status is None or under.stopped == "limit":
+            late = run_outcome.of_program(self._job, replace(ended, status=None), None, known)
+            return replace(finished, outcome=late.outcome, failure=late.failure)
+        if log.ended_it and not under.stopped:
+            text = f"Nsight Compute ended the program: {'; '.join(log.errors[:3]) or 'it does not say why'}"
+            return replace(finished, exit_code=None, remarks=(*finished.remarks, text))
+        if under.stopped or not log.status:
+            return finished
+        found = run_outcome.of_program(self._job, replace(ended, status=log.status), None, known)
+        return replace(finished, outcome=found.outcome, failure=found.failure, problems=found.problems)
+
+    # -- a process of ours --------------------------------------------------------------------------
+
+    async def _child(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        made: spec_action.Made | None = None
+        if job.language == "cuda":
+            from orbit_remote.worker import spec_action
+
+            built = await spec_action.build_kernels(job, self._device, context, scratch)
+            if isinstance(built, c.Finished):
+                return built
+            made = built
+        by_name = job.language == "triton" and job.through == "program"
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            pattern=kernel_selection.pattern(job) if by_name else "",
+            marked=True,
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        events, order = scratch / "events", scratch / "order"
+        order.write_bytes(child_main.order(job, made.image if made else None, str(under.compiled)))
+        places = [
+            "--events",
+            events,
+            "--order",
+            order,
+            "--cache",
+            context.home / "cupti",
+            "--launches",
+            scratch,
+        ]
+        command = [sys.executable, "-P", MAIN, "child", *places]
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            ended, watched = await self._run(under, command, str(scratch), "")
+        finished = child_main.outcome(events)
+        if finished is None:
+            failed = self._judged(c.Finished(job.run, "ok"), under, ended, {})
+            finished = replace(failed, device=self._device, run_s=ended.seconds)
+        else:
+            finished = python_action.reported(job, context, finished, ended, self._device, watched)
+        if under.stopped == "limit":  # whatever it made of being interrupted
+            late = self._judged(finished, under, ended, {})
+            finished = replace(late, problems=(), exit_code=None)
+        finished = made.completed(finished) if made else finished
+        answer = await self._read(under, (), users=job.language == "triton")
+        if under.stopped == "enough" and answer.profiles:
+            # it was ended by us, and that is not its failure
+            finished = replace(finished, outcome="ok", failure=None, problems=(), exit_code=None)
+        refused = under.log().refusal if not under.stopped else None
+        if finished.outcome != "ok" and not answer.profiles and refused is None:
+            return finished
+        known = {one.symbol: one for one in finished.resources}
+        return await self._concluded(finished, under, answer, known, made.ptx if made else "")
+
+    # -- from report to result ----------------------------------------------------------------------
+
+    async def _read(self, under: Under, files: Sequence[str], *, users: bool) -> Answer:
+        if under.report is None:
+            return Answer()
+        request = Request(
+            str(under.report),
+            self._job.path,
+            tuple(files),
+            users,
+            str(under.compiled),
+            MOST_RESULTS,
+            under.tool.version,
+        )
+        return await self._context.reports.read(under.tool.readers, request)
+
+    async def _concluded(
+        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources], ptx: str
+    ) -> c.Finished:
+        log = under.log()
+        remarks = list(finished.remarks)
+        if answer.problem:
+            text = f"{answer.problem}; the profiler's own report is kept"
+            return self._with_report(replace(finished, remarks=(*remarks, text)), under)
+        profiles = [_named(one, known, self._job) for one in answer.profiles]
+        if profiles and not any(_DURATION in one.metrics for one in profiles):
+            why = (
+                f"Nsight Compute {under.tool.version} read no numbers (all of them were NaN); to enable counters: "
+                "use another version of it, 2025.2.1 where this is Modal"
+            )
+            self.learned = Known(False, why)
+            return await _times(self._job, self._ordinary, why)
+        if not profiles:
+            return await self._without(log) if not under.stopped else finished
+        self.learned = Known(True)
+        if under.stopped == "enough" or answer.left_out:
+            remarks.append(
+                f"profiling was ended after {MOST_RESULTS} launches, each of another configuration"
+            )
+        if under.stopped == "limit":
+            remarks.append(
+                f"the program was ended at its limit of {self._job.run_timeout_s:g} s, after the launches shown"
+            )
+            finished = replace(finished, outcome="ok", failure=None)
+        if not any(one.lines for one in profiles) and any(one.samples for one in profiles):
+            remarks.append(
+                "no line is known of the code that ran: it was built without line information (-lineinfo)"
+            )
+        if not under.order.sources:
+            remarks.append("the file is not saved as it ran: the report holds no source")
+        whole = replace(
+            finished,
+            profiles=tuple(profiles),
+            remarks=tuple(dict.fromkeys(remarks)),
+            toolchain=finished.toolchain | {"ncu": under.tool.version},
+        )
+        named = replace(answer, profiles=whole.profiles)
+        made = await asyncio.to_thread(compiler_dumps.collect, named, under.report, under.compiled, ptx)
+        whole = replace(whole, dumps=made.dumps, remarks=(*whole.remarks, *made.remarks))
+        return self._with_report(whole, under)
+
+    async def _without(self, log: Log) -> c.Finished:
+        """No launch was profiled: what stood in the way?"""
+        refusal = log.refusal
+        if refusal is not None:
+            if refusal.lasting:
+                self.learned = Known(False, refusal.sentence)
+            return await _times(self._job, self._ordinary, refusal.sentence)
+        # the same without the tool says whether it was the program or the tool, and what was launched
+        ordinary = await self._ordinary(replace(self._job, action="run"))
+        if ordinary.outcome not in ("ok", "wrong answer"):
+            return ordinary
+        wanted = [one for one in ordinary.launches if self._is_wanted(one, ordinary.resources)]
+        if not wanted and self._job.through == "program":
+            return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
+        said = f": {log.errors[0]}" if log.errors else ""
+        ended = f" (it ended with exit code {log.status} under it)" if log.status else ""
+        why = f"Nsight Compute profiled no launch, though the program makes some without it{ended}{said}"
+        profiles = tuple(
+            c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
+            for one in wanted or ordinary.launches
+        )
+        return replace(ordinary, profiles=profiles, remarks=(*ordinary.remarks, f"no counters: {why}"))
+
+    def _is_wanted(self, launches: c.Launches, resources: Sequence[c.Resources]) -> bool:
+        wanted = {one.symbol for one in kernel_selection.chosen(self._job, resources)}
+        return launches.symbol in wanted
+
+    def _never(self, ordinary: c.Finished, log: Log) -> str:
+        names = [*dict.fromkeys(one.name for one in ordinary.launches)] or [
+            symbols.short_name(one) for one in log.launched
+        ]
+        asked = self._job.definition.qualified if self._job.definition else self._job.kernel or "any kernel"
+        launched = f"; it launched {', '.join(names[:8])}" if names else "; it launched no kernel at all"
+        return f"nothing was profiled: the program did not launch {asked}{launched}"
+
+    def _with_report(self, finished: c.Finished, under: Under) -> c.Finished:
+        if under.report is None:
+            return finished
+        packed = base64.b64encode(zlib.compress(under.report.read_bytes())).decode("ascii")
+        if len(packed) > _MOST_REPORT:
+            size = under.report.stat().st_size >> 20
+            text = f"the profiler's own report of {size} MiB is too large to be kept"
+            return replace(finished, remarks=(*finished.remarks, text))
+        return replace(finished, report=packed)
+
+
+def _is_saved(job: c.Job) -> bool:
+    """Whether the source that the tool finds on the disk is what runs."""
+    try:
+        return Path(job.path).read_bytes().decode("utf-8") == job.text
+    except (OSError, ValueError):
+        return False
+
+
+def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
+    """Under the name and at the place by which the rest of the result knows the kernel."""
+    one = known.get(profile.symbol)
+    if one is None:
+        return replace(profile, name=symbols.short_name(profile.symbol), place=_place(profile, job))
+    return replace(profile, name=one.name, place=one.place or _place(profile, job))
+
+
+def _place(profile: c.Profile, job: c.Job) -> c.Place | None:
+    """The first line of its code in the author's file."""
+    lines = [one.line for one in profile.lines if one.file == job.path]
+    return c.Place(job.path, min(lines)) if lines else None

@@ -1,0 +1,174 @@
+"""A job handed to a warm Python process, followed, and how it ended: every `.py` file, and launch specs of `.cu` files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.child import python_job
+from orbit_remote.common import messages as c
+from orbit_remote.process import program
+from orbit_remote.process.program import Ended, Kept, Stream
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.worker import cuda_action, probe
+from orbit_remote.worker.children import Child
+
+if TYPE_CHECKING:
+    from orbit_remote.worker.main import Context
+    from orbit_remote.worker.spec_instances import Image
+
+
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
+    """A `.py` file, run or compiled."""
+    device = await asyncio.to_thread(probe.device, job.device) if job.action == "run" else None
+    if job.action == "run" and device is None:
+        return cuda_action.no_gpu(job)
+    return await follow(job, context, device)
+
+
+async def follow(
+    job: c.Job, context: Context, device: c.Device | None, image: Image | None = None
+) -> c.Finished:
+    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
+    async with AsyncExitStack() as held:
+        if device:
+            await held.enter_async_context(context.gpu(job))
+        context.stage(job, "starting", "a Python with torch and triton")
+        # a launch spec's process looks at the clocks itself: launches at a low one are not counted
+        watching = device is not None and job.through != "spec"
+        sampler = telemetry.Sampler(device.uuid or device.index) if device and watching else None
+        child = await context.spares.take(job, context.environment(), image)
+        followed: _Followed | None = None
+        held.push_async_callback(
+            lambda: asyncio.shield(_leave(context, child, stays=bool(followed and followed.stays)))
+        )
+        context.groups(job)(child.pid, True)
+        if sampler:
+            held.enter_context(sampler)
+        began, since = time.perf_counter(), time.time_ns()
+        followed = await _follow(job, context, child)
+        context.groups(job)(child.pid, False)
+        seconds = time.perf_counter() - began
+        finished, kept = followed.finished, followed.kept
+        records = await asyncio.to_thread(child.fresh) if sampler else []
+        ended = Ended(
+            followed.status,
+            kept["stdout"].text(),
+            kept["stderr"].text(),
+            any(k.dropped for k in kept.values()),
+            seconds,
+        )
+        if finished is None:
+            recorded = await asyncio.to_thread(injection.read, child.launches)
+            finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
+    watched = cuda_action.watched(sampler, records) if sampler and records else None
+    return reported(job, context, finished, ended, device, watched)
+
+
+async def _leave(context: Context, child: Child, *, stays: bool) -> None:
+    if not (stays and context.spares.give_back(child)):
+        await child.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the child said last, its status (None at the limit), what its code printed, and whether it
+    waits for another job.
+    """
+
+    finished: c.Finished | None
+    status: int | None
+    kept: dict[Stream, Kept]
+    stays: bool = False
+
+
+async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
+    kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
+
+    def output(stream: Stream, text: str) -> None:
+        context.send(c.Output(job.run, stream, text))
+
+    readers = [
+        asyncio.ensure_future(program.follow(child.stdout, "stdout", kept["stdout"], output)),
+        asyncio.ensure_future(program.follow(child.stderr, "stderr", kept["stderr"], output)),
+    ]
+    finished: c.Finished | None = None
+    status: int | None = None
+    stays = False
+    try:
+        async with asyncio.timeout(job.run_timeout_s if job.action == "run" else job.build_timeout_s):
+            async for event in child.events():
+                if isinstance(event, c.Finished):
+                    finished = event
+                else:
+                    context.send(event)
+            stays = finished is not None and await child.stays()
+            status = 0 if stays else await child.wait()
+    except TimeoutError:
+        finished = None
+    finally:
+        if stays:
+            for reader in readers:
+                reader.cancel()
+        else:
+            child.kill()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(program.read_out(readers, kept.values()))
+    return _Followed(finished, status, kept, stays)
+
+
+def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
+    """The child ended without a word, or had to be ended: what was recorded until then is kept."""
+    if ended.status is None and job.action == "compile":
+        message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
+        failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
+        return c.Finished(job.run, "timed out", failure)
+    found = python_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
+    if ended.status is not None:
+        return found
+    late = run_outcome.of_program(job, ended, recorded, {})
+    return replace(found, outcome=late.outcome, failure=late.failure, problems=(), exit_code=None)
+
+
+def reported(
+    job: c.Job,
+    context: Context,
+    finished: c.Finished,
+    ended: Ended,
+    device: c.Device | None,
+    watched: c.Telemetry | None,
+) -> c.Finished:
+    """The child's report with what only the worker saw; what the compiler said goes out as a build."""
+    errors = sum(problem.severity == "error" for problem in finished.problems)
+    if job.action == "compile" and finished.outcome == "ok" and errors:
+        name, count = Path(job.path).name, "1 error" if errors == 1 else f"{errors} errors"
+        failure = c.Failure("compile error", f"{name} does not compile: {count}")
+        finished = replace(finished, outcome="compile error", failure=failure)
+    of_build = job.language == "triton" and (finished.outcome == "compile error" or job.action == "compile")
+    if job.language == "triton":  # what nvcc said of a `.cu` file has been told before
+        context.send(
+            c.Built(
+                job.run,
+                finished.problems if of_build else (),
+                finished.resources,
+                finished.files,
+                finished.build_s or 0.0,
+                complete=finished.outcome != "infrastructure",
+            )
+        )
+    return replace(
+        finished,
+        problems=() if of_build else finished.problems,
+        device=device,
+        telemetry=watched or finished.telemetry,
+        exit_code=finished.exit_code if finished.exit_code is not None else ended.status,
+        run_s=finished.run_s if finished.run_s is not None else ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+    )

@@ -1,0 +1,209 @@
+"""A kernel of a `.cu` file run through its launch spec: build its instances, hand them to a child."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.common import architectures
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.syntax_tree import Fault, Launch
+from orbit_remote.toolchain import build
+from orbit_remote.worker import cuda_action, probe, python_action, spec_instances
+from orbit_remote.worker.spec_instances import Image
+
+if TYPE_CHECKING:
+    from orbit_remote.worker.main import Context
+
+
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
+    device = await asyncio.to_thread(probe.device, job.device)
+    if job.action == "build":
+        async with context.scratch() as scratch:
+            made = await build_kernels(job, device, context, scratch)
+        return made if isinstance(made, c.Finished) else made.completed(c.Finished(job.run, "ok"))
+    if device is None:
+        return cuda_action.no_gpu(job)
+    # a spare needs seconds where none is ready; meanwhile the compiler works
+    warming = asyncio.create_task(context.spares.prepare(context.environment()))
+    try:
+        async with context.scratch() as scratch:
+            made = await build_kernels(job, device, context, scratch)
+            if isinstance(made, c.Finished):
+                return made
+            finished = await python_action.follow(job, context, device, made.image)
+        return made.completed(finished)
+    finally:
+        await asyncio.gather(warming, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The kernels of a launch spec, in a file of the job's scratch folder."""
+
+    image: Image
+    built: c.Built
+    toolchain: dict[str, str]
+    remarks: tuple[str, ...]
+    ptx: str = ""
+
+    def completed(self, finished: c.Finished) -> c.Finished:
+        """A job's end with what only its build knows."""
+        return replace(
+            finished,
+            toolchain=self.toolchain | finished.toolchain,
+            build_s=self.built.seconds,
+            resources=self.built.resources,
+            remarks=(*self.remarks, *finished.remarks),
+        )
+
+
+async def build_kernels(
+    job: c.Job, device: c.Device | None, context: Context, scratch: Path
+) -> Made | c.Finished:
+    """What the launch spec launches, compiled; the build is told. The job's end where there is nothing to launch.
+
+    Without a `device` it is for the architecture that the job names.
+    """
+    if job.definition is None:
+        text = "the job names no kernel whose launch spec is to be run"
+        return c.Finished(job.run, "infrastructure", c.Failure("infrastructure", text, "please report it"))
+    checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda"))
+    if refused := faulty(job, checked):
+        return refused
+    # one that was begun while the text was being typed is waited for, and then found
+    async with context.alone((job.path, job.text, job.definition, job.flags)), context.build(job):
+        made = await _build(job, checked, device, context, scratch)
+    context.send(made.built)
+    if made.failure or made.image is None:
+        failure = made.failure or c.Failure("infrastructure", "the compiler made no code")
+        return c.Finished(
+            job.run, failure.category, failure, resources=made.built.resources,
+            toolchain=made.toolchain, build_s=made.built.seconds,
+        )  # fmt: skip
+    return Made(made.image, made.built, made.toolchain, made.remarks, made.ptx)
+
+
+async def compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
+    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
+    may speak.
+    """
+    wanted: list[tuple[c.Definition, int, list[str]]] = []
+    launches: list[Launch] = []
+    for definition in job.templates:
+        checked = launch_spec.check(job.text, launch_spec.target_of(definition, "cuda"))
+        if checked.spec.launches and (names := spec_instances.instances(checked)):
+            launches.append(checked.spec.launches[0])
+            wanted.append((definition, launches[-1].span.line + 1, names))
+    made = await nvcc(replace(job, text=spec_instances.used(job.text, job.path, wanted), templates=()))
+    problems = made.built.problems
+    for launch in launches:
+        problems = spec_instances.at_launch(problems, job.path, launch)
+    own = c.content_hash(job.text.encode("utf-8", "replace"))
+    built = replace(made.built, problems=problems, files=made.built.files | {job.path: own})
+    return replace(made, built=built)
+
+
+def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
+    """The end of a job whose launch spec has an error; None where it has none."""
+    errors = [fault for fault in checked.faults if fault.severity == "error"]
+    if not checked.spec.launches and not errors:
+        name = job.definition.name if job.definition else "the kernel"
+        failure = c.Failure(
+            "compile error", f"the launch spec of {name} has no launch", "add a `launch` line"
+        )
+        return c.Finished(job.run, "compile error", failure)
+    if not errors:
+        return None
+    problems = tuple(problem(job, fault) for fault in errors)
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    failure = c.Failure(
+        "compile error", f"the launch spec: {errors[0].message}{more}", place=problems[0].place
+    )
+    return c.Finished(job.run, "compile error", failure, problems=problems)
+
+
+def problem(job: c.Job, fault: Fault) -> c.Problem:
+    span = fault.span
+    end = span.end_column + 1 if span.end_line == span.line else None
+    return c.Problem(
+        fault.severity, fault.message, "orbit", c.Place(job.path, span.line + 1, span.column + 1, end)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    built: c.Built
+    image: Image | None = None
+    failure: c.Failure | None = None
+    toolchain: dict[str, str] = field(default_factory=dict[str, str])
+    remarks: tuple[str, ...] = ()
+    ptx: str = ""
+
+
+async def _build(
+    job: c.Job, checked: launch_spec.Checked, device: c.Device | None, context: Context, scratch: Path
+) -> _Made:
+    """Raises nothing: what goes wrong is in the result."""
+    names = spec_instances.instances(checked)
+    made = await _compile(job, checked, names, device, context, scratch, "")
+    if any("overloaded" in one.message for one in made.built.problems) and checked.signature:
+        # the types as the text has them tell the kernel from its namesakes; typedefs are none of ours
+        types = ", ".join(one.type for one in checked.signature.parameters)
+        made = await _compile(job, checked, names, device, context, scratch, types)
+    built = _told(made.built, job, checked)
+    done = _Made(built, toolchain=made.toolchain, remarks=made.remarks, ptx=made.ptx)
+    if made.failure:
+        first = next((one for one in built.problems if one.severity == "error"), None)
+        place = first.place if first and made.failure.category == "compile error" else made.failure.place
+        return replace(done, failure=replace(made.failure, place=place))
+    if made.cubin is None or made.cubin.suffix != ".cubin":
+        text = "a launch spec is built for one architecture, and the flags ask for several"
+        failure = c.Failure("compile error", text, "remove -gencode or -arch=all from the flags")
+        return replace(done, failure=failure)
+    try:
+        kernels = spec_instances.read(await asyncio.to_thread(made.cubin.read_bytes), names)
+    except ValueError as error:
+        failure = c.Failure("infrastructure", f"the compiled kernel is not understood: {error}")
+        return replace(done, failure=failure)
+    return replace(done, image=Image(str(made.cubin), kernels, built.resources))
+
+
+async def _compile(
+    job: c.Job,
+    checked: launch_spec.Checked,
+    names: list[str],
+    device: c.Device | None,
+    context: Context,
+    scratch: Path,
+    overload: str,
+) -> build.Build:
+    assert job.definition is not None
+    line = checked.spec.launches[0].span.line + 1
+    text = spec_instances.source(job.text, job.path, line, names, job.definition, overload)
+    capability = device.capability if device else None
+    architecture = job.architecture or architectures.architecture_of(capability or "9.0")
+    with context.intermediate() as intermediates:
+        return await build.build(
+            replace(job, text=text, action="compile"),
+            architecture=architecture,
+            started=context.groups(job),
+            cache=context.cache,
+            scratch=scratch,
+            intermediates=intermediates,
+        )
+
+
+def _told(built: c.Built, job: c.Job, checked: launch_spec.Checked) -> c.Built:
+    """As the author knows the file: without what we added to it."""
+    own = c.content_hash(job.text.encode("utf-8", "replace"))
+    return replace(
+        built,
+        problems=spec_instances.at_launch(built.problems, job.path, checked.spec.launches[0]),
+        resources=tuple(one for one in built.resources if not spec_instances.is_ours(one)),
+        files=built.files | {job.path: own},
+    )

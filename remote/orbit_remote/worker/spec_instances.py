@@ -1,0 +1,167 @@
+"""From a launch spec to compiled kernels: which instances it launches, and what the compiler says of them.
+
+A few declarations after the file's own text name the instances, so that the compiler makes them. Each is
+also an argument of a kernel template of ours, whose own symbol then spells which function it is and
+what its parameters are: neither templates nor overloads, name spaces, typedefs or `extern "C"` need to be
+guessed from the text. Addresses are taken in host code alone: taken in device code, they make ptxas keep to
+a calling convention, and give other kernels of the file more registers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orbit_remote.common import symbols
+from orbit_remote.common.messages import Definition, Place, Problem, Resources
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
+from orbit_remote.spec.syntax_tree import Launch, Name, SpecError, walk
+from orbit_remote.spec.values import Scalar, Value, World
+from orbit_remote.toolchain.elf import Cubin
+
+_SPACE = "orbit_spec"
+_SPELLED = re.compile(rf"{_SPACE}::kernel<(\d+), void \(\*\)\((.*?)\), &(.*)>\(\)$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled instance. `parameters` are the canonical types of its parameters, as C++ writes them."""
+
+    symbol: str
+    parameters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What a child launches: a file of machine code, and its kernels by `instance`."""
+
+    cubin: str
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+    resources: tuple[Resources, ...] = ()
+
+
+def instance(launch: Launch, values: Mapping[str, Value]) -> str:
+    """`tiled<32>`: the kernel as a launch names it, names of the spec replaced by their values.
+
+    Raises SpecError where a template argument that the spec assigns is no number.
+    """
+    if not launch.templates:
+        return launch.kernel.name
+    arguments: list[str] = []
+    for one in launch.templates:
+        text = one.text
+        if one.value and any(isinstance(node, Name) and node.name in values for node in walk(one.value)):
+            value = evaluate(one.value, World("cuda"), Scope(values))
+            if not isinstance(value, Scalar):
+                raise SpecError(one.span, "A template argument is a type or a number.")
+            text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
+        arguments.append(text)
+    return f"{launch.kernel.name}<{', '.join(arguments)}>"
+
+
+def instances(checked: launch_spec.Checked) -> list[str]:
+    """Every kernel instance that some point launches, in order of first mention."""
+    found: dict[str, None] = {}
+    every, _ = launch_spec.points(checked.spec)
+    launches = [*checked.spec.launches, *(one.launch for one in checked.spec.references if one.launch)]
+    for point in every:
+        values, _ = launch_spec.compute(checked.spec, checked.signature, point, World("cuda"))
+        for launch in launches:
+            try:
+                found[instance(launch, values)] = None
+            except (SpecError, Untuned):  # told where the spec is checked
+                continue
+    return list(found)
+
+
+def source(
+    text: str, path: str, line: int, names: Sequence[str], definition: Definition, overload: str = ""
+) -> str:
+    """`text` with declarations that make the compiler build the instances `names`.
+
+    Their errors appear at `line` (from 1) of the file, which is the spec's launch. `overload` are the
+    types of the parameters that tell the kernel from others of its name.
+    """
+    space, _, _ = definition.qualified.rpartition("::")
+    parts = [f"using namespace ::{space};"] if space else []
+    parts.append("template <int N, class F, F f> __global__ void kernel() {}")
+    for at, name in enumerate(names):
+        whole = f"&{_expression(name, definition)}"
+        if overload and name == definition.name:
+            whole = f"static_cast<void (*)({overload})>({whole})"
+        parts.append(f"template __global__ void kernel<{at}, decltype({whole}), {whole}>();")
+        parts.append(f"void* use_{at}() {{ return (void*)({whole}); }}")
+    shown = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'{text}\n#line {line} "{shown}"\nnamespace {_SPACE} {{ {" ".join(parts)} }}\n'
+
+
+def used(text: str, path: str, wanted: Sequence[tuple[Definition, int, Sequence[str]]]) -> str:
+    """`text` with host code that uses instances, so that a compiler makes them: for each kernel the line (from 1) at
+    which its errors are to appear, and the instances' names.
+    """
+    shown = path.replace("\\", "\\\\").replace('"', '\\"')
+    for at, (definition, line, names) in enumerate(wanted):
+        space, _, _ = definition.qualified.rpartition("::")
+        parts = [f"using namespace ::{space};"] if space else []
+        parts += [
+            f"void* use_{number}() {{ return (void*)(&{_expression(name, definition)}); }}"
+            for number, name in enumerate(names)
+        ]
+        text += f'\n#line {line} "{shown}"\nnamespace {_SPACE}_{at} {{ {" ".join(parts)} }}\n'
+    return text
+
+
+def _expression(name: str, definition: Definition) -> str:
+    """An instance as it is named at the end of the file."""
+    base, angle, rest = name.partition("<")
+    return f"::{definition.qualified}{angle}{rest}" if base == definition.name else name
+
+
+def read(cubin: bytes, names: Sequence[str]) -> dict[str, Kernel]:
+    """The kernels in a cubin made from `source`. Raises ValueError for one that was not."""
+    functions = Cubin(cubin).functions()
+    spelled = {int(match[1]): match for one in functions if (match := _SPELLED.search(symbols.demangle(one)))}
+    found: dict[str, Kernel] = {}
+    for at, name in enumerate(names):
+        match = spelled.get(at)
+        symbol = _symbol(functions, match[3], match[2]) if match else None
+        if match is None or symbol is None:
+            raise ValueError(f"the compiler made no code for {name}")
+        found[name] = Kernel(symbol, match[2])
+    return found
+
+
+def _symbol(functions: Sequence[str], spelled: str, parameters: str) -> str | None:
+    """The function that a template argument spells: `(void tiled<32>(float*))`, `ns::k`."""
+    bracketed = spelled.startswith("(") and spelled.endswith(")")
+    inner = spelled[1:-1] if bracketed else spelled
+    wanted = symbols.without_parameters(inner)
+    for one in functions:
+        whole = symbols.demangle(one)
+        if symbols.without_parameters(whole) == wanted and whole.endswith((f"({parameters})", wanted)):
+            return one
+    return None
+
+
+def is_ours(resources: Resources) -> bool:
+    """Whether the compiler speaks of the kernel template that only spells."""
+    return f"{_SPACE}::kernel" in resources.name or f"{len(_SPACE)}{_SPACE}6kernel" in resources.symbol
+
+
+def at_launch(problems: Sequence[Problem], path: str, launch: Launch) -> tuple[Problem, ...]:
+    """Problems of our declarations stand on the launch that asked for them; those that speak of the
+    declarations themselves are left out where another says what is wrong.
+    """
+    span = launch.span
+    end = span.end_column if span.end_line == span.line else None
+    place = Place(path, span.line + 1, span.column + 1, None if end is None else end + 1)
+    placed = [
+        replace(one, place=place)
+        if one.place and one.place.file == path and one.place.line == span.line + 1
+        else one
+        for one in problems
+    ]
+    about = [one for one in placed if f"{_SPACE}::" not in one.message]
+    return tuple(about if any(one.severity == "error" for one in about) else placed)

@@ -1,0 +1,145 @@
+"""The process that has imported torch and triton, and the spares forked from it. Linux only.
+
+Importing takes seconds, a fork milliseconds; but CUDA does not survive a fork, so the template never
+touches it and each spare opens its own context. A spare is good for one job - user code may leave
+anything behind, and a CUDA error leaves a context that is lost - or for any number of launch specs of CUDA
+files, as long as they end well.
+
+The template is told what to do by messages on its standard input, a sequenced socket:
+    {"fork": id, "launches": folder} with three descriptors: events, standard output, standard error
+and answers {"forked": id, "pid": …} and {"ended": id, "status": …}. When the socket ends, the worker
+has gone, by whatever death: every group is killed and the template leaves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.child import child_main
+from orbit_remote.process import process_groups
+
+DESCRIPTORS = 3
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="orbit_remote template")
+    parser.add_argument("--cache", required=True, type=Path)
+    options = parser.parse_args(arguments)
+    # The end of the socket ends us, not the death of the worker: first the groups have to go.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+    process_groups.reap_orphans()
+    control = socket.socket(fileno=os.dup(0))
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    child_main.warm_up()
+    gc.collect()
+    gc.freeze()  # a collection in a spare would copy every page of what is shared
+    Template(control, options.cache).serve()
+    return 0
+
+
+class Template:
+    def __init__(self, control: socket.socket, cache: Path) -> None:
+        self._control = control
+        self._cache = cache
+        self._spares: dict[int, int] = {}  # pid -> id
+
+    def serve(self) -> None:
+        """Until the worker's end of the socket is closed."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _wake)
+        try:
+            while True:
+                ready, _, _ = select.select([self._control, woken], [], [])
+                if woken in ready:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(woken, 1 << 10)
+                    self._reap()
+                if self._control in ready and not self._obey():
+                    return
+        finally:
+            for pid in self._spares:
+                process_groups.kill_group(pid)
+            process_groups.end_strays(lambda _pid, _session: False)
+
+    def _obey(self) -> bool:
+        message, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, DESCRIPTORS)
+        if not message:
+            return False
+        order = json.loads(message)
+        pid = os.fork()
+        if pid == 0:
+            self._be_spare(Path(order["launches"]), *descriptors)
+        with contextlib.suppress(OSError):  # here and in the child, whichever is first
+            os.setpgid(pid, pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._spares[pid] = order["fork"]
+        self._tell(forked=order["fork"], pid=pid)
+        return True
+
+    def _reap(self) -> None:
+        for pid, spare in list(self._spares.items()):
+            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                continue
+            # its number is still its own: whatever it started goes with it
+            process_groups.kill_group(pid)
+            _, status = os.waitpid(pid, 0)
+            del self._spares[pid]
+            process_groups.end_strays(lambda pid, _session: pid in self._spares)
+            self._tell(ended=spare, status=os.waitstatus_to_exitcode(status))
+
+    def _tell(self, **message: Any) -> None:
+        with contextlib.suppress(OSError):  # the worker has gone; its end of the socket says so next
+            self._control.send(json.dumps(message).encode())
+
+    def _be_spare(self, launches: Path, events: int, stdout: int, stderr: int) -> None:
+        """In the forked child; never returns."""
+        status = 1
+        try:
+            template = os.getppid()
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            process_groups.reap_orphans()
+            with contextlib.suppress(OSError):
+                os.setpgid(0, 0)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            os.dup2(stdout, 1)
+            os.dup2(stderr, 2)
+            os.close(stdout)
+            os.close(stderr)
+            if os.getppid() == template:
+                status = self._wait_for_job(launches, events)
+        except BaseException as error:  # noqa: BLE001 - nothing may unwind into the template's frames
+            print(f"orbit: a spare failed: {type(error).__name__}: {error}", file=sys.stderr)
+        finally:
+            child_main.leave(status)
+
+    def _wait_for_job(self, launches: Path, events: int) -> int:
+        connection = socket.socket(fileno=events)
+        connection.set_inheritable(False)
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed()  # else every spare draws the same numbers
+        recording = child_main.begin_recording(self._cache, launches)
+        connection.sendall(child_main.READY.encode())
+        return child_main.serve(connection, recording)
+
+
+def _wake(_number: int, _frame: object) -> None:
+    """A handler has to be set for the descriptor to be written to."""
