@@ -17,7 +17,7 @@ from orbit_lsp.specs import spec_cache
 from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import lines_of
-from orbit_remote.worker import spec_instances
+from orbit_remote.toolchain import spec_instances
 from tests.drafting import FROM_LAUNCH, FROM_SIGNATURE, WRAPPERS, written
 from tests.kernels import test_cuda
 from tests.random_cases import random_cases

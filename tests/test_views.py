@@ -14,6 +14,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import KernelId, Running, Session
 from orbit_lsp.views import diagnostics, hover, kernel_status, lenses
 from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
 
 URI = "file:///src/k.cu"
 H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
@@ -308,7 +309,7 @@ def test_what_a_program_says_does_not_end_the_block_of_a_hover() -> None:
     ],
 )
 def test_the_base_name_of_a_demangled_name(demangled: str, base: str) -> None:
-    assert result_filing.base_name(demangled) == base
+    assert symbols.base_name(demangled) == base
 
 
 def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:

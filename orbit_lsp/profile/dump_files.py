@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from orbit_lsp.runs import result_filing
 from orbit_lsp.state.session import Profiled
+from orbit_remote.common import symbols
 from orbit_remote.common.messages import Dump, Finished, Level
 
 TITLES: dict[Level, str] = {
@@ -23,7 +23,7 @@ def file_names(dumps: Sequence[Dump]) -> list[str]:
     stems: dict[tuple[str, int], str] = {}
     for one in dumps:
         if (one.symbol, one.instance) not in stems:
-            base = re.sub(r"[^\w.-]+", "-", result_filing.base_name(one.name))[:80].strip("-.") or "kernel"
+            base = re.sub(r"[^\w.-]+", "-", symbols.base_name(one.name))[:80].strip("-.") or "kernel"
             free = (f"{base}-{count}" if count > 1 else base for count in itertools.count(1))
             stems[one.symbol, one.instance] = next(stem for stem in free if stem not in stems.values())
     return [f"{stems[one.symbol, one.instance]}.{one.level}" for one in dumps]

@@ -13,6 +13,7 @@ from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import Frozen, KernelId, Profiled, Session, identify, path_of
 from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
 
 
 def finished(
@@ -69,11 +70,7 @@ def _by_kernel(
     called = targets if job.through == "contract" else set[KernelId]()
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
-        if (
-            profile.place is None
-            and job.kernel == result_filing.base_name(profile.name)
-            and len(targets) == 1
-        ):
+        if profile.place is None and job.kernel == symbols.base_name(profile.name) and len(targets) == 1:
             # of overloads the one that was asked for is the one that was profiled
             kernel = next(iter(targets))
         of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)

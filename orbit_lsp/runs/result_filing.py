@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -24,7 +23,7 @@ from orbit_lsp.state.session import (
     identify,
     path_of,
 )
-from orbit_remote.common import measure
+from orbit_remote.common import measure, symbols
 from orbit_remote.common import messages as c
 
 _Place = tuple[KernelId, Kernel, str]
@@ -180,8 +179,8 @@ class _Kernels:
             for found in candidates:
                 if found[1].whole.line <= place.line - 1 <= found[1].whole.end_line:
                     return found
-        base = base_name(name)
-        qualified = _without_arguments(name)
+        base = symbols.base_name(name)
+        qualified = symbols.qualified_name(name)
         by_name = [found for found in self.of_main if found[1].name == base]
         exact = [found for found in by_name if found[1].qualified == qualified]
         return next(iter(exact or by_name), None)
@@ -244,39 +243,3 @@ def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: 
 
 def _same_file(one: str, other: str) -> bool:
     return one == other or Path(one) == Path(other)
-
-
-def _without_arguments(name: str) -> str:
-    """`void ns::tiled<32>(float*, int)` -> `ns::tiled`, and the same of a mangled `_ZN2ns5tiledE…`."""
-    if name.startswith("_Z"):
-        return _unmangled(name)
-    open_brackets = 0
-    kept = ""
-    for character in name.replace("(anonymous namespace)::", ""):
-        if character == "(" and not open_brackets:
-            break
-        if character in "<(":
-            open_brackets += 1
-        elif character in ">)":
-            open_brackets -= 1
-        elif not open_brackets:
-            kept += character
-    return kept.strip().rpartition(" ")[2]
-
-
-def _unmangled(symbol: str) -> str:
-    """The nested name of an Itanium mangled symbol; parameters and template arguments left out."""
-    at = 3 if symbol.startswith("_ZN") else 2
-    names: list[str] = []
-    while found := re.compile(r"K?L?(\d+)").match(symbol, at):
-        end = found.end() + int(found[1])
-        names.append(symbol[found.end() : end])
-        at = end
-        if not symbol.startswith("_ZN"):
-            break
-    return "::".join(name for name in names if not name.startswith("_GLOBAL__N"))
-
-
-def base_name(name: str) -> str:
-    """The kernel's own name without name space, template arguments and parameters."""
-    return _without_arguments(name).rpartition("::")[2]

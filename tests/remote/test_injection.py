@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.recording import injection
 
 
@@ -302,10 +303,8 @@ def test_errors_are_named(tmp_path):
     runtime = ["e", 10, "runtime", "cudaLaunchKernel", 9, "", ""]
     recorded = injection.read(write(tmp_path, HEADER, driver, runtime, ["x"]))
     assert recorded.errors == (
-        injection.CudaError(10, "runtime", "cudaLaunchKernel", 9, "cudaErrorInvalidConfiguration", None, 42),
-        injection.CudaError(
-            20, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "_Z6straysPi", 42
-        ),
+        CudaError(10, "runtime", "cudaLaunchKernel", 9, "cudaErrorInvalidConfiguration", None, 42),
+        CudaError(20, "driver", "cuCtxSynchronize", 700, "CUDA_ERROR_ILLEGAL_ADDRESS", "_Z6straysPi", 42),
     )
 
 

@@ -12,9 +12,8 @@ from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_remote.common import symbols
 from orbit_remote.common.messages import Definition, Failure
 from orbit_remote.spec import launch_spec
-from orbit_remote.toolchain import nvcc
+from orbit_remote.toolchain import nvcc, spec_instances
 from orbit_remote.toolchain.elf import Cubin
-from orbit_remote.worker import spec_instances
 from tests.spec.spec_check import target
 
 

@@ -28,5 +28,5 @@ def test_without_a_demangler_the_name_is_the_symbol_or_its_identifier(monkeypatc
     monkeypatch.setattr(symbols, "_library", lambda: None)
     symbols.demangle.cache_clear()
     assert symbols.short_name("_Z5saxpyifPKfPf") == "saxpy"
-    assert symbols.short_name("_ZN2ns1kEv") == "_ZN2ns1kEv"
+    assert symbols.short_name("_ZN2ns1kEv") == "ns::k"
     symbols.demangle.cache_clear()

@@ -20,8 +20,9 @@ from orbit_remote import MAIN
 from orbit_remote.child import child_main, python_job
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
+from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.measure import LaunchRecord
-from orbit_remote.recording.injection import CudaError, Recorded
+from orbit_remote.recording.injection import Recorded
 from orbit_remote.worker import prefork
 
 pytest.importorskip("triton")

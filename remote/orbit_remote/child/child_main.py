@@ -27,7 +27,7 @@ from orbit_remote.child import python_job, triton_instances
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.recording import recorder
-from orbit_remote.worker.spec_instances import Image
+from orbit_remote.toolchain.spec_instances import Image
 
 READY = '{"kind":"ready"}\n'
 """What a child says when it can be given a job."""

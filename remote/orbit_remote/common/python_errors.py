@@ -19,8 +19,8 @@ from types import TracebackType
 from typing import Any
 
 from orbit_remote import PACKAGE
+from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.messages import Failure, Note, Place, Problem
-from orbit_remote.recording.injection import CudaError
 
 _CUDA_WORDS = {
     "illegal memory access": "CUDA_ERROR_ILLEGAL_ADDRESS",

@@ -8,7 +8,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-_ITANIUM = re.compile(r"_Z(?:N\w*?)?(\d+)")
+_IDENTIFIER = re.compile(r"K?L?(\d+)")
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +52,7 @@ def demangle(symbol: str) -> str:
 def short_name(symbol: str) -> str:
     """The name without result and parameters: `ns::tiled<32>`."""
     name = demangle(symbol)
-    return _own_guess(symbol) if name == symbol else without_parameters(name)
+    return _own_guess(symbol) if name == symbol and symbol.startswith("_Z") else without_parameters(name)
 
 
 def without_parameters(name: str) -> str:
@@ -71,17 +71,22 @@ def without_parameters(name: str) -> str:
     return name
 
 
-def base_name(symbol: str) -> str:
-    """The bare identifier a source file spells: `tiled`."""
+def qualified_name(symbol: str) -> str:
+    """Of a mangled or a demangled name: `void ns::tiled<32>(float*)` -> `ns::tiled`."""
     name, depth = "", 0
-    for character in short_name(symbol):
+    for character in short_name(symbol).replace("(anonymous namespace)::", ""):
         if character == "<":
             depth += 1
         elif character == ">":
             depth -= 1
         elif depth == 0:
             name += character
-    return name.rsplit("::", 1)[-1]
+    return name
+
+
+def base_name(symbol: str) -> str:
+    """The bare identifier a source file spells, of a mangled or a demangled name: `tiled`."""
+    return qualified_name(symbol).rpartition("::")[2]
 
 
 def _opening(text: str) -> int:
@@ -98,7 +103,13 @@ def _opening(text: str) -> int:
 
 
 def _own_guess(symbol: str) -> str:
-    """Without a demangler (Windows): the first identifier of a plain Itanium name."""
-    if (found := _ITANIUM.match(symbol)) and not symbol.startswith("_ZN"):
-        return symbol[found.end() : found.end() + int(found[1])]
-    return symbol
+    """Without a demangler (Windows): the identifiers of a plain Itanium name, `_ZN2ns5tiledILi32EE…` -> `ns::tiled`."""
+    at = 3 if symbol.startswith("_ZN") else 2
+    names: list[str] = []
+    while found := _IDENTIFIER.match(symbol, at):
+        end = found.end() + int(found[1])
+        names.append(symbol[found.end() : end])
+        at = end
+        if not symbol.startswith("_ZN"):
+            break
+    return "::".join(name for name in names if not name.startswith("_GLOBAL__N")) or symbol

@@ -22,9 +22,10 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from orbit_remote import PACKAGE
+from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.process import disk_space
 
@@ -47,10 +48,6 @@ _RUNTIME_NAMES = {
 """Runtime errors that have no equal in the driver; all others share the driver's numbers and names."""
 
 
-_FATAL = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
-"""ECC and NVLink errors, illegal address, time-out, assert, and all kinds of illegal instruction."""
-
-
 class Unavailable(Exception):  # noqa: N818 - what it says, not what went wrong
     """Launches cannot be recorded on this machine; `remedy` says what is missing."""
 
@@ -68,24 +65,6 @@ class Cupti:
     library: Path
     version: int
     record: str
-
-
-@dataclass(frozen=True, slots=True)
-class CudaError:
-    """A CUDA call that failed. `last_kernel` is the one launched last, not surely the guilty one."""
-
-    time_ns: int
-    api: Literal["driver", "runtime"]
-    function: str
-    code: int
-    name: str
-    last_kernel: str | None
-    process: int
-
-    @property
-    def fatal(self) -> bool:
-        """Whether the CUDA context was lost with it: what the process did afterwards means nothing."""
-        return self.code in _FATAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.messages import Failure, Job, Note, Outcome, Place, Problem, Resources
 from orbit_remote.process.program import Ended
-from orbit_remote.recording.injection import CudaError, Recorded
+from orbit_remote.recording.injection import Recorded
 
 _ASSERT = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+): (?P<function>.+?): "

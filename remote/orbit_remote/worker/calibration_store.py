@@ -7,12 +7,10 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from orbit_remote.common import messages as c
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.main import Context
+from orbit_remote.worker.context import Context
 
 _LIMIT_S: Final = 10.0
 """It takes a third of a second; a GPU that others work on may take longer, and tells nothing of itself then."""

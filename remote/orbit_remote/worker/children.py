@@ -13,7 +13,7 @@ import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
@@ -21,10 +21,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.process import process_groups
 from orbit_remote.recording import injection
-from orbit_remote.worker.spec_instances import Image
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.prefork import Template
+from orbit_remote.toolchain.spec_instances import Image
 
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
 _LATE_S = 0.2
@@ -80,7 +77,8 @@ class Forked:
         self._forked = asyncio.Event()
         self._readying = asyncio.Lock()
         self._is_ready = False
-        self.template: Template | None = None
+        self.template: object = None
+        """The process it was forked from."""
         self._follower: injection.Follower | None = None
         self._pipes: list[int] = []
         self._events: asyncio.StreamReader

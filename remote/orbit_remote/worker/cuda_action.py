@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from orbit_remote.common import architectures, measure
+from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain import build
-from orbit_remote.worker import probe
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.main import Context
-
-_DEFAULT_ARCHITECTURE = "sm_90a"
-_SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
+from orbit_remote.worker import builds, gpu, probe
+from orbit_remote.worker.context import Context
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device) if job.action == "run" else None
     if job.action == "run" and device is None:
         # said before anything is built: the build cannot be run
-        return no_gpu(job)
-    architecture = job.architecture or architecture_of(device)
+        return gpu.no_gpu(job)
+    architecture = job.architecture or gpu.architecture_of(device)
     async with context.scratch() as scratch:
         async with context.build(job):
             if job.action != "compile":
                 await context.ahead.join(job)
-            built = await _build(job, architecture, context, scratch)
+            built = await builds.build_file(job, architecture, context, scratch)
         context.send(built.built)
         if built.failure:
             return c.Finished(
@@ -55,45 +45,10 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
             return await _run(job, context, built, device, scratch)
 
 
-async def _build(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
-    if job.action == "compile" and job.templates:
-        from orbit_remote.worker import spec_action
-
-        return await spec_action.compile_with_templates(
-            job, lambda one: nvcc(one, architecture, context, scratch)
-        )
-    return await nvcc(job, architecture, context, scratch)
-
-
-async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
-    """One build; the caller holds a place for it (`Context.build`)."""
-    with context.intermediate() as intermediates:
-        return await build.build(
-            job,
-            architecture=architecture,
-            started=context.groups(job),
-            cache=context.cache,
-            scratch=scratch,
-            intermediates=intermediates,
-        )
-
-
-async def build_ahead(job: c.Job, context: Context) -> None:
-    """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
-    architecture = job.architecture or architecture_of(await asyncio.to_thread(probe.device, job.device))
-    async with context.scratch() as scratch:
-        await _build(job, architecture, context, scratch)
-
-
-def visible_gpu(job: c.Job) -> dict[str, str]:
-    """What makes the job's GPU the first of its program, where it is not anyway; numbers are NVML's."""
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
-
-
 async def _run(
     job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
 ) -> c.Finished:
-    environment = context.environment() | visible_gpu(job)
+    environment = context.environment() | gpu.visible_gpu(job)
     remarks = list(built.remarks)
     folder = scratch / "launches"
     try:
@@ -128,7 +83,7 @@ async def _run(
         launches=launches,
         resources=built.built.resources,
         device=device,
-        telemetry=watched(sampler, recorded.records),
+        telemetry=gpu.watched(sampler, recorded.records),
         toolchain=built.toolchain,
         exit_code=ended.status,
         build_s=built.built.seconds,
@@ -137,48 +92,4 @@ async def _run(
         stderr=ended.stderr,
         truncated=ended.truncated,
         remarks=tuple(remarks),
-    )
-
-
-def watched(sampler: telemetry.Sampler, records: Sequence[measure.LaunchRecord]) -> c.Telemetry | None:
-    """What NVML said while the kernels ran: clocks of the idle GPU before and after would be others."""
-    timed = [record for record in records if record.timed]
-    if not timed:
-        return None
-    first, last = min(r.start_ns for r in timed), max(r.end_ns for r in timed)
-    found = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
-    return found if found and found.samples else None
-
-
-def prepare(home: Path) -> None:
-    """Compile the launch recorder before a first run needs it."""
-    with contextlib.suppress(injection.Unavailable):  # a run says so, at its place
-        injection.environment(home / "cupti", cache=home / "cupti")
-
-
-def no_room(error: OSError) -> c.Failure:
-    """A file that could not be written or read, in a sentence."""
-    where = f" ({error.filename})" if error.filename else ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return c.Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
-    return c.Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
-
-
-def architecture_of(device: c.Device | None) -> str:
-    if device is None or device.capability is None:
-        return _DEFAULT_ARCHITECTURE
-    return architectures.architecture_of(device.capability)
-
-
-def no_gpu(job: c.Job) -> c.Finished:
-    return c.Finished(
-        job.run,
-        "infrastructure",
-        c.Failure(
-            "infrastructure",
-            "there is no NVIDIA GPU in this machine to run it on"
-            if job.device == 0
-            else f"this machine has no GPU number {job.device}",
-            "`orbit-lsp doctor` says what is missing; static figures and compile errors need no GPU",
-        ),
     )

@@ -21,8 +21,8 @@ from typing import Any
 from orbit_remote import MAIN
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
+from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker.children import Child, Forked, Fresh
-from orbit_remote.worker.spec_instances import Image
 
 FORKS = sys.platform == "linux"
 _LEAVE_S = 20.0

@@ -11,12 +11,13 @@ import base64
 import sys
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
@@ -28,14 +29,12 @@ from orbit_remote.ncu.ncu_run import Under
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.process import program
 from orbit_remote.recording import run_outcome, telemetry
-from orbit_remote.worker import cuda_action, probe, python_action
-from orbit_remote.worker.children import MAIN
+from orbit_remote.worker import builds, gpu, plain_action, probe, python_action
+from orbit_remote.worker.context import Context
 
 if TYPE_CHECKING:
     from orbit_remote.worker import spec_action
-    from orbit_remote.worker.main import Context
 
-Ordinary = Callable[[c.Job], Awaitable[c.Finished]]
 """Carries out a job that is none of ours."""
 
 _MOST_REPORT = 24 << 20
@@ -47,22 +46,22 @@ _NO_TOOL = (
 )
 
 
-async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finished:
+async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device)
     if device is None:
-        return cuda_action.no_gpu(job)
+        return gpu.no_gpu(job)
     if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
-        return await _times(job, ordinary, "profiles are taken on Linux only")
+        return await _times(job, context, "profiles are taken on Linux only")
     tool = await asyncio.to_thread(ncu_options.find)
     if tool is None or tool.too_old:
-        return await _times(job, ordinary, tool.too_old if tool else _NO_TOOL)
+        return await _times(job, context, tool.too_old if tool else _NO_TOOL)
     folder = context.counters
     known = await asyncio.to_thread(counter_permission.known, folder, device, tool)
     if known.permitted is False:
-        return await _times(job, ordinary, known.why)
+        return await _times(job, context, known.why)
     warming = asyncio.ensure_future(context.reports.prepare(tool.readers))
     try:
-        attempt = _Attempt(job, context, ordinary, device, tool)
+        attempt = _Attempt(job, context, device, tool)
         finished = await attempt.finished()
     finally:
         await asyncio.gather(warming, return_exceptions=True)
@@ -71,9 +70,9 @@ async def carry_out(job: c.Job, context: Context, ordinary: Ordinary) -> c.Finis
     return finished
 
 
-async def _times(job: c.Job, ordinary: Ordinary, why: str) -> c.Finished:
+async def _times(job: c.Job, context: Context, why: str) -> c.Finished:
     """An ordinary run in the place of a profile."""
-    finished = await ordinary(replace(job, action="run"))
+    finished = await plain_action.carry_out(replace(job, action="run"), context)
     profiles = tuple(
         c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
         for one in finished.launches
@@ -84,13 +83,10 @@ async def _times(job: c.Job, ordinary: Ordinary, why: str) -> c.Finished:
 class _Attempt:
     """One try to profile a job with counters."""
 
-    def __init__(
-        self, job: c.Job, context: Context, ordinary: Ordinary, device: c.Device, tool: Tool
-    ) -> None:
+    def __init__(self, job: c.Job, context: Context, device: c.Device, tool: Tool) -> None:
         self.learned = Known()
         self._job = job
         self._context = context
-        self._ordinary = ordinary
         self._device = device
         self._tool = tool
 
@@ -104,10 +100,10 @@ class _Attempt:
 
     async def _program(self, scratch: Path) -> c.Finished:
         job, context = self._job, self._context
-        architecture = job.architecture or cuda_action.architecture_of(self._device)
+        architecture = job.architecture or gpu.architecture_of(self._device)
         async with context.build(job):
             await context.ahead.join(job)
-            built = await cuda_action.nvcc(job, architecture, context, scratch)
+            built = await builds.nvcc(job, architecture, context, scratch)
         context.send(built.built)
         if built.failure or built.executable is None:
             failure = built.failure or c.Failure("infrastructure", "the compiler made no program")
@@ -155,7 +151,7 @@ class _Attempt:
         job, context = self._job, self._context
         environment = context.environment()
         if job.language == "cuda" and job.through == "program":
-            environment |= cuda_action.visible_gpu(job)
+            environment |= gpu.visible_gpu(job)
         groups = context.groups(job)
         with ExitStack() as stack:
             sampler = stack.enter_context(telemetry.Sampler(self._device.uuid or self._device.index))
@@ -288,7 +284,7 @@ class _Attempt:
                 "use another version of it, 2025.2.1 where this is Modal"
             )
             self.learned = Known(False, why)
-            return await _times(self._job, self._ordinary, why)
+            return await _times(self._job, self._context, why)
         if not profiles:
             return await self._without(log) if not under.stopped else finished
         self.learned = Known(True)
@@ -324,9 +320,9 @@ class _Attempt:
         if refusal is not None:
             if refusal.lasting:
                 self.learned = Known(False, refusal.sentence)
-            return await _times(self._job, self._ordinary, refusal.sentence)
+            return await _times(self._job, self._context, refusal.sentence)
         # the same without the tool says whether it was the program or the tool, and what was launched
-        ordinary = await self._ordinary(replace(self._job, action="run"))
+        ordinary = await plain_action.carry_out(replace(self._job, action="run"), self._context)
         if ordinary.outcome not in ("ok", "wrong answer"):
             return ordinary
         wanted = [one for one in ordinary.launches if self._is_wanted(one, ordinary.resources)]

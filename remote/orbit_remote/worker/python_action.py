@@ -8,26 +8,23 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_remote.child import python_job
 from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.process.program import Ended, Kept, Stream
 from orbit_remote.recording import injection, run_outcome, telemetry
-from orbit_remote.worker import cuda_action, probe
+from orbit_remote.toolchain.spec_instances import Image
+from orbit_remote.worker import gpu, probe
 from orbit_remote.worker.children import Child
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.main import Context
-    from orbit_remote.worker.spec_instances import Image
+from orbit_remote.worker.context import Context
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled."""
     device = await asyncio.to_thread(probe.device, job.device) if job.action == "run" else None
     if job.action == "run" and device is None:
-        return cuda_action.no_gpu(job)
+        return gpu.no_gpu(job)
     return await follow(job, context, device)
 
 
@@ -66,7 +63,7 @@ async def follow(
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
-    watched = cuda_action.watched(sampler, records) if sampler and records else None
+    watched = gpu.watched(sampler, records) if sampler and records else None
     return reported(job, context, finished, ended, device, watched)
 
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from orbit_remote import MAIN
 from orbit_remote.child import child_main, spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors, symbols
@@ -22,12 +22,9 @@ from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.spec import launch_spec
-from orbit_remote.worker import cuda_action, probe
-from orbit_remote.worker.children import MAIN
-from orbit_remote.worker.spec_instances import Image
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.main import Context
+from orbit_remote.toolchain.spec_instances import Image
+from orbit_remote.worker import builds, gpu, probe
+from orbit_remote.worker.context import Context
 
 _PADDING = 64 << 10
 """Bytes behind each allocation that nothing may touch: allocations lie side by side, and an index that is off by one meets
@@ -39,7 +36,7 @@ _LATE = "raise the setting `orbit.check_memory.timeout_s`, take smaller inputs, 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device)
     if device is None:
-        return cuda_action.no_gpu(job)
+        return gpu.no_gpu(job)
     if job.through == "contract":
         text = "what keeps a contract is not checked by itself: check the kernels in it, by a launch spec or a program"
         return _ended(job, c.Failure("infrastructure", text))
@@ -105,15 +102,13 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
     # the lines of host code too: leaks and refused launches have no other
     wanted = replace(job, flags=(*job.flags, "-Xcompiler=-g")) if os.name == "posix" else job
     async with context.build(job):
-        made = await cuda_action.nvcc(
-            wanted, job.architecture or cuda_action.architecture_of(device), context, scratch
-        )
+        made = await builds.nvcc(wanted, job.architecture or gpu.architecture_of(device), context, scratch)
     context.send(made.built)
     if made.failure or made.executable is None:
         failure = made.failure or c.Failure("infrastructure", "the compiler made no program")
         return replace(_ended(job, failure), toolchain=made.toolchain, build_s=made.built.seconds)
     return _Target(
-        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), cuda_action.visible_gpu(job), None, (),
+        (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), gpu.visible_gpu(job), None, (),
         made.toolchain, made.built.resources, made.built.seconds, made.remarks,
     )  # fmt: skip
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.syntax_tree import Fault, Launch
-from orbit_remote.toolchain import build
-from orbit_remote.worker import cuda_action, probe, python_action, spec_instances
-from orbit_remote.worker.spec_instances import Image
-
-if TYPE_CHECKING:
-    from orbit_remote.worker.main import Context
+from orbit_remote.spec.syntax_tree import Fault
+from orbit_remote.toolchain import build, spec_instances
+from orbit_remote.toolchain.spec_instances import Image
+from orbit_remote.worker import gpu, probe, python_action
+from orbit_remote.worker.context import Context
 
 
 async def carry_out(job: c.Job, context: Context) -> c.Finished:
@@ -27,7 +23,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
             made = await build_kernels(job, device, context, scratch)
         return made if isinstance(made, c.Finished) else made.completed(c.Finished(job.run, "ok"))
     if device is None:
-        return cuda_action.no_gpu(job)
+        return gpu.no_gpu(job)
     # a spare needs seconds where none is ready; meanwhile the compiler works
     warming = asyncio.create_task(context.spares.prepare(context.environment()))
     try:
@@ -86,26 +82,6 @@ async def build_kernels(
             toolchain=made.toolchain, build_s=made.built.seconds,
         )  # fmt: skip
     return Made(made.image, made.built, made.toolchain, made.remarks, made.ptx)
-
-
-async def compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
-    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
-    may speak.
-    """
-    wanted: list[tuple[c.Definition, int, list[str]]] = []
-    launches: list[Launch] = []
-    for definition in job.templates:
-        checked = launch_spec.check(job.text, launch_spec.target_of(definition, "cuda"))
-        if checked.spec.launches and (names := spec_instances.instances(checked)):
-            launches.append(checked.spec.launches[0])
-            wanted.append((definition, launches[-1].span.line + 1, names))
-    made = await nvcc(replace(job, text=spec_instances.used(job.text, job.path, wanted), templates=()))
-    problems = made.built.problems
-    for launch in launches:
-        problems = spec_instances.at_launch(problems, job.path, launch)
-    own = c.content_hash(job.text.encode("utf-8", "replace"))
-    built = replace(made.built, problems=problems, files=made.built.files | {job.path: own})
-    return replace(made, built=built)
 
 
 def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:

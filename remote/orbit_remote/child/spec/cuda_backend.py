@@ -18,9 +18,9 @@ from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Parameter, Signature
 from orbit_remote.spec.syntax_tree import Launch, Reference, Span, SpecError, Symbol
 from orbit_remote.spec.values import Scalar, Tensor, TensorMap, Value, World, amount, shown
+from orbit_remote.toolchain import spec_instances
 from orbit_remote.toolchain.elf import Cubin
-from orbit_remote.worker import spec_instances
-from orbit_remote.worker.spec_instances import Image
+from orbit_remote.toolchain.spec_instances import Image
 
 _INTEGERS: dict[str, Any] = {
     "int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,

@@ -33,7 +33,7 @@ from orbit_remote.spec.dtypes import DTYPES, DType, Tolerance
 from orbit_remote.spec.launch_spec import Point
 from orbit_remote.spec.syntax_tree import SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value
-from orbit_remote.worker.spec_instances import Image
+from orbit_remote.toolchain.spec_instances import Image
 
 _SAMPLE_S = 0.01
 """Between two looks at the GPU's clock: a point is timed in some hundredths of a second."""

@@ -1,0 +1,62 @@
+"""Builds of a `.cu` file: one nvcc call, with the worker's cache and folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_remote.common import messages as c
+from orbit_remote.spec import launch_spec
+from orbit_remote.spec.syntax_tree import Launch
+from orbit_remote.toolchain import build, spec_instances
+from orbit_remote.worker import probe
+from orbit_remote.worker.context import Context
+from orbit_remote.worker.gpu import architecture_of
+
+
+async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+    """One build; the caller holds a place for it (`Context.build`)."""
+    with context.intermediate() as intermediates:
+        return await build.build(
+            job,
+            architecture=architecture,
+            started=context.groups(job),
+            cache=context.cache,
+            scratch=scratch,
+            intermediates=intermediates,
+        )
+
+
+async def build_file(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
+    if job.action == "compile" and job.templates:
+        return await _compile_with_templates(job, lambda one: nvcc(one, architecture, context, scratch))
+    return await nvcc(job, architecture, context, scratch)
+
+
+async def build_ahead(job: c.Job, context: Context) -> None:
+    """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
+    architecture = job.architecture or architecture_of(await asyncio.to_thread(probe.device, job.device))
+    async with context.scratch() as scratch:
+        await build_file(job, architecture, context, scratch)
+
+
+async def _compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
+    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
+    may speak.
+    """
+    wanted: list[tuple[c.Definition, int, list[str]]] = []
+    launches: list[Launch] = []
+    for definition in job.templates:
+        checked = launch_spec.check(job.text, launch_spec.target_of(definition, "cuda"))
+        if checked.spec.launches and (names := spec_instances.instances(checked)):
+            launches.append(checked.spec.launches[0])
+            wanted.append((definition, launches[-1].span.line + 1, names))
+    made = await nvcc(replace(job, text=spec_instances.used(job.text, job.path, wanted), templates=()))
+    problems = made.built.problems
+    for launch in launches:
+        problems = spec_instances.at_launch(problems, job.path, launch)
+    own = c.content_hash(job.text.encode("utf-8", "replace"))
+    built = replace(made.built, problems=problems, files=made.built.files | {job.path: own})
+    return replace(made, built=built)
