@@ -9,6 +9,7 @@ import pytest
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import placement
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import KernelId, Running, Session
@@ -237,9 +238,9 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
 
 def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     bench = Bench(gpu="T4")
-    assert job_builder.architecture(bench.session) == "sm_75"
+    assert placement.architecture(bench.session) == "sm_75"
     bench.session.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
-    assert job_builder.architecture(bench.session) == "sm_90a"
+    assert placement.architecture(bench.session) == "sm_90a"
     titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
 

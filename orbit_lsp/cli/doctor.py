@@ -7,7 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from orbit_lsp.runners import Runner
-from orbit_lsp.specs import job_builder
+from orbit_lsp.state import placement
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 
@@ -112,8 +112,8 @@ def _inventory(machine: c.Machine) -> list[str]:
 def _works(
     session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
 ) -> list[str]:
-    rented = job_builder.place(session) == "modal"
-    own = None if rented else job_builder.own_gpu(session)
+    rented = placement.place(session) == "modal"
+    own = None if rented else placement.own_gpu(session)
     triton = not _absent(machine, _TRITON)
     found: list[str] = []
     compiles = bool(machine.nvcc) and compiler is None
@@ -123,7 +123,7 @@ def _works(
     if triton:
         found.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
     if rented and session.modal_account:
-        gpu = job_builder.settings_of(session).gpu
+        gpu = placement.settings_of(session).gpu
         found.append(
             f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not tried here)"
         )
@@ -151,18 +151,18 @@ def _missing(
     problems = iter(machine.problems)
     no_gpu = None if machine.devices else next(problems, None)
     no_compiler = compiler if machine.nvcc else next(problems, None)
-    local = job_builder.place(session) == "local"
+    local = placement.place(session) == "local"
     found: list[str] = []
     if no_compiler and not compiles_on_modal:
         found += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
     if no_gpu and local:
         found += _fault("running kernels", no_gpu.message, no_gpu.remedy)
-        if job_builder.settings_of(session).runner == "auto":
+        if placement.settings_of(session).runner == "auto":
             found.append(f"    or rent one from Modal: {_TOKEN}")
     elif not local and not session.modal_account:
         found += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
-    elif local and machine.devices and job_builder.own_gpu(session) is None:
-        wanted = job_builder.settings_of(session).device
+    elif local and machine.devices and placement.own_gpu(session) is None:
+        wanted = placement.settings_of(session).device
         have = ", ".join(str(one.index) for one in machine.devices)
         found += _fault(
             "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"

@@ -28,7 +28,7 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.run_group import Joint
 from orbit_lsp.runs.scheduler import Run, Watcher
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.session import KernelId, Running, Session, Versus, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
@@ -191,7 +191,7 @@ class Turns(Joint[Contest]):
         passed has said so of the whole comparison. Raises _EndedError where it may not.
         """
         runner = await self._environment.runner_of(job)
-        limit = job_builder.settings_of(self._session).modal.budget_usd
+        limit = placement.settings_of(self._session).modal.budget_usd
         if job.gpu is None or limit is None:
             yield runner
             return

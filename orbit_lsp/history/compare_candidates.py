@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.session import KernelId, Session
 
 
@@ -63,7 +62,7 @@ def choices(session: Session, target: KernelId) -> list[Other]:
             if other != target and kernel.launchable
         ][:3]
     if session.modal_account:
-        settings = job_builder.settings_of(session)
-        here = settings.gpu if job_builder.place(session) == "modal" else ""
+        settings = placement.settings_of(session)
+        here = settings.gpu if placement.place(session) == "modal" else ""
         found += [Other("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
     return found

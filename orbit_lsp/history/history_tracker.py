@@ -18,8 +18,7 @@ from orbit_lsp.history.history_store import Action, Entry, Said, Store
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import KernelId, Profiled, Result, Session, path_of
 from orbit_remote.common import measure
@@ -187,10 +186,10 @@ class Versions:
     # -- the thread ---------------------------------------------------------------------------
 
     def _keeps(self) -> bool:
-        return job_builder.settings_of(self._session).history.keep
+        return placement.settings_of(self._session).history.keep
 
     def _store(self) -> Store:
-        mib = job_builder.settings_of(self._session).history.mib
+        mib = placement.settings_of(self._session).history.mib
         if self._store_of is None or self._store_of[0] != mib:
             self._store_of = (mib, Store(self._where, mib << 20))
         return self._store_of[1]

@@ -22,7 +22,7 @@ from orbit_lsp.history.history_tracker import Versions
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import Recipe
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import Frozen, KernelId, Session, header_reader, identify, path_of, uri_of
 from orbit_remote.common import architectures
@@ -215,7 +215,7 @@ def _with_its_files(session: Session, made: Side, found: git.Revision, path: str
             shutil.copyfile(Path(root, *place.split("/")), copy)
     there = Path(folder, *found.main.split("/"))
     moved = _side(session, KernelId(uri_of(str(there)), made.target.key), made.frozen.text, made.name)
-    directory = _real(job_builder.directory(session, path))
+    directory = _real(placement.directory(session, path))
     inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
     job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
     names = ", ".join(Path(one).name for one in differ[:3]) + (
@@ -280,8 +280,8 @@ def _gpu(session: Session, side: Side, name: str) -> Side:
         raise NoSide(
             "another GPU is one on Modal: `modal token new` makes a token, and `orbit.runner` must not be `local`"
         )
-    gpu = job_builder.rented(name)
+    gpu = placement.rented(name)
     if not gpu:
-        raise NoSide(f"{name} is none of the GPUs on Modal: {', '.join(job_builder.gpus())}")
+        raise NoSide(f"{name} is none of the GPUs on Modal: {', '.join(placement.gpus())}")
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

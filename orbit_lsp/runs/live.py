@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable
 
 from orbit_lsp.runs.scheduler import Run, Runs
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state import units
+from orbit_lsp.state import placement, units
 from orbit_lsp.state.debounce import Pauses
 from orbit_lsp.state.session import KernelId, Session
 from orbit_remote.common import messages as c
@@ -67,7 +66,7 @@ class Live:
         if not self._of(uri):
             return
         self._keys.edited(uri, _KEYS_S)
-        settings = job_builder.settings_of(self._session).live
+        settings = placement.settings_of(self._session).live
         if settings.on == "pause":
             self._pauses.edited(uri, settings.pause_ms / 1000)
 
@@ -126,7 +125,7 @@ class Live:
     def _begin_idle(self, target: KernelId) -> None:
         if timer := self._idle.pop(target, None):
             timer.cancel()
-        after = job_builder.settings_of(self._session).live.idle_s
+        after = placement.settings_of(self._session).live.idle_s
         self._idle[target] = asyncio.get_running_loop().call_later(after, self._idled, target, after)
 
     def _idled(self, target: KernelId, after: float) -> None:

@@ -19,6 +19,7 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.run_group import Joint
 from orbit_lsp.runs.scheduler import Run, Watcher
 from orbit_lsp.specs import job_builder as jobs
+from orbit_lsp.state import placement
 from orbit_lsp.state.session import Comparison, KernelId, OnGpu, Running, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
@@ -178,7 +179,7 @@ class Comparisons(Joint[Together]):
             digest = digests.get(target) or current.get(target, "")
             self._session.comparisons[target] = Comparison(digest, now, tuple(every), run.recipe.elements)
         main = jobs.gpu_of(self._session, run.recipe)
-        if jobs.place(self._session) != "modal" or main not in one.jobs:
+        if placement.place(self._session) != "modal" or main not in one.jobs:
             return {target.uri for target in rows}
         job = replace(one.jobs[main], run=run.id)
         filed = result_filing.finished(

@@ -19,7 +19,7 @@ from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import ledger_file, state_folder
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import staleness
+from orbit_lsp.state import placement, staleness
 from orbit_lsp.state.session import Session, Warm, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
@@ -59,7 +59,7 @@ class Environment:
 
     @property
     def settings(self) -> Settings:
-        return job_builder.settings_of(self._session)
+        return placement.settings_of(self._session)
 
     def configure(self, section: Any) -> tuple[str, ...]:
         """Take the client's settings; returns what is wrong with them, sentence by sentence."""
@@ -157,7 +157,7 @@ class Environment:
     def compiles_on_modal(self) -> bool:
         machine = self._session.machine
         lacking = machine is not None and machine.nvcc is None
-        return lacking and self.settings.modal.compile and job_builder.place(self._session) == "modal"
+        return lacking and self.settings.modal.compile and placement.place(self._session) == "modal"
 
     def modal(self) -> ModalRunner:
         """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
@@ -349,9 +349,9 @@ class Environment:
 
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""
-        if job_builder.place(self._session) == "modal":
+        if placement.place(self._session) == "modal":
             return self.settings.gpu
-        own = job_builder.own_gpu(self._session)
+        own = placement.own_gpu(self._session)
         return own.name if own else None
 
     def info(self, capabilities: Any) -> dict[str, Any]:
@@ -369,7 +369,7 @@ class Environment:
             "encoding": self._session.encoding,
             "settings": self.settings.model_dump(mode="json"),
             "runner": {
-                "name": job_builder.place(self._session),
+                "name": placement.place(self._session),
                 "gpu": self._gpu(),
                 "python": self.python(),
                 "nvcc": machine.nvcc if machine else None,

@@ -17,7 +17,7 @@ from orbit_lsp.runners import Runner
 from orbit_lsp.runs import memory_filing, profile_filing, result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.specs.launch_plan import PROGRAM, Recipe
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.session import Frozen, KernelId, Running, Session
 from orbit_remote.common import messages as c
 
@@ -111,7 +111,7 @@ class Runs:
         recipe = job_builder.recipe_of(self._session, target)
         if frozen is None or recipe.through != "spec" or recipe.refusal or frozen.scan.language != "cuda":
             return None
-        if job_builder.place(self._session) != "local":
+        if placement.place(self._session) != "local":
             return None
         return self._build(job_builder.make(self._session, frozen, "build", f"r{next(self._ids)}", recipe))
 
@@ -252,7 +252,7 @@ class Runs:
         """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
         if not finished.profiles or self._reports is None:
             return replace(finished, report="", dumps=())
-        settings = job_builder.settings_of(self._session).profile
+        settings = placement.settings_of(self._session).profile
         kernel = next((target.key for target in sorted(run.targets)), "")
         try:
             run.report, run.dumps = await asyncio.to_thread(

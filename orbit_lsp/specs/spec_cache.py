@@ -10,10 +10,11 @@ import asyncio
 import math
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.state import placement
+from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
 from orbit_lsp.state.debounce import Pauses
 from orbit_lsp.state.session import KernelId, Session
 from orbit_remote.common import messages as c
@@ -31,58 +32,12 @@ _MOST_KNOWN = 400
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 
 
-class Block(NamedTuple):
-    """A kernel with what is written above it, its lines relative to the kernel's first: what has moved is the same."""
-
-    pieces: tuple[Piece, ...]
-    faults: tuple[Fault, ...]
-    definition: str
-    column: int
-
-
-class Key(NamedTuple):
-    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
-
-    block: Block
-    limits: Limits | None
-
-
-class Known(NamedTuple):
-    start_line: int
-    version: int
-    checked: Checked
-
-
 class Asked(NamedTuple):
     """One spec to check, apart from the session: a thread may do it."""
 
-    key: Key
+    key: SpecKey
     target: Target
     start: int
-
-
-@dataclass(slots=True)
-class Lines:
-    """A text cut into lines without their ends, and what stands above its kernels or could, each as far as that was
-    asked for. `says` is whether it speaks of specs at all.
-    """
-
-    version: int
-    text: str
-    says: bool
-    blocks: dict[Target, Block | None] = field(default_factory=dict["Target", "Block | None"])
-    drafts: dict[tuple[Target, Limits | None], list[tuple[str, list[str]]]] = field(
-        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, list[str]]]"]
-    )
-    _lines: list[str] | None = None
-
-    @property
-    def lines(self) -> list[str]:
-        if self._lines is None:
-            from orbit_remote.spec import comment_scanner
-
-            self._lines = comment_scanner.lines_of(self.text)
-        return self._lines
 
 
 def definition(kernel: Kernel) -> c.Definition:
@@ -213,12 +168,14 @@ def lines_of(session: Session, uri: str) -> list[str]:
     return text_lines(session, uri).lines
 
 
-def text_lines(session: Session, uri: str) -> Lines:
+def text_lines(session: Session, uri: str) -> SpecLines:
     """What is remembered of the present text of an open file."""
     document = session.files[uri].document
     known = session.spec_lines.get(uri)
     if known is None or known.version != document.version or known.text is not document.text:
-        known = session.spec_lines[uri] = Lines(document.version, document.text, "orbit:" in document.text)
+        known = session.spec_lines[uri] = SpecLines(
+            document.version, document.text, "orbit:" in document.text
+        )
     return known
 
 
@@ -256,10 +213,10 @@ def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
         block = _block(text.lines, of, kernel.whole.end_line)
         text.blocks[of] = None if block and _anothers(session, uri, kernel, block) else block
     block = text.blocks[of]
-    return Asked(Key(block, limits(session, uri, kernel)), of, of.start_line) if block else None
+    return Asked(SpecKey(block, limits(session, uri, kernel)), of, of.start_line) if block else None
 
 
-def _anothers(session: Session, uri: str, kernel: Kernel, block: Block) -> bool:
+def _anothers(session: Session, uri: str, kernel: Kernel, block: SpecBlock) -> bool:
     """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
     beside = {one.name for one in session.files[uri].scan.kernels if one.whole.line == kernel.whole.line} - {
         kernel.name
@@ -269,7 +226,7 @@ def _anothers(session: Session, uri: str, kernel: Kernel, block: Block) -> bool:
     return bool(launched & beside) and kernel.name not in launched
 
 
-def _block(lines: list[str], of: Target, end: int) -> Block | None:
+def _block(lines: list[str], of: Target, end: int) -> SpecBlock | None:
     from orbit_remote.spec import comment_scanner
 
     if of.name_line >= len(lines):
@@ -278,7 +235,7 @@ def _block(lines: list[str], of: Target, end: int) -> Block | None:
     if not pieces and not found:
         return None
     start = of.start_line
-    return Block(
+    return SpecBlock(
         tuple(comment_scanner.Piece(one.line - start, one.column, one.text) for one in pieces),
         tuple(one.moved(-start) for one in found),
         "\n".join(lines[start : _header_end(lines, of, end) + 1]),
@@ -298,7 +255,6 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
     """The GPU that a CUDA kernel runs on, and what the compiler said of the present text; neither needs a check."""
     if kernel.language != "cuda":
         return None
-    from orbit_lsp.specs import job_builder  # which asks for specs itself
     from orbit_remote.spec.rules import Limits
 
     scan = session.files[uri].scan
@@ -307,10 +263,10 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
         digest = next((d for one, d in zip(scan.kernels, scan.digests, strict=True) if one is kernel), "")
         if figures.digest == digest:
             static = min((one.static_shared or 0 for one in figures.resources), default=0)
-    return Limits(job_builder.architecture(session), static)
+    return Limits(placement.architecture(session), static)
 
 
-def _known(session: Session, uri: str, asked: Asked) -> Known | None:
+def _known(session: Session, uri: str, asked: Asked) -> CheckedSpec | None:
     known = session.specs.get(uri, {}).get(asked.key)
     if known and known.checked.asked and known.version != session.files[uri].document.version:
         return None
@@ -321,11 +277,11 @@ def _check(session: Session, uri: str, asked: Asked) -> Checked:
     from orbit_remote.spec import launch_spec
 
     checked = launch_spec.check_lines(lines_of(session, uri), asked.target, asked.key.limits)
-    _remember(session, uri, asked, Known(asked.start, session.files[uri].document.version, checked))
+    _remember(session, uri, asked, CheckedSpec(asked.start, session.files[uri].document.version, checked))
     return checked
 
 
-def _remember(session: Session, uri: str, asked: Asked, known: Known) -> None:
+def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> None:
     of_file = session.specs.setdefault(uri, {})
     of_file.pop(asked.key, None)
     of_file[asked.key] = known
@@ -362,7 +318,7 @@ class Watch:
         if asked:
             lines, version = lines_of(session, uri), session.files[uri].document.version
             for one, checked in await asyncio.to_thread(_checked, lines, asked):
-                _remember(session, uri, one, Known(one.start, version, checked))
+                _remember(session, uri, one, CheckedSpec(one.start, version, checked))
             if uri not in session.files:
                 session.specs.pop(uri, None)
                 return

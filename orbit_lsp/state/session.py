@@ -28,9 +28,7 @@ from orbit_remote.common.messages import (
 )
 
 if TYPE_CHECKING:
-    from orbit_lsp.specs.spec_cache import Key as SpecKey
-    from orbit_lsp.specs.spec_cache import Known as SpecKnown
-    from orbit_lsp.specs.spec_cache import Lines as SpecLines
+    from orbit_lsp.state.checked_specs import CheckedSpec, SpecKey, SpecLines
     from orbit_lsp.state.config import Settings
     from orbit_remote.common.measure import Comparison as InTurn
     from orbit_remote.common.measure import Difference, Regression
@@ -275,7 +273,9 @@ class Session:
     """Rented GPUs whose containers are warm."""
     can_ask: bool = False
     """Whether the client can put a question with answers to choose from."""
-    specs: dict[str, dict[SpecKey, SpecKnown]] = field(default_factory=dict[str, "dict[SpecKey, SpecKnown]"])
+    specs: dict[str, dict[SpecKey, CheckedSpec]] = field(
+        default_factory=dict[str, "dict[SpecKey, CheckedSpec]"]
+    )
     """Launch specs that have been checked, by file; `spec_cache` alone reads and writes them."""
     spec_lines: dict[str, SpecLines] = field(default_factory=dict[str, "SpecLines"])
     looked_at: KernelId | None = None

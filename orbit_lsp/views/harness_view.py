@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lsprotocol import types as lsp
 
 from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.state import harness, staleness, units
+from orbit_lsp.state import harness, placement, staleness, units
 from orbit_lsp.state.harness import Entry
 from orbit_lsp.state.session import Profiled, Result, Running, Session, path_of
 from orbit_lsp.views import kernel_status, positions, sweep_tables
@@ -80,7 +80,7 @@ def labels(session: Session, uri: str) -> tuple[int, list[str]]:
     found = known(session, uri)
     if found is None:
         return 0, []
-    wanted = job_builder.settings_of(session).hints
+    wanted = placement.settings_of(session).hints
     said: list[str] = []
     if found.result and wanted.measured:
         said.append(text(found.result) + (" · edited since" if found.stale else ""))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state import units
+from orbit_lsp.state import placement, units
 from orbit_lsp.state.session import Result, Session
 from orbit_lsp.views import harness_view, kernel_status, memory_view, positions, rates, sweep_tables
 from orbit_lsp.views.kernel_status import Facts
@@ -40,7 +39,7 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
 
 def labels(session: Session, uri: str, known: Facts) -> list[str]:
     """The texts for one kernel, most telling first."""
-    wanted = job_builder.settings_of(session).hints
+    wanted = placement.settings_of(session).hints
     found: list[str] = []
     if wanted.measured and known.result:
         found.append(measured(session, known))
@@ -66,7 +65,7 @@ def measured(session: Session, known: Facts) -> str:
     if known.result.difference:
         parts.append(f"· {change(known.result.difference)}")
     x, y, z = main.block
-    arch = architecture_of(known) or job_builder.architecture(session)
+    arch = architecture_of(known) or placement.architecture(session)
     if occupancy := kernel_status.launch_occupancy(main, arch, known.result.finished.resources):
         parts.append(f"· occ ≤{units.occupancy(occupancy.fraction)} ({x * y * z} thr)")
     if len(launches) > 1:

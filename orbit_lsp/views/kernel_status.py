@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import Recipe
-from orbit_lsp.state import staleness, units
+from orbit_lsp.state import placement, staleness, units
 from orbit_lsp.state.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Launches, Resources
@@ -94,14 +94,14 @@ class _Inputs:
 
 def gpu_name(session: Session) -> str:
     """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
-    if (own := job_builder.own_gpu(session)) and job_builder.place(session) == "local":
+    if (own := placement.own_gpu(session)) and placement.place(session) == "local":
         return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return job_builder.settings_of(session).gpu
+    return placement.settings_of(session).gpu
 
 
 def warmth(session: Session, gpu: str) -> str:
     """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
-    if job_builder.place(session) != "modal":
+    if placement.place(session) != "modal":
         return ""
     warm = session.warm.get(gpu)
     if warm is None or (warm.until is not None and time.time() >= warm.until and not warm.kept):

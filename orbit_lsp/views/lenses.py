@@ -12,6 +12,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state import placement
 from orbit_lsp.state.session import KernelId, Result, Session
 from orbit_lsp.views import harness_view, hints, kernel_status, memory_view, positions, sweep_tables
 from orbit_lsp.views.kernel_status import Facts
@@ -43,9 +44,9 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
 
 def gpu_command(session: Session) -> lsp.Command | None:
     """Which GPU runs are rented on, where they are."""
-    if job_builder.place(session) != "modal":
+    if placement.place(session) != "modal":
         return None
-    title = f"Modal GPU: {job_builder.settings_of(session).gpu} (change)"
+    title = f"Modal GPU: {placement.settings_of(session).gpu} (change)"
     return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
@@ -73,7 +74,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
-    gpus = job_builder.settings_of(session).gpus
+    gpus = placement.settings_of(session).gpus
     started = known.recipe.through == "spec" or session.files[uri].scan.entries
     if not (session.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE):
         return None
@@ -84,7 +85,7 @@ def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
 
 def _each_gpu(session: Session) -> list[lsp.Command]:
     """A client that cannot be asked chooses in its list of code actions."""
-    settings = job_builder.settings_of(session)
+    settings = placement.settings_of(session)
     others = [gpu for gpu in settings.gpus if gpu != settings.gpu]
     return [
         lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}]) for gpu in others
@@ -109,7 +110,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if known.recipe.through == "program" and not session.files[uri].scan.entries:
         return [_command(f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target)]
-    if known.recipe.gpu and job_builder.place(session) == "modal":
+    if known.recipe.gpu and placement.place(session) == "modal":
         gpu = job_builder.gpu_of(session, known.recipe)
     warmth = kernel_status.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
@@ -122,7 +123,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
 
 def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
-    always = job_builder.settings_of(session).modal.restricted
+    always = placement.settings_of(session).modal.restricted
     runs = known.recipe.through != "program" or session.files[known.target.uri].scan.entries
     if command.command != "orbit.run" or not runs or always or not session.modal_account:
         return None

@@ -6,7 +6,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.state import staleness
+from orbit_lsp.state import placement, staleness
 from orbit_lsp.state.session import KernelId, MemoryCheck, Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import Facts
@@ -67,7 +67,7 @@ def command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
 
 def lens(session: Session, uri: str, known: Facts) -> lsp.Command | None:
     """The same as a lens, where the settings want one."""
-    if not job_builder.settings_of(session).check_memory.lens or command(session, uri, known) is None:
+    if not placement.settings_of(session).check_memory.lens or command(session, uri, known) is None:
         return None
     return _command("Check memory", known.target)
 

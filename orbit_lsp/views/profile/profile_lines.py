@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.specs import job_builder
-from orbit_lsp.state import harness, line_map, units
+from orbit_lsp.state import harness, line_map, placement, units
 from orbit_lsp.state.session import KernelId, Profiled, Session
 from orbit_lsp.views import harness_view, kernel_status
 from orbit_remote.common.messages import Line, Profile
@@ -72,7 +71,7 @@ def _stale(session: Session, uri: str) -> set[KernelId]:
 
 def labels(session: Session, uri: str) -> list[tuple[int, str]]:
     """(line, text) for the lines that say something, several kernels of a line one behind the other."""
-    settings = job_builder.settings_of(session)
+    settings = placement.settings_of(session)
     if not settings.hints.profile or not session.profiles:
         return []
     told = placed(session, uri)

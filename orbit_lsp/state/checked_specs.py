@@ -1,0 +1,58 @@
+"""What is remembered of the launch specs of a file; `specs.spec_cache` reads and writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.comment_scanner import Piece, Target
+    from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.rules import Limits
+    from orbit_remote.spec.syntax_tree import Fault
+
+
+class SpecBlock(NamedTuple):
+    """A kernel with what is written above it, its lines relative to the kernel's first: what has moved is the same."""
+
+    pieces: tuple[Piece, ...]
+    faults: tuple[Fault, ...]
+    definition: str
+    column: int
+
+
+class SpecKey(NamedTuple):
+    """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
+
+    block: SpecBlock
+    limits: Limits | None
+
+
+class CheckedSpec(NamedTuple):
+    start_line: int
+    version: int
+    checked: Checked
+
+
+@dataclass(slots=True)
+class SpecLines:
+    """A text cut into lines without their ends, and what stands above its kernels or could, each as far as that was
+    asked for. `says` is whether it speaks of specs at all.
+    """
+
+    version: int
+    text: str
+    says: bool
+    blocks: dict[Target, SpecBlock | None] = field(default_factory=dict["Target", "SpecBlock | None"])
+    drafts: dict[tuple[Target, Limits | None], list[tuple[str, list[str]]]] = field(
+        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, list[str]]]"]
+    )
+    _lines: list[str] | None = None
+
+    @property
+    def lines(self) -> list[str]:
+        if self._lines is None:
+            from orbit_remote.spec import comment_scanner
+
+            self._lines = comment_scanner.lines_of(self.text)
+        return self._lines
