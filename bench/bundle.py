@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from orbit_lsp.closure import closure
+from orbit_remote.common.content_store import Store
 from orbit_remote.common.messages import Job
-from orbit_remote.modal_app.content_store import Store
 
 FOLDERS = 10
 BODY = "\n".join(f"/* line {n} of a header as long as headers are */" for n in range(165))

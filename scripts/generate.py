@@ -1,11 +1,13 @@
-"""Write what is generated: docs/settings.md, docs/schema/, VS Code's settings and commands, the table of editors.
+"""Write what is generated: the code map of ARCHITECTURE.md, docs/settings.md, docs/schema/, VS Code's settings and commands, the table of editors.
 
 .venv/bin/python scripts/generate.py
 """
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +22,7 @@ from orbit_remote.common.messages import VERSION
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "editors.md"
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
 """Columns of the table in EDITORS: what scripts/editors saw, in docs/editors/."""
 SERVER_PATH = {
@@ -68,7 +71,39 @@ def files() -> dict[Path, str]:
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
+        ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
+
+
+def mapped(text: str) -> str:
+    """ARCHITECTURE.md with its code map: each package and module with the first sentence of its docstring."""
+    lines: list[str] = []
+    for folder in ("orbit_lsp", "remote/orbit_remote"):
+        packages = sorted(path.parent for path in (ROOT / folder).rglob("__init__.py"))
+        for package in packages:
+            name = package.relative_to(ROOT).as_posix()
+            lines += [
+                "",
+                f"### `{name}`",
+                "",
+                first_sentence(package / "__init__.py"),
+                "",
+                "| module | is |",
+                "|---|---|",
+            ]
+            modules = sorted(path for path in package.glob("*.py") if path.name != "__init__.py")
+            lines += [f"| `{path.name}` | {first_sentence(path)} |" for path in modules]
+    before, begin, rest = text.partition("<!-- code map: scripts/generate.py -->\n")
+    end = "\n<!-- end of the code map -->"
+    return before + begin + "\n".join(lines).lstrip("\n") + "\n" + end + rest.partition(end)[2]
+
+
+def first_sentence(path: Path) -> str:
+    """Of a module's docstring."""
+    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert said, f"{path} has no docstring"
+    paragraph = " ".join(said.partition("\n\n")[0].split())
+    return re.split(r"(?<=[.])\s(?=[A-Z`])", paragraph)[0].rstrip(".:").replace("|", "\\|")
 
 
 def supported(text: str) -> str:

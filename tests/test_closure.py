@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp.closure import Closure, absolute_flags, closure, imports, includes
+from orbit_remote.common.content_store import Store, check
 from orbit_remote.common.messages import Job, Manifest, content_hash
-from orbit_remote.modal_app.content_store import Store, check
 from tests.remote.nvcc_check import needs_nvcc
 
 LIMIT = 64 << 20

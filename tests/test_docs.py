@@ -48,18 +48,6 @@ def test_the_pages_link_to_files_that_exist(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
-def test_the_architecture_page_names_every_module_and_no_other() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    table = re.findall(r"^\| `([\w/]+\.\w+)` \|", text, re.MULTILINE)
-    sources = [
-        *(ROOT / "orbit_lsp").rglob("*.py"),
-        *(ROOT / "remote" / "orbit_remote").rglob("*.py"),
-        *(ROOT / "remote" / "orbit_remote").rglob("*.cpp"),
-    ]
-    modules = {path.relative_to(ROOT).as_posix().removeprefix("remote/") for path in sources}
-    assert set(table) == {name for name in modules if not name.endswith("__init__.py")}
-
-
 def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
     spec = importlib.util.spec_from_file_location("profile_page", ROOT / "scripts" / "profile_page.py")
     assert spec

@@ -238,7 +238,7 @@ def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytes
 WRITER = """
 import sys
 from pathlib import Path
-from orbit_lsp.history import Store
+from orbit_lsp.history.history_store import Store
 from tests.test_history import TEXT, entry
 store = Store(lambda: Path(sys.argv[1]))
 for number in range(40):

@@ -1,0 +1,1 @@
+"""The command line: arguments, one module a command, terminal output."""

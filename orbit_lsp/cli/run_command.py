@@ -388,7 +388,7 @@ def _report(
             sections = [one for one in sections if isinstance(one, Table)]
         if sections:
             print(source_listing.visible(hover.render(sections, markdown=False)), end="\n\n")
-    if (checked := harness_view.known(session, uri)) and checked.result and not sweep:
+    if (checked := kernel_status.harness_status(session, uri)) and checked.result and not sweep:
         title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
         rows = harness_view.rows(checked.result) + hover.run_rows(checked.result.finished)
         print(source_listing.visible(hover.render([(title, rows)], markdown=False)), end="\n\n")

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from orbit_lsp.closure.ignores import Ignores
 from orbit_lsp.state import units
+from orbit_remote.common.content_store import MOST_FILES, Hashes, unusable
 from orbit_remote.common.messages import content_hash
-from orbit_remote.modal_app.content_store import MOST_FILES, Hashes, unusable
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""Profiles as data: bottleneck, roofline, kept reports and compiler output."""

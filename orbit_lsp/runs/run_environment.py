@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-import math
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -27,10 +24,10 @@ from orbit_remote.common import nvcc_flags
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
+    from orbit_lsp.runners.modal.deploy import Spec
     from orbit_lsp.runners.modal.runner import ModalRunner
     from orbit_lsp.runners.modal.sessions import Session as Rented
     from orbit_lsp.state.config import Settings
-    from orbit_remote.modal_app.image_spec import Spec
 
 log = logging.getLogger("orbit.startup")
 
@@ -185,24 +182,9 @@ class Environment:
         return self._modal
 
     def _spec(self) -> Spec:
-        """The image has the author's own torch and Triton where the author's Python has released ones."""
-        from orbit_remote.modal_app.image_spec import Spec
+        from orbit_lsp.runners.modal.deploy import app_spec
 
-        settings, machine = self.settings, self._session.machine
-        spec = Spec(
-            __version__,
-            pip=tuple(settings.modal.pip),
-            apt=tuple(settings.modal.apt),
-            idle_s=settings.modal.idle_s,
-            timeout_s=math.ceil(min(settings.build_timeout_s + settings.run_timeout_s, 86_000) + 60),
-        )
-        if machine is None:
-            return spec
-        torch, triton = (_released(machine.packages.get(name)) for name in ("torch", "triton"))
-        if not (torch and triton):
-            return spec
-        python = ".".join(machine.python_version.split(".")[:2])
-        return dataclasses.replace(spec, torch=torch, triton=triton, python=python)
+        return app_spec(self.settings, self._session.machine)
 
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
@@ -410,12 +392,6 @@ def session_text(session: Rented) -> str:
         how = f"warm until {time.strftime('%H:%M:%S', time.localtime(session.until))}"
     runs = "1 run" if session.runs == 1 else f"{session.runs} runs"
     return f"{session.gpu}: {how}, {runs}, {session.gpu_s:.1f} s of work"
-
-
-def _released(version: str | None) -> str | None:
-    """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
-    found = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
-    return found[0] if found else None
 
 
 _DATABASES = ("compile_commands.json", "build/compile_commands.json")

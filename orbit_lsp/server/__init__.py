@@ -1,0 +1,1 @@
+"""The language server: handlers, commands, what an editor is told. It alone imports pygls."""

@@ -1,0 +1,1 @@
+"""What the server knows: settings, open files, results."""

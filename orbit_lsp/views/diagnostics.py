@@ -117,6 +117,6 @@ def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
     for line, said in lines.items():
         text = document.line(line).rstrip()
         yield Span(line, len(text) - len(text.lstrip()), line, len(text)), said
-    checked = harness_view.known(session, uri)
+    checked = kernel_status.harness_status(session, uri)
     if checked and (said := harness_view.labels(session, uri)[1]):
         yield checked.entry.span, said

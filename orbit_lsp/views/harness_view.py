@@ -4,51 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.state import harness, placement, staleness, units
-from orbit_lsp.state.harness import Entry
-from orbit_lsp.state.session import Profiled, Result, Running, Session, path_of
+from orbit_lsp.state import placement, units
+from orbit_lsp.state.session import Result, Session
 from orbit_lsp.views import kernel_status, positions, sweep_tables
+from orbit_lsp.views.kernel_status import HarnessStatus
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.messages import Point
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    entry: Entry
-    result: Result | None
-    stale: bool
-    running: Running | None
-    profile: Profiled | None = None
-    profile_stale: bool = False
-
-
-def known(session: Session, uri: str) -> Known | None:
-    """What is known of a file's contract, judged against its present text; None where it keeps none."""
-    entry, frozen = harness.of(session, uri), session.freeze(uri)
-    if entry is None or frozen is None:
-        return None
-    result, profile = session.results.get(entry.target), session.profiles.get(entry.target)
-
-    def stale(one: Result | Profiled | None) -> bool:
-        return one is not None and (
-            one.digest != entry.digest
-            or one.inputs
-            != staleness.job_key(job_builder.make(session, frozen, "run", "", launch_plan.CONTRACT))
-            or staleness.files_changed(session, path_of(uri), one.files)
-        )
-
-    running = session.running.get(entry.target)
-    return Known(entry, result, stale(result), running, profile, stale(profile))
-
-
 def lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
     """`now` is on the monotonic clock."""
-    found = known(session, uri)
+    found = kernel_status.harness_status(session, uri)
     file = session.files.get(uri)
     if found is None or file is None:
         return []
@@ -57,13 +26,13 @@ def lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
     return [lsp.CodeLens(where, one) for one in (command(session, found, now), profile) if one]
 
 
-def profile_command(found: Known) -> lsp.Command | None:
+def profile_command(found: HarnessStatus) -> lsp.Command | None:
     """Of one call of what the file offers, unless something runs."""
     arguments = [{"uri": found.entry.target.uri, "kernel": found.entry.target.key}]
     return None if found.running else lsp.Command("Profile", "orbit.profile", arguments=arguments)
 
 
-def command(session: Session, found: Known, now: float) -> lsp.Command:
+def command(session: Session, found: HarnessStatus, now: float) -> lsp.Command:
     arguments = [{"uri": found.entry.target.uri, "kernel": found.entry.target.key}]
     if found.running:
         why = f": {found.running.why}" if found.running.why else ""
@@ -77,7 +46,7 @@ def command(session: Session, found: Known, now: float) -> lsp.Command:
 
 def labels(session: Session, uri: str) -> tuple[int, list[str]]:
     """(line, hints); none where nothing was measured."""
-    found = known(session, uri)
+    found = kernel_status.harness_status(session, uri)
     if found is None:
         return 0, []
     wanted = placement.settings_of(session).hints

@@ -7,7 +7,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.history import compare_candidates
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.state.session import KernelId, Session
-from orbit_lsp.views import harness_view, kernel_status
+from orbit_lsp.views import kernel_status
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
@@ -21,7 +21,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
         runs = known.recipe.through != "program" or entries
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
             found += commands(session, known.target, kernel.name)
-    checked = harness_view.known(session, uri)
+    checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
         found += commands(session, checked.entry.target, checked.entry.name)
     return [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in found]

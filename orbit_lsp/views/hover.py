@@ -62,7 +62,7 @@ def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Ho
 
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
-    found = harness_view.known(session, uri)
+    found = kernel_status.harness_status(session, uri)
     if found is None or line != found.entry.span.line or not (found.result or found.profile):
         return None
     sections: list[Section] = []

@@ -23,7 +23,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
                 lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
                 for one in commands(session, uri, known)
             ]
-    checked = harness_view.known(session, uri)
+    checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
         commands_of = (
             harness_view.command(session, checked, time.monotonic()),

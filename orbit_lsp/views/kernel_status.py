@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import Recipe
-from orbit_lsp.state import placement, staleness, units
+from orbit_lsp.state import harness, placement, staleness, units
+from orbit_lsp.state.harness import Entry
 from orbit_lsp.state.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Launches, Resources
@@ -185,3 +186,32 @@ def ago(seconds: float) -> str:
     if seconds < 3600:
         return f"{seconds / 60:.0f} min ago"
     return f"{seconds / 3600:.0f} h ago" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} days ago"
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessStatus:
+    entry: Entry
+    result: Result | None
+    stale: bool
+    running: Running | None
+    profile: Profiled | None = None
+    profile_stale: bool = False
+
+
+def harness_status(session: Session, uri: str) -> HarnessStatus | None:
+    """What is known of a file's contract, judged against its present text; None where it keeps none."""
+    entry, frozen = harness.of(session, uri), session.freeze(uri)
+    if entry is None or frozen is None:
+        return None
+    result, profile = session.results.get(entry.target), session.profiles.get(entry.target)
+
+    def stale(one: Result | Profiled | None) -> bool:
+        return one is not None and (
+            one.digest != entry.digest
+            or one.inputs
+            != staleness.job_key(job_builder.make(session, frozen, "run", "", launch_plan.CONTRACT))
+            or staleness.files_changed(session, path_of(uri), one.files)
+        )
+
+    running = session.running.get(entry.target)
+    return HarnessStatus(entry, result, stale(result), running, profile, stale(profile))

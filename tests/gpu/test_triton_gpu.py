@@ -308,7 +308,7 @@ KINETO = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orbit_remote import injection, recorder
+from orbit_remote.recording import injection, recorder
 def missing(**_): raise injection.Unavailable("no CUPTI here", "")
 injection.find = missing
 found = recorder.begin(Path(sys.argv[2]), Path(sys.argv[2]) / "launches")

@@ -79,7 +79,7 @@ def test_the_authors_own_python_says_where_it_looks(tmp_path: Path) -> None:
     (tmp_path / "python").mkdir()
     remote = PACKAGE.parent
     paths = f"{remote}:{tmp_path / 'python'}:{tmp_path / 'absent'}:{tmp_path / 'python'}"
-    code = "from orbit_remote import machine; print(*machine.python_path(), sep='\\n')"
+    code = "from orbit_remote.worker import probe; print(*probe.python_path(), sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {paths.split(':')}; {code}"],
         capture_output=True, text=True, check=True,

@@ -15,7 +15,9 @@ from pathlib import Path
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
-from orbit_remote.worker.main import Context, Worker
+from orbit_remote.worker import builds
+from orbit_remote.worker.context import Context
+from orbit_remote.worker.main import Worker
 from tests import processes_check
 
 
@@ -39,7 +41,7 @@ class Bench:
             spare_idle_s=60.0,
         )  # fmt: skip
         self.profiling = asyncio.Event()
-        self.context = Context(options, self._said)  # pyright: ignore[reportArgumentType]
+        self.context = Context(options, self._said, builds.build_ahead)  # pyright: ignore[reportArgumentType]
         self.worker = Worker(self.context)
 
     def _said(self, event: c.Event) -> None:

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orbit_remote.common import content_store
+from orbit_remote.common.content_store import Hashes, Store
 from orbit_remote.common.messages import Manifest, content_hash
-from orbit_remote.modal_app import content_store
-from orbit_remote.modal_app.content_store import Hashes, Store
 
 ROOT = content_hash(b"/home/author/project")
 MIB = 1 << 20
@@ -291,7 +291,7 @@ def test_a_disk_that_is_full_leaves_no_half_content(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: both fail in `write`."""
     code = (
         "import resource, signal, sys; from pathlib import Path\n"
-        "from orbit_remote.modal_app.content_store import Store; from orbit_remote.common.messages import content_hash\n"
+        "from orbit_remote.common.content_store import Store; from orbit_remote.common.messages import content_hash\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))\n"
         "big = b'x' * 9000\n"
         "try: Store(Path(sys.argv[1]), 1 << 20).put(content_hash(big), big)\n"

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote.child import child_main, spec_sanitize
+from orbit_remote.child import child_main
+from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.spec import launch_spec
-from orbit_remote.worker import main as worker_main
-from orbit_remote.worker import probe, sanitize_action
+from orbit_remote.worker import builds, probe, sanitize_action
+from orbit_remote.worker.context import Context
 from tests.processes_check import is_alive
 from tests.recordings import planted
 
@@ -42,7 +43,7 @@ class Desk:
         options = argparse.Namespace(
             cache=str(cache), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
         )
-        self.context = worker_main.Context(options, self.events.append)  # pyright: ignore[reportArgumentType]
+        self.context = Context(options, self.events.append, builds.build_ahead)  # pyright: ignore[reportArgumentType]
 
     def job(self, name: str, text: str | None = None, **fields: object) -> c.Job:
         source = text or (planted.PROGRAMS / name).read_text()

@@ -52,7 +52,7 @@ int main(int, char** arguments) {
 
 WORKER = """
 import asyncio, os, sys
-from orbit_remote import processes, program
+from orbit_remote.process import process_groups, program
 
 async def run(seconds):
     await program.run(
@@ -61,7 +61,7 @@ async def run(seconds):
     )
 
 async def main():
-    processes.adopt()
+    process_groups.adopt()
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         match line.split():
@@ -76,7 +76,7 @@ async def main():
                 print("over", flush=True)
             case ["helper"]:
                 helper = await asyncio.to_thread(__import__("subprocess").Popen, ["sleep", "600"])
-                other = await processes.start(["sleep", "600"], stdout=None, stderr=None)
+                other = await process_groups.start(["sleep", "600"], stdout=None, stderr=None)
                 print(helper.pid, other.pid, flush=True)
     os._exit(0)
 

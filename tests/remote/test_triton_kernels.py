@@ -112,7 +112,7 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
 YIELDS = """
 import sys, json
 sys.path.insert(0, sys.argv[1])
-from orbit_remote import recorder
+from orbit_remote.recording import recorder
 class Recorder:
     ended = []
     def end(self, why=""): self.ended.append(why)

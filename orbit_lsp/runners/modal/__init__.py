@@ -1,0 +1,1 @@
+"""The runner for GPUs rented from Modal."""

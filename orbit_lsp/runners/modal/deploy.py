@@ -6,6 +6,8 @@ Imports `modal` inside its functions: before a first run on Modal nobody pays fo
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import math
 import os
 import re
 import time
@@ -13,12 +15,16 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account
 from orbit_lsp.runners.modal.errors import TOKEN, ModalError, Trouble
+from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import PREFIX, Spec, app_name
 
 if TYPE_CHECKING:
     import modal
+
+    from orbit_lsp.state.config import Settings
 
 T = TypeVar("T")
 
@@ -171,3 +177,29 @@ def _modal() -> Any:
     import modal
 
     return modal
+
+
+def app_spec(settings: Settings, machine: c.Machine | None) -> Spec:
+    """The app for these settings. Its image has the author's own torch and Triton where the author's Python has
+    released versions of both.
+    """
+    spec = Spec(
+        __version__,
+        pip=tuple(settings.modal.pip),
+        apt=tuple(settings.modal.apt),
+        idle_s=settings.modal.idle_s,
+        timeout_s=math.ceil(min(settings.build_timeout_s + settings.run_timeout_s, 86_000) + 60),
+    )
+    if machine is None:
+        return spec
+    torch, triton = (_released(machine.packages.get(name)) for name in ("torch", "triton"))
+    if not (torch and triton):
+        return spec
+    python = ".".join(machine.python_version.split(".")[:2])
+    return dataclasses.replace(spec, torch=torch, triton=triton, python=python)
+
+
+def _released(version: str | None) -> str | None:
+    """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
+    found = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
+    return found[0] if found else None

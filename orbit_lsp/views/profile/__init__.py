@@ -1,0 +1,1 @@
+"""Profiles in the editor: hints, hovers, annotated lines."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import harness, line_map, placement, units
 from orbit_lsp.state.session import KernelId, Profiled, Session
-from orbit_lsp.views import harness_view, kernel_status
+from orbit_lsp.views import kernel_status
 from orbit_remote.common.messages import Line, Profile
 
 MARK = "◂"
@@ -63,7 +63,7 @@ def _stale(session: Session, uri: str) -> set[KernelId]:
     if uri not in session.files:
         return set()
     fresh = {one.target for one in kernel_status.of(session, uri) if not one.profile_stale}
-    checked = harness_view.known(session, uri)
+    checked = kernel_status.harness_status(session, uri)
     if checked and not checked.profile_stale:
         fresh.add(checked.entry.target)
     return {target for target in session.profiles if target.uri == uri} - fresh

@@ -1,0 +1,1 @@
+"""Launch specs in the editor: diagnostics, hovers, completion, drafts."""

@@ -1,0 +1,1 @@
+"""The process that holds torch and triton, and runs code of the author's."""

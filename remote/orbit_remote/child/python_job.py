@@ -123,7 +123,7 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
         outcome,
         failure,
         problems=problems,
-        toolchain=toolchain(),
+        toolchain=triton_instances.toolchain(),
         files=modules_read(job.path),
         **fields,
     )
@@ -307,13 +307,3 @@ def _distinct(found: Iterable[Resources]) -> tuple[Resources, ...]:
 
 def _launches(n: int) -> str:
     return "1 launch" if n == 1 else f"{n} launches"
-
-
-def toolchain() -> dict[str, str]:
-    """The versions that made a result."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in ("torch", "triton"):
-        if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
-            found[name] = str(version)
-    cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
-    return found | ({"cuda": str(cuda)} if cuda else {})

@@ -187,3 +187,13 @@ def _common(candidates: Sequence[Instance]) -> Resources:
     first.constants.clear()
     first.constants.update((k, v) for k, v in candidates[0].constants if (k, v) in shared)
     return first
+
+
+def toolchain() -> dict[str, str]:
+    """The versions that made a result."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("torch", "triton"):
+        if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
+            found[name] = str(version)
+    cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+    return found | ({"cuda": str(cuda)} if cuda else {})

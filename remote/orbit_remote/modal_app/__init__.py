@@ -1,0 +1,1 @@
+"""Our app on Modal: its image, its containers, what a container keeps."""

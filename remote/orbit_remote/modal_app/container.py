@@ -25,9 +25,9 @@ from typing import Any, cast
 from orbit_remote import PACKAGE
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
+from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
-from orbit_remote.modal_app.content_store import Store
 from orbit_remote.modal_app.image_spec import pack, unpack
 from orbit_remote.modal_app.volume_cache import Kept, Kind
 from orbit_remote.process import process_groups

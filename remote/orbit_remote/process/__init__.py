@@ -1,0 +1,1 @@
+"""Child processes: groups that end whole, programs with limits."""

@@ -1,0 +1,1 @@
+"""Kernel launches of a program, recorded through CUPTI, with NVML beside them."""

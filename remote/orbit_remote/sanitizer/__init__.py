@@ -1,0 +1,1 @@
+"""compute-sanitizer: how it is run, what it found."""

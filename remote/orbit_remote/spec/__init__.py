@@ -1,0 +1,1 @@
+"""The launch-spec language: text -> tree -> values. Pure, and shared by both sides."""

@@ -1,0 +1,1 @@
+"""nvcc: builds, their cache, and what the compiler reports."""

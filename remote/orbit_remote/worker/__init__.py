@@ -1,0 +1,1 @@
+"""The worker: requests in, events out. asyncio, no torch."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orbit_remote import MAIN
-from orbit_remote.child import child_main, spec_sanitize
+from orbit_remote.child import child_main
+from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors, symbols
 from orbit_remote.process import program

@@ -1,0 +1,1 @@
+"""KernelBench and popcorn: a file checked and timed against its reference."""

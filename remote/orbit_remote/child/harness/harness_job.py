@@ -75,7 +75,7 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") 
         points=tuple(run.points),
         launches=timed,
         run_s=time.perf_counter() - began,
-        toolchain=python_job.toolchain(),
+        toolchain=triton_instances.toolchain(),
         files=python_job.modules_read(job.path) | _task_hash(job.path),
         remarks=(*finished.remarks, *dict.fromkeys(run.remarks)),
     )

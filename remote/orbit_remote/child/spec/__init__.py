@@ -1,0 +1,1 @@
+"""Launch specs on the GPU: memory, launches, checks, times."""

@@ -15,8 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from orbit_remote.child import spec_profile
-from orbit_remote.child.spec import cuda_backend, helper_kernels, output_compare, recording_overhead
+from orbit_remote.child.spec import (
+    cuda_backend,
+    helper_kernels,
+    output_compare,
+    recording_overhead,
+    spec_profile,
+)
 from orbit_remote.child.spec.device_memory import POISONS, Memory
 from orbit_remote.child.spec.expectation import Verdict, definition
 from orbit_remote.child.spec.launch_timing import Bench, Clock
@@ -62,7 +67,7 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
         if job.action == "profile":
             return replace(spec_profile.profiled(torch, job, checked, backend), toolchain=_toolchain())
         if job.action == "sanitize":
-            from orbit_remote.child import spec_sanitize
+            from orbit_remote.child.spec import spec_sanitize
 
             finished = spec_sanitize.launch_once(torch, job, send, checked, backend)
             return replace(finished, toolchain=_toolchain())
@@ -330,9 +335,9 @@ def rehearse(torch: Any) -> None:
 
 
 def _toolchain() -> dict[str, str]:
-    from orbit_remote.child import python_job
+    from orbit_remote.child import triton_instances
 
-    found = dict(python_job.toolchain())
+    found = dict(triton_instances.toolchain())
     core = sys.modules.get("cuda.core")
     if core is not None:
         found["cuda-core"] = str(getattr(core, "__version__", ""))

@@ -1,0 +1,1 @@
+"""The functions and operators of launch specs."""
