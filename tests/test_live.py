@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from orbit_lsp.runs.live import Live
-from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import KernelId, Session
@@ -51,19 +51,18 @@ class Desk:
         self.said: list[str] = []
         self.compiled: list[str] = []
         self.answers = Answers()
-        self.runs = Runs(self.session, self._runner, self)
+        self.runs = Scheduler(self.session, self._runner, self)
         self.live = Live(self.session, self.runs, self.said.append, lambda _: None, self.compiled.append)
 
     async def _runner(self, job: c.Job) -> Answers:
         return self.answers
 
-    def begin(self, run: Run) -> None: ...
+    def begin(self, run: Run, cancel: object) -> None: ...
     def stage(self, run: Run, state: c.State, why: str) -> None: ...
     def output(self, run: Run, stream: str, text: str) -> None: ...
     def changed(self, uris: set[str]) -> None: ...
 
-    def end(self, run: Run, finished: c.Finished) -> None:
-        self.live.ended(run, finished)
+    def end(self, run: Run, finished: c.Finished) -> None: ...
 
     async def save(self, outcome: str = "ok") -> None:
         """Save, and wait until the run is over."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 import time
@@ -10,9 +9,9 @@ from collections.abc import Sequence
 
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import summary
-from orbit_lsp.runs.multi_gpu import Comparisons
+from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Watcher
+from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state.session import KernelId, Session
 from orbit_lsp.views import gpu_table, hover
 from orbit_remote.common import messages as c
@@ -21,6 +20,7 @@ from orbit_remote.common import messages as c
 async def run(
     session: Session,
     environment: Environment,
+    scheduler: Scheduler,
     watcher: Watcher,
     uri: str,
     targets: Sequence[KernelId | None],
@@ -29,25 +29,21 @@ async def run(
     as_json: bool,
 ) -> int:
     """Returns the exit code: that of the first GPU, in their order, that did not end well."""
-    comparisons = Comparisons(session, environment, watcher)
+    multi_gpu = MultiGpu(session, environment, scheduler, watcher)
     code = 0
-    try:
-        for target in targets:
-            started = comparisons.start(uri, target, gpus)
-            assert started is not None
-            assert started.task is not None
-            finished = await _ended(comparisons, started.id, started.task)
-            wrong = [
-                row.finished
-                for one in session.comparisons.values()
-                for row in one.rows
-                if row.finished.outcome != "ok"
-            ]
-            code = code or c.EXIT_CODES[next(iter(wrong), finished).outcome]
-            if not as_json:
-                _say(finished)
-    finally:
-        await comparisons.close()
+    for target in targets:
+        started = multi_gpu.start(uri, target, gpus)
+        assert started is not None
+        finished = await scheduler.result(started)
+        wrong = [
+            row.finished
+            for comparison in session.comparisons.values()
+            for row in comparison.rows
+            if row.finished.outcome != "ok"
+        ]
+        code = code or c.EXIT_CODES[next(iter(wrong), finished).outcome]
+        if not as_json:
+            _say(finished)
     found = session.comparisons.items()
     if as_json:
         every = [gpu_table.as_json(target.key, one) for target, one in found]
@@ -57,15 +53,6 @@ async def run(
         table = gpu_table.table(one, target.key, time.time(), stale=False)
         print(source_listing.visible(hover.render([table], markdown=False)), end="\n\n")
     return code
-
-
-async def _ended(comparisons: Comparisons, name: str, task: asyncio.Task[c.Finished]) -> c.Finished:
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        comparisons.cancel_run(name)
-        await asyncio.wait([task])
-        raise
 
 
 def _say(finished: c.Finished) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import dataclasses
 import json
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from orbit_lsp import kernels
 from orbit_lsp.cli import json_output, source_listing
-from orbit_lsp.history.ab_compare import Turns
+from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Other
 from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.history_tracker import Versions
@@ -20,7 +19,7 @@ from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Watcher
+from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, Session, path_of
 from orbit_lsp.views import ab_table as versus_view
@@ -41,6 +40,7 @@ async def compare(
     session: Session,
     environment: Environment,
     versions: Versions,
+    scheduler: Scheduler,
     watcher: Watcher,
     uri: str,
     target: KernelId | None,
@@ -49,19 +49,9 @@ async def compare(
     wanted = other(options)
     kernel = target or _only(session, uri)
     await environment.look_around()
-    turns = Turns(session, environment, versions, watcher)
-    try:
-        run = turns.start(kernel, wanted)
-        assert run
-        assert run.task
-        try:
-            finished = await asyncio.shield(run.task)
-        except asyncio.CancelledError:
-            turns.cancel_run(run.id)
-            await asyncio.wait([run.task])
-            raise
-    finally:
-        await turns.close()
+    run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
+    assert run
+    finished = await scheduler.result(run)
     name = harness.named(kernel) or kernel.key
     versus = session.versus.get(kernel)
     if options.json and versus:

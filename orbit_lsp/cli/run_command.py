@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from orbit_lsp.history.history_tracker import Versions
 from orbit_lsp.kernels import language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
-from orbit_lsp.runs.scheduler import Action, Run, Runs
+from orbit_lsp.runs.scheduler import Action, Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, Session, path_of, uri_of
@@ -46,7 +47,7 @@ class TerminalWatcher:
         self._live = sys.stderr.isatty()
         self._shown = False
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None:
         pass
 
     def stage(self, run: Run, state: c.State, why: str) -> None:
@@ -115,9 +116,9 @@ async def _main(options: argparse.Namespace) -> int:
     environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
-    runs = Runs(session, environment.runner_of, watcher, environment.profile_folder)
+    runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
     versions = Versions(session, environment.history_file, _complain, watcher.changed)
-    runs.filed = versions.filed
+    runs.when_ended(versions.filed)
     try:
         if options.command == "doctor":
             return await _doctor(session, environment, as_json=options.json)
@@ -127,7 +128,7 @@ async def _main(options: argparse.Namespace) -> int:
                 _complain(f"nvcc flag {refused}")
             target = _target(session, uri, options.kernel)
             return await history_command.compare(
-                options, session, environment, versions, watcher, uri, target
+                options, session, environment, versions, runs, watcher, uri, target
             )
         return await _file(options, session, environment, runs)
     finally:
@@ -178,7 +179,7 @@ def _program(name: str) -> str:
 
 
 async def _file(
-    options: argparse.Namespace, session: Session, environment: run_environment.Environment, runs: Runs
+    options: argparse.Namespace, session: Session, environment: run_environment.Environment, runs: Scheduler
 ) -> int:
     uri = _open(session, options.file)
     for refused in environment.choose_flags(uri):
@@ -206,7 +207,9 @@ async def _file(
         await environment.look_around()
     if gpus:
         watcher = TerminalWatcher(quiet=options.json)
-        return await gpus_command.run(session, environment, watcher, uri, targets, gpus, as_json=options.json)
+        return await gpus_command.run(
+            session, environment, runs, watcher, uri, targets, gpus, as_json=options.json
+        )
     code = 0
     for one in targets:
         finished, made = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
@@ -316,18 +319,13 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
 
 
 async def _carry_out(
-    runs: Runs, action: Action, uri: str, target: KernelId | None, *, full: bool = False
+    runs: Scheduler, action: Action, uri: str, target: KernelId | None, *, full: bool = False
 ) -> tuple[c.Finished, Path | None]:
     """How it ended, and the folder of what the compiler made, if that is kept."""
     run = runs.start(action, uri, target, detail="full" if full else "click")
     assert run is not None
-    assert run.task is not None
     try:
-        return await asyncio.shield(run.task), run.dumps
-    except asyncio.CancelledError:
-        runs.cancel_run(run.id)
-        await run.task
-        raise
+        return await runs.result(run), run.dumps
     finally:
         if run.report:
             print(f"the report is kept; Nsight Compute opens it: ncu-ui {run.report}", file=sys.stderr)

@@ -6,9 +6,6 @@ as any run. The first of each is not counted: it builds, and it is the one that 
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import logging
 import tempfile
 import time
 from collections import Counter
@@ -25,59 +22,56 @@ from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.run_group import Joint
-from orbit_lsp.runs.scheduler import Run, Watcher
+from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import KernelId, Running, Session, Versus, path_of
+from orbit_lsp.state.session import KernelId, Session, Versus, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 
-log = logging.getLogger("orbit.runs")
+_PREFIX = "compare"
 
 
-@dataclass(slots=True, eq=False)
-class Contest:
-    """A comparison under way. `run` stands for all of its jobs: its bar, its lens, its end."""
+@dataclass(slots=True)
+class _Side:
+    """One of the two versions, and what came of its runs."""
 
-    run: Run
-    target: KernelId
-    other: Other
-    now: Side | None
-    then: Side | None = None
-    pair: int = 0
-    allowed: bool = False
-    """The author has said that it may pass the month's budget."""
-    ended: tuple[list[c.Finished], list[c.Finished]] = field(default_factory=lambda: ([], []))
-    built: c.Built | None = None
-    times: tuple[list[list[c.Timing]], list[list[c.Timing]]] = field(default_factory=lambda: ([], []))
-    """For each side, first the other and then the kernel as it stands now, as everywhere here: of each counted run, of
-    each launch.
-    """
-    read: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
-    """The files that each side was built from, by content hash."""
-    shapes: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
-    comparison: measure.Comparison | None = None
+    variant: Side | None = None
+    ended: list[c.Finished] = field(default_factory=list[c.Finished])
+    times: list[list[c.Timing]] = field(default_factory=list["list[c.Timing]"])
+    """Of each counted run, of each launch."""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    """What it was built from, by content hash."""
+    shapes: set[str] = field(default_factory=set[str])
+    profile: c.Profile | None = None
+    """The last one of just this code."""
 
+    @property
+    def name(self) -> str:
+        return self.variant.name if self.variant else ""
 
-class _EndedError(Exception):
-    """A side cannot be compared; the failure says why."""
-
-    def __init__(self, failure: c.Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+    @property
+    def devices(self) -> str:
+        """The GPUs by NVML's names."""
+        return ", ".join(dict.fromkeys(finished.device.name for finished in self.ended if finished.device))
 
 
-class Turns(Joint[Contest]):
+class AbCompare:
+    """Starts comparisons."""
+
     def __init__(
-        self, session: Session, environment: Environment, versions: Versions, watcher: Watcher
+        self,
+        session: Session,
+        environment: Environment,
+        versions: Versions,
+        scheduler: Scheduler,
+        watcher: Watcher,
     ) -> None:
-        super().__init__()
         self._session = session
         self._environment = environment
         self._versions = versions
+        self._scheduler = scheduler
         self._watcher = watcher
-        self._ids = itertools.count(1)
 
     def start(self, target: KernelId, other: Other) -> Run | None:
         """Compare a kernel as its text stands with `other`, and return at once; a comparison of the same kernel that
@@ -85,110 +79,133 @@ class Turns(Joint[Contest]):
         """
         if (frozen := self._session.freeze(target.uri)) is None:
             return None
-        for active in self._active.values():
-            if active.target == target:
-                return active.run
-        name = f"turns{next(self._ids)}"
+        if under_way := self._scheduler.several(target.uri, {target}, _PREFIX):
+            return under_way
         recipe = job_builder.recipe_of(self._session, target)
-        job = job_builder.make(self._session, frozen, "run", name, recipe)
-        run = Run(name, "run", frozen, job, {target}, self._session.disk, recipe)
+        job = job_builder.make(self._session, frozen, "run", self._scheduler.new_id(_PREFIX), recipe)
+        run = Run(job.run, "run", frozen, job, {target}, self._session.disk, recipe, of_several=True)
         run.named = f"Compare {harness.named(target) or target.key} with {other.title}"
-        try:
-            now, why = variants.now(self._session, target), None
-        except NoSide as none:
-            now, why = None, str(none)
-        one = Contest(run, target, other, now)
-        self._active[name] = one
-        self._mark(one, "queued")
-        run.task = asyncio.create_task(self._follow(one, why), name=f"compare {name}")
-        run.task.add_done_callback(lambda task: self._end(one, _CANCELLED) if task.cancelled() else None)
-        self._watcher.begin(run)
-        self._watcher.changed({target.uri})
+        work = _Comparison(
+            run,
+            target,
+            other,
+            self._session,
+            self._environment,
+            self._versions,
+            self._scheduler,
+            self._watcher,
+        )
+        self._scheduler.launch(run, work)
         return run
 
-    # -- following ----------------------------------------------------------------------------
 
-    async def _follow(self, one: Contest, why: str | None) -> c.Finished:
-        failure: c.Failure | None = None
-        found: tuple[c.Profile | None, c.Profile | None] = (None, None)
+class _Comparison:
+    """A kernel as it stands now and something else in turn; the run stands for all of their jobs."""
+
+    def __init__(
+        self,
+        run: Run,
+        target: KernelId,
+        other: Other,
+        session: Session,
+        environment: Environment,
+        versions: Versions,
+        scheduler: Scheduler,
+        watcher: Watcher,
+    ) -> None:
+        self._run = run
+        self._target = target
+        self._other = other
+        self._session = session
+        self._environment = environment
+        self._versions = versions
+        self._scheduler = scheduler
+        self._watcher = watcher
+        self._then, self._now = _Side(), _Side()
+        self._no_side = ""
+        try:
+            # its text as it was clicked
+            self._now.variant = variants.now(session, target)
+        except NoSide as reason:
+            self._no_side = str(reason)
+        self._pair = 0
+        self._allowed = False
+        """The author has agreed that it may exceed the month's budget."""
+        self._built: c.Built | None = None
+        self._verdict: measure.Comparison | None = None
+
+    async def perform(self) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
-                found = await self._compare(one, why, Path(folder))
-        except NoSide as none:
-            failure = c.Failure("infrastructure", str(none))
-        except _EndedError as ended:
-            failure = ended.failure
-        except asyncio.CancelledError:
-            log.info("%s was cancelled", one.run.id)
-            failure = _CANCELLED
-        except Exception as error:
-            log.exception("%s failed", one.run.id)
-            text = f"the comparison could not be followed: {type(error).__name__}: {error}"
-            failure = c.Failure("infrastructure", text, "see the server's log", retryable=True)
-        return self._end(one, failure, *found)
+                await self._compare(Path(folder))
+        except NoSide as reason:
+            raise Failed(c.Failure("infrastructure", str(reason))) from None
 
-    async def _compare(
-        self, one: Contest, why: str | None, folder: Path
-    ) -> tuple[c.Profile | None, c.Profile | None]:
-        """The profiles of both sides, once there is a verdict. Raises NoSide and _EndedError."""
-        if one.now is None:
-            raise NoSide(why or "")
-        one.then = await variants.against(self._session, self._versions, one.now, one.other, folder)
-        await self._in_turn(one, one.then, one.now)
-        return await self._profiles(one, one.then), await self._profiles(one, one.now)
+    async def _compare(self, folder: Path) -> None:
+        """Raises NoSide and Failed."""
+        now = self._now.variant
+        if now is None:
+            raise NoSide(self._no_side)
+        then = self._then.variant = await variants.against(
+            self._session, self._versions, now, self._other, folder
+        )
+        await self._in_turn(then, now)
+        self._then.profile = await self._profile(then)
+        self._now.profile = await self._profile(now)
 
-    async def _in_turn(self, one: Contest, then: Side, now: Side) -> None:
+    async def _in_turn(self, then: Side, now: Side) -> None:
         for pair in range(measure.PAIRS[-1] + 1):
-            one.pair = pair
-            for at, side in enumerate((then, now)):
-                finished = await self._carry_out(one, side, at)
-                timings = self._timings(one, side, at, finished)
+            self._pair = pair
+            for side, variant in ((self._then, then), (self._now, now)):
+                finished = await self._run_once(side, variant)
+                timings = self._timings(side, variant, finished)
                 if pair:
-                    one.times[at].append(timings)
-            if pair and (verdict := measure.settled(*map(_totals, one.times))):
-                one.comparison = verdict
+                    side.times.append(timings)
+            verdict = measure.settled(_totals(self._then.times), _totals(self._now.times)) if pair else None
+            if verdict:
+                self._verdict = verdict
                 return
 
-    async def _carry_out(self, one: Contest, side: Side, at: int) -> c.Finished:
-        """One job to its end. Raises _EndedError where it did not end well."""
-        job = replace(side.job, run=f"{one.run.id}.{one.pair}.{at}")
+    async def _run_once(self, side: _Side, variant: Side) -> c.Finished:
+        """One job to its end. Raises Failed where it did not end well."""
+        is_now = side is self._now
+        job = replace(variant.job, run=f"{self._run.id}.{self._pair}.{int(is_now)}")
         finished: c.Finished | None = None
         problems: tuple[c.Problem, ...] = ()
         files: dict[str, str] = {}
-        async with self._runner(one, job) as runner, aclosing(runner.run(job)) as events:
+        async with self._runner(job) as runner, aclosing(runner.run(job)) as events:
             async for event in events:
                 match event:
                     case c.Stage(state=state, why=why):
-                        self._mark(one, f"{side.name} {state} ({why})" if why else f"{side.name} {state}")
-                    case c.Output(stream=stream, text=text) if not one.pair:
-                        self._watcher.output(one.run, stream, text)
+                        self._show(f"{variant.name} {state} ({why})" if why else f"{variant.name} {state}")
+                    case c.Output(stream=stream, text=text) if not self._pair:
+                        self._watcher.output(self._run, stream, text)
                     case c.Built():
                         problems, files = event.problems, event.files
-                        one.built = event if at else one.built
+                        self._built = event if is_now else self._built
                     case c.Finished():
                         finished = event
                     case _:
                         pass
         if finished is None:
-            raise _EndedError(
-                c.Failure("infrastructure", f"{side.name}: the run ended without an answer", "try again")
-            )
-        one.ended[at].append(finished)
-        if changed := _changed(one.read[at], files | finished.files, side.job.path):
-            text = f"{side.name}: {changed} was changed while it was compared"
-            raise _EndedError(c.Failure("infrastructure", text, "compare again", retryable=True))
+            text = f"{variant.name}: the run ended without an answer"
+            raise Failed(c.Failure("infrastructure", text, "try again"))
+        side.ended.append(finished)
+        if changed := _changed(side.files, files | finished.files, variant.job.path):
+            text = f"{variant.name}: {changed} was changed while it was compared"
+            raise Failed(c.Failure("infrastructure", text, "compare again", retryable=True))
         if finished.outcome != "ok":
             failure = finished.failure or c.Failure(finished.outcome, finished.outcome)
-            errors = [one.message for one in (*problems, *finished.problems) if one.severity == "error"]
+            errors = [each.message for each in (*problems, *finished.problems) if each.severity == "error"]
             if errors and finished.outcome == "compile error":
                 failure = replace(failure, message=f"{failure.message}: {errors[0]}")
-            raise _EndedError(replace(failure, message=f"{side.name}: {failure.message}", place=None))
+            raise Failed(replace(failure, message=f"{variant.name}: {failure.message}", place=None))
         return finished
 
     @asynccontextmanager
-    async def _runner(self, one: Contest, job: c.Job) -> AsyncGenerator[Runner, None]:
-        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has said that it may be
-        passed has said so of the whole comparison. Raises _EndedError where it may not.
+    async def _runner(self, job: c.Job) -> AsyncGenerator[Runner, None]:
+        """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
+        exceeded has agreed for the whole comparison. Raises Failed where it may not.
         """
         runner = await self._environment.runner_of(job)
         limit = placement.settings_of(self._session).modal.budget_usd
@@ -197,99 +214,104 @@ class Turns(Joint[Contest]):
             return
         budget, wanted = self._environment.budget, [self._environment.wanted(job.run, job.gpu)]
         try:
-            if one.allowed:
+            if self._allowed:
                 budget.allow(wanted)
             elif question := await budget.question(wanted, limit):
-                self._mark(one, "the month's budget may be passed")
+                self._show("the month's budget may be passed")
                 if failure := await budget.asked(question, wanted):
-                    raise _EndedError(failure)
-                one.allowed = True
+                    raise Failed(failure)
+                self._allowed = True
             yield self._environment.modal()
         finally:
             budget.over(wanted)
 
-    def _timings(self, one: Contest, side: Side, at: int, finished: c.Finished) -> list[c.Timing]:
+    def _timings(self, side: _Side, variant: Side, finished: c.Finished) -> list[c.Timing]:
         """Of the launches that are compared: all of a launch spec; of a program's kernel the configuration that took
-        most of its time. Raises _EndedError where there are none.
+        most of its time. Raises Failed where there are none.
         """
-        found = result_filing.launched(side.session, side.frozen, side.job, {side.target}, finished)
-        launches = found[side.target][1] if side.target in found else ()
+        launched = result_filing.launched(
+            variant.session, variant.frozen, variant.job, {variant.target}, finished
+        )
+        launches = launched[variant.target][1] if variant.target in launched else ()
         if not launches:
-            raise _EndedError(c.Failure("infrastructure", f"{side.name}: {side.target.key} was not launched"))
-        if side.job.through == "program":
+            text = f"{variant.name}: {variant.target.key} was not launched"
+            raise Failed(c.Failure("infrastructure", text))
+        if variant.job.through == "program":
             launches = (max(launches, key=lambda it: it.timing.median * it.count),)
         for launch in launches:
             grid, block = (", ".join(map(str, size)) for size in (launch.grid, launch.block))
-            one.shapes[at].add(f"<<<({grid}), ({block})>>>")
+            side.shapes.add(f"<<<({grid}), ({block})>>>")
         return [launch.timing for launch in launches]
 
-    async def _profiles(self, one: Contest, side: Side) -> c.Profile | None:
+    async def _profile(self, variant: Side) -> c.Profile | None:
         """The last profile of just this code that the history has."""
-        path = path_of(one.target.uri if one.other.kind == "revision" else side.target.uri)
-        entries = await self._versions.entries(path, side.target.key)
-        wanted = [entry for entry in entries if entry.action == "profile" and entry.digest == side.digest]
+        path = path_of(self._target.uri if self._other.kind == "revision" else variant.target.uri)
+        entries = await self._versions.entries(path, variant.target.key)
+        wanted = [entry for entry in entries if entry.action == "profile" and entry.digest == variant.digest]
         return counter_diff.main(wanted[-1].said.finished.profiles) if wanted else None
 
-    def _mark(self, one: Contest, what: str) -> None:
-        pair = f"pair {one.pair} of {measure.PAIRS[0]} to {measure.PAIRS[-1]}: " if one.pair else ""
-        known = self._session.running.get(one.target)
-        began = known.began if known and known.run == one.run.id else time.monotonic()
-        self._session.running[one.target] = Running(one.run.id, "running", pair + what, began)
-        self._watcher.stage(one.run, "running", pair + what)
+    def _show(self, what: str) -> None:
+        pair = f"pair {self._pair} of {measure.PAIRS[0]} to {measure.PAIRS[-1]}: " if self._pair else ""
+        self._scheduler.mark(self._run, "running", pair + what)
+        self._watcher.stage(self._run, "running", pair + what)
 
     # -- the end ------------------------------------------------------------------------------
 
-    def _end(
-        self,
-        one: Contest,
-        failure: c.Failure | None,
-        then: c.Profile | None = None,
-        now: c.Profile | None = None,
-    ) -> c.Finished:
-        """Exactly once, however it ended."""
-        del self._active[one.run.id]
-        running = self._session.running.get(one.target)
-        if running and running.run == one.run.id:
-            del self._session.running[one.target]
-        changed = {one.target.uri}
-        last = one.ended[1][-1] if one.ended[1] else None
+    def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
+        run, then, now = self._run, self._then, self._now
+        changed = {self._target.uri}
+        last = now.ended[-1] if now.ended else None
         if last and last.outcome == "ok":
             changed |= result_filing.finished(
-                self._session, one.run.frozen, one.run.job, one.run.targets, one.built, last, one.run.recipe
+                self._session, run.frozen, run.job, run.targets, self._built, last, run.recipe
             )
-            self._versions.filed(one.run)
-        cost = spending.total([finished.cost for finished in (*one.ended[0], *one.ended[1])])
+        cost = spending.total([finished.cost for finished in (*then.ended, *now.ended)])
         if failure is None or failure.category != "cancelled":
-            self._session.versus[one.target] = Versus(
-                one.now.digest if one.now else "",
+            self._session.versus[self._target] = Versus(
+                now.variant.digest if now.variant else "",
                 time.time(),
-                one.then.name if one.then else one.other.title,
-                one.comparison,
-                then=measure.pooled(one.times[0]),
-                now=measure.pooled(one.times[1]),
-                runs=(_totals(one.times[0]), _totals(one.times[1])),
-                devices=_devices(one),
-                moved=counter_diff.moved(then, now) if then and now else (),
-                remarks=tuple(_remarks(one)),
+                then.name or self._other.title,
+                self._verdict,
+                then=measure.pooled(then.times),
+                now=measure.pooled(now.times),
+                runs=(_totals(then.times), _totals(now.times)),
+                devices=(then.devices, now.devices),
+                moved=counter_diff.moved(then.profile, now.profile) if then.profile and now.profile else (),
+                remarks=tuple(self._remarks()),
                 failure=failure,
                 cost=cost,
             )
-        one.run.finished = finished = self._finished(one, failure, cost)
-        self._watcher.end(one.run, finished)
-        self._watcher.changed(changed)
-        return finished
-
-    def _finished(self, one: Contest, failure: c.Failure | None, cost: c.Cost | None) -> c.Finished:
         if failure:
-            one.run.refused = True  # a compiler's words have no line here: they are said
-            return c.Finished(one.run.id, failure.category, failure, cost=cost)
-        names = (one.then.name if one.then else "", "now")
+            run.refused = True  # a compiler's words have no line here: a message shows them
+            return c.failed(run.id, failure, cost=cost), changed
         launches = [
-            replace(ended[-1].launches[0], name=name, timing=together)
-            for name, ended, runs in zip(names, one.ended, one.times, strict=True)
-            if (together := measure.pooled(runs)) and ended[-1].launches
+            replace(side.ended[-1].launches[0], name=name, timing=together)
+            for name, side in ((then.name, then), ("now", now))
+            if (together := measure.pooled(side.times)) and side.ended[-1].launches
         ]
-        return c.Finished(one.run.id, "ok", launches=tuple(launches), cost=cost)
+        return c.ok(run.id, launches=tuple(launches), cost=cost), changed
+
+    def _remarks(self) -> list[str]:
+        """What a reader of the verdict has to know."""
+        then, now = self._then, self._now
+        remarks = [remark for side in (then, now) if side.variant for remark in side.variant.remarks]
+        if then.shapes and now.shapes and then.shapes != now.shapes and self._run.job.through == "program":
+            there, here = (" and ".join(sorted(side.shapes)) for side in (then, now))
+            remarks.append(f"launched as {there} there and as {here} now")
+        if then.devices and now.devices and then.devices != now.devices and self._other.kind != "gpu":
+            remarks.append(f"the GPUs differ: {then.devices} there and {now.devices} now")
+        every = [*then.ended, *now.ended]
+        reasons = Counter(
+            reason
+            for finished in every
+            if finished.telemetry
+            for reason in finished.telemetry.throttle_reasons or ()
+        )
+        remarks += [
+            f"the GPU was throttled in {count} of {len(every)} runs: {reason}"
+            for reason, count in reasons.items()
+        ]
+        return list(dict.fromkeys(remarks))
 
 
 def _totals(runs: list[list[c.Timing]]) -> tuple[float, ...]:
@@ -306,41 +328,3 @@ def _changed(before: dict[str, str], now: dict[str, str], main: str) -> str:
     )
     before |= now
     return Path(found).name
-
-
-_CANCELLED = c.Failure("cancelled", "cancelled")
-
-
-def _devices(one: Contest) -> tuple[str, str]:
-    """The GPUs by NVML's names, several of a side in one text."""
-    names = [
-        dict.fromkeys(finished.device.name for finished in ended if finished.device) for ended in one.ended
-    ]
-    return ", ".join(names[0]), ", ".join(names[1])
-
-
-def _remarks(one: Contest) -> list[str]:
-    """What a reader of the verdict has to know."""
-    found = [remark for side in (one.then, one.now) if side for remark in side.remarks]
-    then, now = one.shapes
-    if then and now and then != now and one.run.job.through == "program":
-        found.append(f"launched as {_shape(then)} there and as {_shape(now)} now")
-    first, second = _devices(one)
-    if first and second and first != second and one.other.kind != "gpu":
-        found.append(f"the GPUs differ: {first} there and {second} now")
-    every = [*one.ended[0], *one.ended[1]]
-    reasons = Counter(
-        reason
-        for finished in every
-        if finished.telemetry
-        for reason in finished.telemetry.throttle_reasons or ()
-    )
-    found += [
-        f"the GPU was throttled in {count} of {len(every)} runs: {reason}"
-        for reason, count in reasons.items()
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _shape(shapes: set[str]) -> str:
-    return " and ".join(sorted(shapes))

@@ -234,7 +234,7 @@ class LocalRunner:
 
     async def _run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         if refused := refusals.no_path(job):
-            yield c.Finished(job.run, "infrastructure", refused)
+            yield c.failed(job.run, refused)
             return
         try:
             worker = await self._ready()
@@ -314,4 +314,4 @@ async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:
     remedy = "run it again; `orbit-lsp doctor` says what this machine has"
-    return c.Finished(run, "infrastructure", c.Failure("infrastructure", str(error), remedy, retryable=True))
+    return c.failed(run, c.Failure("infrastructure", str(error), remedy, retryable=True))

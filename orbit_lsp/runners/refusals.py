@@ -42,7 +42,7 @@ def syntax_error(job: c.Job, python: str) -> c.Finished | None:
         from orbit_remote.common.python_errors import explain
 
         found = explain(error, job.path)
-        return c.Finished(job.run, found.failure.category, found.failure, problems=found.problems)
+        return c.failed(job.run, found.failure, problems=found.problems)
     except (ValueError, RecursionError, MemoryError):  # a NUL, or deeper than this parser goes
         return None
     return None

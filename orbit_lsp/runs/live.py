@@ -6,11 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state import placement, units
 from orbit_lsp.state.debounce import Pauses
 from orbit_lsp.state.session import KernelId, Session
-from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.live")
 
@@ -19,7 +18,7 @@ _KEYS_S = 0.06
 
 
 class Live:
-    """One run of a kernel is under way at most and the newest text waits: `Runs` sees to that.
+    """One run of a kernel is under way at most and the newest text waits: the scheduler sees to that.
 
     Most of the time from a save to the number is the compiler's, so on this machine's own GPU the kernel is built while
     it is typed; the run that follows finds the build made, or under way.
@@ -31,7 +30,7 @@ class Live:
     def __init__(
         self,
         session: Session,
-        runs: Runs,
+        runs: Scheduler,
         message: Callable[[str], None],
         changed: Callable[[set[str]], None],
         compile_file: Callable[[str], None],
@@ -45,6 +44,7 @@ class Live:
         self._pauses = Pauses(self._paused, "live")
         self._keys = Pauses(self._build_ahead, "build ahead")
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
+        runs.when_ended(self._ended)
 
     def toggle(self, target: KernelId) -> bool:
         """Whether it is on now. Turning it on runs the kernel."""
@@ -75,13 +75,14 @@ class Live:
         for target in self._of(uri):
             self._end(target)
 
-    def ended(self, run: Run, finished: c.Finished) -> None:
+    def _ended(self, run: Run) -> None:
         """A run is over: what could not be carried out would fail at the next save too."""
-        if not run.live:
+        if not run.live or run.finished is None:
             return
+        outcome = run.finished.outcome
         # nobody has cancelled it here: the author was asked about the budget and said no
-        declined = finished.outcome == "cancelled" and run.task is not None and not run.task.cancelling()
-        if finished.outcome == "infrastructure" or declined:
+        declined = outcome == "cancelled" and run.task is not None and not run.task.cancelling()
+        if outcome == "infrastructure" or declined:
             for target in run.targets & self._session.live:
                 self._end(target)
                 self._message(f"orbit: Live of {target.key} has ended with that")
@@ -111,7 +112,7 @@ class Live:
 
     def _run_all(self, uri: str) -> bool:
         if targets := self._of(uri):  # what compiles an older text would slow the run down
-            self._runs.cancel_file(uri, "compile")
+            self._runs.cancel_all(uri, "compile")
         started = [self._run(target) for target in targets]
         return any(started)
 

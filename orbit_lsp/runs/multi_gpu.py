@@ -6,168 +6,145 @@ The GPUs work at the same time; they are cancelled together, and one that fails 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.run_group import Joint
-from orbit_lsp.runs.scheduler import Run, Watcher
-from orbit_lsp.specs import job_builder as jobs
+from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
+from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement
-from orbit_lsp.state.session import Comparison, KernelId, OnGpu, Running, Session
+from orbit_lsp.state.session import Comparison, KernelId, OnGpu, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.runs")
+_PREFIX = "all"
 
 
-@dataclass(slots=True, eq=False)
-class Together:
-    """The runs of one comparison. `run` stands for them all: its bar, its lens, its end."""
+class MultiGpu:
+    """Starts a kernel on several GPUs at once."""
 
-    run: Run
-    jobs: dict[str, c.Job]
-    states: dict[str, str] = field(default_factory=dict[str, str])
-    built: dict[str, c.Built] = field(default_factory=dict[str, c.Built])
-    finished: dict[str, c.Finished] = field(default_factory=dict[str, c.Finished])
-
-    def status(self) -> str:
-        return " · ".join(f"{gpu} {self.states.get(gpu, 'queued')}" for gpu in self.jobs)
-
-
-class Comparisons(Joint[Together]):
-    def __init__(self, session: Session, environment: Environment, watcher: Watcher) -> None:
-        super().__init__()
+    def __init__(
+        self, session: Session, environment: Environment, scheduler: Scheduler, watcher: Watcher
+    ) -> None:
         self._session = session
         self._environment = environment
+        self._scheduler = scheduler
         self._watcher = watcher
-        self.filed: Callable[[Run], None] | None = None
-        """Told of what came of the main GPU, once it is in the session."""
-        self._ids = itertools.count(1)
 
     def start(self, uri: str, target: KernelId | None, gpus: Sequence[str]) -> Run | None:
         """Start a file, by the launch spec of `target` where it has one, on each of `gpus`, and return at
-        once; a comparison of the same kernel that is under way is joined. None where the file is not open.
+        once; such a run of the same kernel that is under way is joined. None where the file is not open.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
         targets = {target} if target else set[KernelId]()
-        for other in self._active.values():
-            if other.run.frozen.uri == uri and other.run.targets == targets:
-                return other.run
-        recipe = jobs.recipe_of(self._session, target)
-        name = f"all{next(self._ids)}"
-        made = jobs.make(self._session, frozen, "run", name, recipe)
-        on = {
-            gpu: replace(made, run=f"{name}.{gpu}", gpu=gpu, architecture=architectures.architecture_for(gpu))
-            for gpu in dict.fromkeys(gpus)
-        }
-        run = Run(name, "run", frozen, made, targets, self._session.disk, recipe)
+        if under_way := self._scheduler.several(uri, targets, _PREFIX):
+            return under_way
+        recipe = job_builder.recipe_of(self._session, target)
+        job = job_builder.make(self._session, frozen, "run", self._scheduler.new_id(_PREFIX), recipe)
+        run = Run(job.run, "run", frozen, job, targets, self._session.disk, recipe, of_several=True)
         if why := recipe.refusal:
-            run.finished = c.Finished(
-                name, "compile error", c.Failure("compile error", why, "nothing was run")
-            )
-            run.task = asyncio.create_task(_over(run.finished))
-            self._watcher.end(run, run.finished)
-            return run
-        together = Together(run, on)
-        self._active[name] = together
-        self._mark(together)
-        run.task = asyncio.create_task(self._follow(together), name=f"run on all {name}")
-        run.task.add_done_callback(lambda task: self._end(together) if task.cancelled() else None)
-        self._watcher.begin(run)
-        self._watcher.changed({uri})
+            return self._scheduler.refuse(run, why)
+        self._scheduler.launch(
+            run, _OnGpus(run, gpus, self._session, self._environment, self._scheduler, self._watcher)
+        )
         return run
 
-    # -- following ----------------------------------------------------------------------------
 
-    async def _follow(self, one: Together) -> c.Finished:
-        wanted = [self._environment.wanted(job.run, gpu) for gpu, job in one.jobs.items()]
+class _OnGpus:
+    """One kernel on each of several GPUs; the run stands for all of their jobs."""
+
+    def __init__(
+        self,
+        run: Run,
+        gpus: Sequence[str],
+        session: Session,
+        environment: Environment,
+        scheduler: Scheduler,
+        watcher: Watcher,
+    ) -> None:
+        self._run = run
+        self._session = session
+        self._environment = environment
+        self._scheduler = scheduler
+        self._watcher = watcher
+        self._jobs = {
+            gpu: replace(
+                run.job, run=f"{run.id}.{gpu}", gpu=gpu, architecture=architectures.architecture_for(gpu)
+            )
+            for gpu in dict.fromkeys(gpus)
+        }
+        self._states: dict[str, str] = {}
+        self._built: dict[str, c.Built] = {}
+        self._finished: dict[str, c.Finished] = {}
+
+    async def perform(self) -> None:
+        wanted = [self._environment.wanted(job.run, gpu) for gpu, job in self._jobs.items()]
         try:
             if failure := await self._environment.rent(wanted):
-                refused = {
-                    gpu: c.Finished(job.run, failure.category, failure) for gpu, job in one.jobs.items()
-                }
-                one.finished.update(refused)
-            else:
-                async with asyncio.TaskGroup() as group:
-                    for gpu, job in one.jobs.items():
-                        group.create_task(self._carry_out(one, gpu, job), name=job.run)
-        except asyncio.CancelledError:
-            log.info("%s was cancelled", one.run.id)
+                raise Failed(failure)
+            async with asyncio.TaskGroup() as group:
+                for gpu, job in self._jobs.items():
+                    group.create_task(self._run_on(gpu, job), name=job.run)
         finally:
             self._environment.budget.over(wanted)
-        return self._end(one)
 
-    async def _carry_out(self, one: Together, gpu: str, job: c.Job) -> None:
+    def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
+        """What has come is stored, and what has not was cancelled."""
+        for gpu, job in self._jobs.items():
+            self._finished.setdefault(gpu, c.failed(job.run, failure or CANCELLED))
+        changed = self._store()
+        return overall(self._run.id, {gpu: self._finished[gpu] for gpu in self._jobs}), changed
+
+    async def _run_on(self, gpu: str, job: c.Job) -> None:
         try:
             async with aclosing(self._environment.modal().run(job)) as events:
                 async for event in events:
-                    self._take(one, gpu, event)
-        except Exception as error:
+                    self._take(gpu, event)
+        except Exception as error:  # one that fails takes no other with it
             log.exception("%s failed", job.run)
-            text = f"the run could not be followed: {type(error).__name__}: {error}"
-            failure = c.Failure("infrastructure", text, "see the server's log", retryable=True)
-            one.finished[gpu] = c.Finished(job.run, "infrastructure", failure)
+            self._finished[gpu] = c.failed(job.run, unfollowed(error))
 
-    def _take(self, one: Together, gpu: str, event: c.Event) -> None:
+    def _take(self, gpu: str, event: c.Event) -> None:
         match event:
             case c.Stage(state=state, why=why):
-                one.states[gpu] = f"{state} ({why})" if why else state
-                self._told(one)
+                self._states[gpu] = f"{state} ({why})" if why else state
+                self._show()
             case c.Output(stream=stream, text=text):
                 lines = "".join(f"[{gpu}] {line}" for line in text.splitlines(keepends=True))
-                self._watcher.output(one.run, stream, lines if lines.endswith("\n") else lines + "\n")
+                self._watcher.output(self._run, stream, lines if lines.endswith("\n") else lines + "\n")
             case c.Built():
-                one.built[gpu] = event
+                self._built[gpu] = event
             case c.Finished():
-                one.finished[gpu] = event
-                one.states[gpu] = "done" if event.outcome == "ok" else event.outcome
-                self._told(one)
+                self._finished[gpu] = event
+                self._states[gpu] = "done" if event.outcome == "ok" else event.outcome
+                self._show()
             case _:
                 pass
 
-    def _told(self, one: Together) -> None:
-        self._mark(one)
-        self._watcher.stage(one.run, "running", one.status())
+    def _show(self) -> None:
+        status = " · ".join(f"{gpu} {self._states.get(gpu, 'queued')}" for gpu in self._jobs)
+        self._scheduler.mark(self._run, "running", status)
+        self._watcher.stage(self._run, "running", status)
 
-    def _mark(self, one: Together) -> None:
-        for target in one.run.targets:
-            known = self._session.running.get(target)
-            began = known.began if known and known.run == one.run.id else time.monotonic()
-            self._session.running[target] = Running(one.run.id, "running", one.status(), began)
-
-    def _end(self, one: Together) -> c.Finished:
-        """Exactly once, however it ended: what came is filed, and what did not come was cancelled."""
-        del self._active[one.run.id]
-        for target in [t for t, running in self._session.running.items() if running.run == one.run.id]:
-            del self._session.running[target]
-        for gpu, job in one.jobs.items():
-            one.finished.setdefault(
-                gpu, c.Finished(job.run, "cancelled", c.Failure("cancelled", "cancelled"))
-            )
-        changed = {one.run.frozen.uri} | self._file(one)
-        one.run.finished = finished = overall(one.run.id, {gpu: one.finished[gpu] for gpu in one.jobs})
-        self._watcher.end(one.run, finished)
-        self._watcher.changed(changed)
-        return finished
-
-    def _file(self, one: Together) -> set[str]:
-        """The table under every kernel that was launched; what the main GPU said as any run of it."""
-        run = one.run
+    def _store(self) -> set[str]:
+        """The table under every kernel that was launched; what the main GPU reported as any run of it."""
+        run = self._run
         rows: dict[KernelId, dict[str, OnGpu]] = {}
         digests: dict[KernelId, str] = {}
-        for gpu, finished in one.finished.items():
+        for gpu, finished in self._finished.items():
             price = self._environment.costs.price(gpu)
             priced = (price.usd_per_s, price.rates) if price else (None, "")
-            found = result_filing.launched(self._session, run.frozen, one.jobs[gpu], run.targets, finished)
-            for target, (digest, launches) in found.items():
+            launched = result_filing.launched(
+                self._session, run.frozen, self._jobs[gpu], run.targets, finished
+            )
+            for target, (digest, launches) in launched.items():
                 rows.setdefault(target, {})[gpu] = OnGpu(gpu, finished, launches, *priced)
                 digests[target] = digest
             for target in run.targets:
@@ -175,19 +152,23 @@ class Comparisons(Joint[Together]):
         current = {target: digest for target, _, digest in self._session.kernels(run.frozen.uri)}
         now = time.time()
         for target, by_gpu in rows.items():
-            every = [by_gpu.get(gpu, OnGpu(gpu, one.finished[gpu], ())) for gpu in one.jobs]
+            every = [by_gpu.get(gpu, OnGpu(gpu, self._finished[gpu], ())) for gpu in self._jobs]
             digest = digests.get(target) or current.get(target, "")
             self._session.comparisons[target] = Comparison(digest, now, tuple(every), run.recipe.elements)
-        main = jobs.gpu_of(self._session, run.recipe)
-        if placement.place(self._session) != "modal" or main not in one.jobs:
-            return {target.uri for target in rows}
-        job = replace(one.jobs[main], run=run.id)
-        filed = result_filing.finished(
-            self._session, run.frozen, job, run.targets, one.built.get(main), one.finished[main], run.recipe
+        changed = {target.uri for target in rows}
+        main = job_builder.gpu_of(self._session, run.recipe)
+        if placement.place(self._session) != "modal" or main not in self._jobs:
+            return changed
+        job = replace(self._jobs[main], run=run.id)
+        return changed | result_filing.finished(
+            self._session,
+            run.frozen,
+            job,
+            run.targets,
+            self._built.get(main),
+            self._finished[main],
+            run.recipe,
         )
-        if self.filed:
-            self.filed(run)
-        return {target.uri for target in rows} | filed
 
 
 def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:
@@ -201,14 +182,10 @@ def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:
     cost = spending.total([one.cost for one in finished.values()])
     if good:
         bad = [f"{gpu}: {_why(one)}" for gpu, one in finished.items() if gpu not in good]
-        return c.Finished(name, "ok", launches=tuple(launches), remarks=tuple(bad), cost=cost)
+        return c.ok(name, launches=tuple(launches), remarks=tuple(bad), cost=cost)
     first = next(iter(finished.values()))
     return c.Finished(name, first.outcome, first.failure, cost=cost)
 
 
 def _why(finished: c.Finished) -> str:
     return finished.failure.message if finished.failure else finished.outcome
-
-
-async def _over(finished: c.Finished) -> c.Finished:
-    return finished

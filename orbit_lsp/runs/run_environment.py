@@ -36,15 +36,20 @@ _PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "
 
 class Environment:
     def __init__(
-        self, session: Session, message: Callable[[str], None], changed: Callable[[set[str]], None]
+        self,
+        session: Session,
+        message: Callable[[str], None],
+        changed: Callable[[set[str]], None],
+        ask: spending.Ask = spending.nobody,
     ) -> None:
+        """`ask` puts a question to the author, as whether the month's budget may be exceeded."""
         self.options: Any = None
         """initializationOptions: the user's own word, and the only place where trust is given."""
         self._session = session
         self._message = message
         self._changed = changed
         self.costs = Costs(ledger_file, message)
-        self.budget = spending.Budget(self.costs)
+        self.budget = spending.Budget(self.costs, ask)
         self._chosen: tuple[str, str] | None = None
         """The GPU that was chosen for this session, and what the settings said then."""
         self._runner: LocalRunner | None = None

@@ -1,4 +1,7 @@
-"""The life of a job: start, follow, cancel, close. Knows the session, not the editor."""
+"""The life of a run: start, follow, cancel, close. Knows the session, not the editor.
+
+A run is one job, or several that stand as one to those who watch and cancel it (`multi_gpu`, `history.ab_compare`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,6 +56,8 @@ class Run:
     dumps: Path | None = None
     """The folder of what the compiler made."""
     task: asyncio.Task[c.Finished] | None = None
+    of_several: bool = False
+    """It stands for several jobs, which no click joins or waits for."""
 
     @property
     def lane(self) -> Lane:
@@ -73,7 +78,7 @@ class Run:
 class Watcher(Protocol):
     """Those who see a run: an editor's progress bar and hints, or a terminal."""
 
-    def begin(self, run: Run) -> None: ...
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
     def stage(self, run: Run, state: c.State, why: str) -> None: ...
     def output(self, run: Run, stream: str, text: str) -> None: ...
     def end(self, run: Run, finished: c.Finished) -> None: ...
@@ -82,7 +87,32 @@ class Watcher(Protocol):
         ...
 
 
-class Runs:
+class Work(Protocol):
+    """What is done for a run."""
+
+    async def perform(self) -> None:
+        """Raises `Failed` with the reason where it cannot be done."""
+        ...
+
+    def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
+        """The run's result, and the files whose views changed by it. Called once, however the work ended: `failure`
+        says why where it did not end by itself.
+        """
+        ...
+
+
+class Failed(Exception):  # noqa: N818 - how a run ended, not a fault of ours
+    """A run that cannot go on."""
+
+    def __init__(self, failure: c.Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+CANCELLED = c.Failure("cancelled", "cancelled")
+
+
+class Scheduler:
     def __init__(
         self,
         session: Session,
@@ -95,11 +125,17 @@ class Runs:
         self._runner = runner
         self._watcher = watcher
         self._reports = reports
-        self.filed: Callable[[Run], None] | None = None
-        """Told of every run once what it said is in the session."""
+        self._listeners: list[Callable[[Run], None]] = []
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
+
+    def when_ended(self, listener: Callable[[Run], None]) -> None:
+        """Call `listener` with every run that has ended, once its result is in the session."""
+        self._listeners.append(listener)
+
+    def new_id(self, prefix: str = "r") -> str:
+        return f"{prefix}{next(self._ids)}"
 
     # -- starting -----------------------------------------------------------------------------
 
@@ -113,7 +149,7 @@ class Runs:
             return None
         if placement.place(self._session) != "local":
             return None
-        return self._build(job_builder.make(self._session, frozen, "build", f"r{next(self._ids)}", recipe))
+        return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), recipe))
 
     async def _build(self, job: c.Job) -> None:
         runner = await self._runner(job)
@@ -145,7 +181,7 @@ class Runs:
             return None
         own = action != "compile" and not program
         recipe = job_builder.recipe_of(self._session, target) if own else PROGRAM
-        job = job_builder.make(self._session, frozen, action, f"r{next(self._ids)}", recipe)
+        job = job_builder.make(self._session, frozen, action, self.new_id(), recipe)
         if action in ("profile", "sanitize"):
             job = job_builder.under_a_tool(self._session, job, target, detail, tools)
         if restricted:
@@ -153,52 +189,96 @@ class Runs:
         targets = {target} if target else set[KernelId]()
         run = Run(job.run, action, frozen, job, targets, self._session.disk, recipe, live)
         if why := job_builder.refusal(self._session, recipe):
-            return self._refuse(run, why)
+            return self.refuse(run, why)
         active = [
-            other for other in self._active.values() if (other.frozen.uri, other.action) == (uri, action)
+            other
+            for other in self._active.values()
+            if (other.frozen.uri, other.action) == (uri, action) and not other.of_several
         ]
         for other in active:
             same = replace(other.job, run=job.run) == job and other.disk == run.disk
             if same and not _cancelling(other):
-                known = next((r for r in self._session.running.values() if r.run == other.id), None)
-                other.targets |= run.targets
-                if known:  # the kernel that joins waits for the same
-                    self._mark(other, known.state, known.why)
+                self._join(other, run.targets)
                 self._watcher.changed({uri})
                 return other
         if active:
             if older := self._waiting.pop(run.lane, None):
-                self._settle(older, _replaced(older))
+                self._settle(
+                    older, self._work(older), c.Failure("cancelled", "a newer request took its place")
+                )
             self._waiting[run.lane] = run
             if action == "compile":  # its answer would be of an older text
                 for other in active:
                     self._cancel(other)
             self._watcher.changed({uri})
             return run
-        self._launch(run)
+        self.launch(run, self._work(run))
         return run
+
+    def launch(self, run: Run, work: Work) -> None:
+        """Begin a run and return at once."""
+        self._active[run.id] = run
+        self.mark(run, "queued", "")
+        run.task = asyncio.create_task(self._follow(run, work), name=f"{run.action} {run.id}")
+        # cancelled before its first step, a task has no chance to report its end itself
+        run.task.add_done_callback(lambda task: self._end(run, work, CANCELLED) if task.cancelled() else None)
+        self._watcher.begin(run, lambda: self.cancel_run(run.id))
+        self._watcher.changed({run.frozen.uri})
+
+    def refuse(self, run: Run, why: str) -> Run:
+        """A run that never begins; the editor shows the mistakes themselves while they are typed."""
+        run.finished = c.failed(run.id, c.Failure("compile error", why, "nothing was run"))
+        run.refused = True
+        run.task = asyncio.create_task(_over(run.finished), name=f"refused {run.id}")
+        self._watcher.end(run, run.finished)
+        return run
+
+    def several(self, uri: str, targets: set[KernelId], prefix: str) -> Run | None:
+        """The run under way that stands for several jobs of just these kernels, by the prefix of its id."""
+        for run in self._active.values():
+            if (
+                run.of_several
+                and (run.frozen.uri, run.targets) == (uri, targets)
+                and run.id.startswith(prefix)
+            ):
+                return run
+        return None
+
+    # -- cancelling ---------------------------------------------------------------------------
 
     def cancel(self, target: KernelId) -> bool:
         """Cancel whatever is under way for `target`; False where nothing is."""
-        ids = [run.id for run in self.under_way() if run.action != "compile" and target in run.targets]
-        return sum(map(self.cancel_run, reversed(ids))) > 0  # what waits first, or it would be started
+        return self._cancel_each(
+            run for run in self.under_way() if run.action != "compile" and target in run.targets
+        )
+
+    def cancel_all(self, uri: str | None = None, action: Action | None = None) -> bool:
+        """Cancel what is under way, of a file and of an action where they are given; False where nothing is."""
+        return self._cancel_each(
+            run for run in self.under_way() if uri in (None, run.frozen.uri) and action in (None, run.action)
+        )
 
     def cancel_run(self, run_id: str) -> bool:
-        for place, waiting in list(self._waiting.items()):
+        for lane, waiting in list(self._waiting.items()):
             if waiting.id == run_id:
-                del self._waiting[place]
-                self._settle(waiting, _cancelled(waiting))
+                del self._waiting[lane]
+                self._settle(waiting, self._work(waiting), CANCELLED)
                 return True
         run = self._active.get(run_id)
         return self._cancel(run) if run else False
 
-    def cancel_file(self, uri: str, action: Action) -> None:
-        for run in list(self._active.values()):
-            if (run.frozen.uri, run.action) == (uri, action):
-                self._cancel(run)
-
     def under_way(self) -> list[Run]:
         return [*self._active.values(), *self._waiting.values()]
+
+    async def result(self, run: Run) -> c.Finished:
+        """How a run has ended; who is cancelled meanwhile cancels it, and waits for its end."""
+        assert run.task
+        try:
+            return await asyncio.shield(run.task)
+        except asyncio.CancelledError:
+            self.cancel_run(run.id)
+            await asyncio.wait([run.task])
+            raise
 
     async def close(self) -> None:
         self._waiting.clear()
@@ -207,76 +287,134 @@ class Runs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _refuse(self, run: Run, why: str) -> Run:
-        """A run that never begins; the editor shows the mistakes themselves while they are typed."""
-        failure = c.Failure("compile error", why, "nothing was run")
-        run.finished = c.Finished(run.id, "compile error", failure)
-        run.refused = True
-        run.task = asyncio.create_task(_over(run.finished), name=f"refused {run.id}")
-        self._watcher.end(run, run.finished)
-        return run
+    def _cancel_each(self, runs: Iterable[Run]) -> bool:
+        """What waits first, or it would be started."""
+        cancelled = [self.cancel_run(run.id) for run in reversed(list(runs))]
+        return any(cancelled)
+
+    def _cancel(self, run: Run) -> bool:
+        return run.task.cancel() if run.task and not _cancelling(run) else False
 
     # -- following ----------------------------------------------------------------------------
 
-    def _launch(self, run: Run) -> None:
-        self._active[run.id] = run
-        self._mark(run, "queued", "")
-        run.task = asyncio.create_task(self._follow(run), name=f"{run.action} {run.id}")
-        run.task.add_done_callback(lambda task: self._unbegun(run) if task.cancelled() else None)
-        self._watcher.begin(run)
-        self._watcher.changed({run.frozen.uri})
+    def mark(self, run: Run, state: c.State, why: str) -> None:
+        """What the lenses of its kernels say of a run."""
+        if run.action == "compile":
+            return
+        for target in run.targets:
+            known = self._session.running.get(target)
+            began = known.began if known and known.run == run.id else time.monotonic()
+            self._session.running[target] = Running(run.id, state, why, began)
 
-    async def _follow(self, run: Run) -> c.Finished:
+    async def _follow(self, run: Run, work: Work) -> c.Finished:
         log.info("%s %s of %s begins", run.id, run.action, run.frozen.uri)
         ticking = asyncio.create_task(self._tick(run)) if run.action != "compile" else None
+        failure: c.Failure | None = None
         try:
-            runner = await self._runner(run.job)
-            async with aclosing(runner.run(run.job)) as events:
-                async for event in events:
-                    self._take(run, event)
-            finished = await self._kept(run, run.finished or _lost(run))
+            await work.perform()
+        except Failed as reason:
+            failure = reason.failure
         except asyncio.CancelledError:
-            finished = _cancelled(run)
+            failure = CANCELLED
         except Exception as error:
             log.exception("%s failed", run.id)
-            text = f"the run could not be followed: {type(error).__name__}: {error}"
-            failure = c.Failure("infrastructure", text, "see the server's log", retryable=True)
-            finished = c.Finished(run.id, "infrastructure", failure)
+            failure = unfollowed(error)
         finally:
             if ticking:
                 ticking.cancel()
-        self._end(run, finished)
+        return self._end(run, work, failure)
+
+    def _end(self, run: Run, work: Work, failure: c.Failure | None) -> c.Finished:
+        del self._active[run.id]
+        finished = self._settle(run, work, failure)
+        busy = {other.lane[:2] for other in self._active.values() if not other.of_several}
+        lane = next((lane for lane in self._waiting if lane[:2] == run.lane[:2]), None)
+        if lane and lane[:2] not in busy:
+            waiting = self._waiting.pop(lane)
+            self.launch(waiting, self._work(waiting))
         return finished
 
-    async def _kept(self, run: Run, finished: c.Finished) -> c.Finished:
-        """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
-        if not finished.profiles or self._reports is None:
-            return replace(finished, report="", dumps=())
-        settings = placement.settings_of(self._session).profile
-        kernel = next((target.key for target in sorted(run.targets)), "")
-        try:
-            run.report, run.dumps = await asyncio.to_thread(
-                report_store.keep, self._reports(), run.job.path, kernel, run.frozen.text, finished,
-                detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
-            )  # fmt: skip
-        except report_store.NotKept as why:
-            return replace(finished, report="", dumps=(), remarks=(*finished.remarks, str(why)))
-        return report_store.emptied(finished)
+    def _settle(self, run: Run, work: Work, failure: c.Failure | None) -> c.Finished:
+        """The end of a run, exactly once."""
+        for target in [t for t, running in self._session.running.items() if running.run == run.id]:
+            del self._session.running[target]
+        run.finished, changed = work.end(failure)
+        log.info("%s ended: %s", run.id, run.finished.outcome)
+        self._watcher.end(run, run.finished)
+        for listener in self._listeners:
+            listener(run)
+        self._watcher.changed({run.frozen.uri} | changed)
+        return run.finished
 
-    def _unbegun(self, run: Run) -> None:
-        """Cancelled before the first step of `_follow`, which says the end of every other run."""
-        self._end(run, _cancelled(run))
+    def _join(self, run: Run, targets: set[KernelId]) -> None:
+        """More kernels wait for a run that is under way: their lenses say what those of the others say."""
+        known = next((running for running in map(self._session.running.get, run.targets) if running), None)
+        run.targets |= targets
+        if known and known.run == run.id:
+            self.mark(run, known.state, known.why)
 
-    def _end(self, run: Run, finished: c.Finished) -> None:
-        del self._active[run.id]
-        self._settle(run, finished)
-        of_file = (lane for lane in self._waiting if lane[:2] == run.lane[:2])
-        if (lane := next(of_file, None)) and not any(
-            other.lane[:2] == lane[:2] for other in self._active.values()
-        ):
-            self._launch(self._waiting.pop(lane))
+    def _work(self, run: Run) -> Work:
+        return _OneJob(run, self._session, self._runner, self._watcher, self._reports, self.mark)
 
-    def _take(self, run: Run, event: c.Event) -> None:
+    async def _tick(self, run: Run) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            self._watcher.changed({run.frozen.uri})
+
+
+class _OneJob:
+    """A run of one job: what its events say goes to the watcher and, at the end, under its kernels."""
+
+    def __init__(
+        self,
+        run: Run,
+        session: Session,
+        runner: Callable[[c.Job], Awaitable[Runner]],
+        watcher: Watcher,
+        reports: Callable[[], Path] | None,
+        mark: Callable[[Run, c.State, str], None],
+    ) -> None:
+        self._run = run
+        self._session = session
+        self._runner = runner
+        self._watcher = watcher
+        self._reports = reports
+        self._mark = mark
+        self._finished: c.Finished | None = None
+
+    async def perform(self) -> None:
+        runner = await self._runner(self._run.job)
+        async with aclosing(runner.run(self._run.job)) as events:
+            async for event in events:
+                self._take(event)
+        if self._finished is None:
+            raise Failed(
+                c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
+            )
+        self._finished = await self._kept(self._finished)
+
+    def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
+        run, session = self._run, self._session
+        finished = (
+            self._finished if failure is None and self._finished else c.failed(run.id, failure or CANCELLED)
+        )
+        changed = set[str]()
+        if run.action == "compile" and finished.outcome != "ok":
+            session.compiled.pop(run.job.path, None)
+        if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
+            changed |= result_filing.finished(
+                session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
+            )
+        if run.action == "profile":
+            changed |= profile_filing.finished(
+                session, run.frozen, run.job, run.targets, run.built, finished, run.report, run.dumps
+            )
+        if run.action == "sanitize":
+            changed |= memory_filing.finished(session, run.frozen, run.job, run.targets, run.built, finished)
+        return finished, changed
+
+    def _take(self, event: c.Event) -> None:
+        run = self._run
         match event:
             case c.Stage(state=state, why=why):
                 log.info("%s %s %s", run.id, state, why)
@@ -290,51 +428,31 @@ class Runs:
                     self._session.compiled[run.job.path] = (run.job, run.disk)
                 self._watcher.changed(result_filing.built(self._session, run.frozen, run.job, event))
             case c.Finished():
-                run.finished = event
+                self._finished = event
             case _:
                 pass
 
-    def _settle(self, run: Run, finished: c.Finished) -> None:
-        """The end of a run, exactly once."""
-        log.info("%s ended: %s", run.id, finished.outcome)
-        run.finished = finished
-        for target in [t for t, running in self._session.running.items() if running.run == run.id]:
-            del self._session.running[target]
-        changed = {run.frozen.uri}
-        if run.action == "compile" and finished.outcome != "ok":
-            self._session.compiled.pop(run.job.path, None)
-        if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
-            changed |= result_filing.finished(
-                self._session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
-            )
-        if run.action == "profile":
-            changed |= profile_filing.finished(
-                self._session, run.frozen, run.job, run.targets, run.built, finished, run.report, run.dumps
-            )
-        if run.action == "sanitize":
-            changed |= memory_filing.finished(
-                self._session, run.frozen, run.job, run.targets, run.built, finished
-            )
-        if self.filed:
-            self.filed(run)
-        self._watcher.end(run, finished)
-        self._watcher.changed(changed)
+    async def _kept(self, finished: c.Finished) -> c.Finished:
+        """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
+        run = self._run
+        if not finished.profiles or self._reports is None:
+            return replace(finished, report="", dumps=())
+        settings = placement.settings_of(self._session).profile
+        kernel = next((target.key for target in sorted(run.targets)), "")
+        try:
+            run.report, run.dumps = await asyncio.to_thread(
+                report_store.keep, self._reports(), run.job.path, kernel, run.frozen.text, finished,
+                detail=run.job.detail, reports=settings.reports, mib=settings.reports_mib,
+            )  # fmt: skip
+        except report_store.NotKept as why:
+            return replace(finished, report="", dumps=(), remarks=(*finished.remarks, str(why)))
+        return report_store.emptied(finished)
 
-    def _mark(self, run: Run, state: c.State, why: str) -> None:
-        if run.action == "compile":
-            return
-        for target in run.targets:
-            known = self._session.running.get(target)
-            began = known.began if known else time.monotonic()
-            self._session.running[target] = Running(run.id, state, why, began)
 
-    def _cancel(self, run: Run) -> bool:
-        return run.task.cancel() if run.task and not _cancelling(run) else False
-
-    async def _tick(self, run: Run) -> None:
-        while True:
-            await asyncio.sleep(_TICK_S)
-            self._watcher.changed({run.frozen.uri})
+def unfollowed(error: Exception) -> c.Failure:
+    """A fault of ours, or of what we depend on, as the reason why a run ended."""
+    text = f"the run could not be followed: {type(error).__name__}: {error}"
+    return c.Failure("infrastructure", text, "see the server's log", retryable=True)
 
 
 async def _over(finished: c.Finished) -> c.Finished:
@@ -343,16 +461,3 @@ async def _over(finished: c.Finished) -> c.Finished:
 
 def _cancelling(run: Run) -> bool:
     return bool(run.task and run.task.cancelling())
-
-
-def _cancelled(run: Run) -> c.Finished:
-    return c.Finished(run.id, "cancelled", c.Failure("cancelled", "cancelled"))
-
-
-def _replaced(run: Run) -> c.Finished:
-    return c.Finished(run.id, "cancelled", c.Failure("cancelled", "a newer request took its place"))
-
-
-def _lost(run: Run) -> c.Finished:
-    failure = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
-    return c.Finished(run.id, "infrastructure", failure)

@@ -205,10 +205,9 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 def cancel(ls: OrbitServer, *arguments: Any) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
     if not arguments:
-        compared = ls.comparisons.cancel_all() | ls.turns.cancel_all()
-        return sum(ls.runs.cancel_run(one.id) for one in ls.runs.under_way()) > 0 or compared
+        return ls.runs.cancel_all()
     target = targeted(ls, arguments)
-    return bool(target) and (ls.comparisons.cancel(target) | ls.turns.cancel(target) | ls.runs.cancel(target))
+    return target is not None and ls.runs.cancel(target)
 
 
 @command("orbit.compile")
@@ -237,7 +236,7 @@ def run_on_all(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
 
 
 def start_on_all(ls: OrbitServer, target: KernelId, gpus: list[str] | None) -> Run | None:
-    started = ls.comparisons.start(target.uri, target, gpus or ls.environment.settings.gpus)
+    started = ls.multi_gpu.start(target.uri, target, gpus or ls.environment.settings.gpus)
     if started:
         ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
     return started

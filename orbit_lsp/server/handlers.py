@@ -76,7 +76,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     ls.recheck.close()
     ls.live.close()
     ls.specs.close()
-    await asyncio.gather(ls.runs.close(), ls.comparisons.close(), ls.turns.close())
+    await ls.runs.close()
     await ls.versions.close()
     for task in list(ls.tasks):
         task.cancel()
@@ -179,7 +179,7 @@ def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
 @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     uri = params.text_document.uri
-    ls.runs.cancel_file(uri, "compile")
+    ls.runs.cancel_all(uri, "compile")
     ls.live.closed(uri)
     ls.session.close(uri)
     ls.recheck.forget(uri)

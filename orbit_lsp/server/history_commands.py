@@ -50,7 +50,7 @@ def compare_with(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
 
 
 def start(ls: OrbitServer, target: KernelId, wanted: Other) -> Run | None:
-    started = ls.turns.start(target, wanted)
+    started = ls.ab_compare.start(target, wanted)
     if started:
         ls.spawn(tell(ls, started, target), "tell comparison")
     return started

@@ -9,12 +9,12 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
-from orbit_lsp.history.ab_compare import Turns
+from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.history_tracker import Versions
-from orbit_lsp.runs import run_environment
 from orbit_lsp.runs.live import Live
-from orbit_lsp.runs.multi_gpu import Comparisons
-from orbit_lsp.runs.scheduler import Runs
+from orbit_lsp.runs.multi_gpu import MultiGpu
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.server.notifier import EditorWatcher
 from orbit_lsp.server.protocol import OrbitProtocol
 from orbit_lsp.server.scan_audit import Recheck
@@ -28,30 +28,16 @@ class OrbitServer(LanguageServer):
         cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
         self.session = Session()
         self.watcher = EditorWatcher(self, self.session)
-        self.environment = run_environment.Environment(
-            self.session, self.watcher.message, self.watcher.changed
-        )
-        self.runs = Runs(
+        show, changed = self.watcher.message, self.watcher.changed
+        self.environment = Environment(self.session, show, changed, self.watcher.ask)
+        self.versions = Versions(self.session, self.environment.history_file, show, changed)
+        self.runs = Scheduler(
             self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
         )
-        self.watcher.runs = self.runs
-        self.environment.budget.ask = self.watcher.ask
-        self.comparisons = Comparisons(self.session, self.environment, self.watcher)
-        self.watcher.comparisons = self.comparisons
-        self.versions = Versions(
-            self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
-        )
-        self.runs.filed = self.comparisons.filed = self.versions.filed
-        self.turns = Turns(self.session, self.environment, self.versions, self.watcher)
-        self.watcher.turns = self.turns
-        self.live = Live(
-            self.session,
-            self.runs,
-            self.watcher.message,
-            self.watcher.changed,
-            self.compile_quietly,
-        )
-        self.watcher.live = self.live
+        self.runs.when_ended(self.versions.filed)
+        self.multi_gpu = MultiGpu(self.session, self.environment, self.runs, self.watcher)
+        self.ab_compare = AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
+        self.live = Live(self.session, self.runs, show, changed, self.compile_quietly)
         self.recheck = Recheck(self.session, self.watcher.changed)
         self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()

@@ -19,10 +19,6 @@ from orbit_remote.common import messages as c
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
 
-    from orbit_lsp.history.ab_compare import Turns
-    from orbit_lsp.runs.live import Live
-    from orbit_lsp.runs.multi_gpu import Comparisons
-    from orbit_lsp.runs.scheduler import Runs
 
 log = logging.getLogger("orbit.editor")
 
@@ -39,17 +35,13 @@ class EditorWatcher:
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
         self._said: set[str] = set()
-        self.runs: Runs | None = None
-        self.live: Live | None = None
-        self.comparisons: Comparisons | None = None
-        self.turns: Turns | None = None
 
     # -- a run's life -------------------------------------------------------------------------
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None:
         window = self._server.client_capabilities.window
         if window and window.work_done_progress:
-            self._bars[run.id] = _Bar(self._server, run, self._cancel)
+            self._bars[run.id] = _Bar(self._server, run, cancel)
 
     def stage(self, run: Run, state: c.State, why: str) -> None:
         if bar := self._bars.get(run.id):
@@ -70,8 +62,6 @@ class EditorWatcher:
             self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
         if failure := finished.failure:
             self._say(run, finished, failure)
-        if self.live:
-            self.live.ended(run, finished)
 
     def _say(self, run: Run, finished: c.Finished, failure: c.Failure) -> None:
         """In a message what has no line to stand on; what a compile says again and again, once."""
@@ -85,11 +75,6 @@ class EditorWatcher:
             self.once(text, lsp.MessageType.Error)
         else:
             self.message(text, lsp.MessageType.Error)
-
-    def _cancel(self, run: Run) -> None:
-        if not (self.runs and self.runs.cancel_run(run.id)) and self.comparisons and self.turns:
-            self.comparisons.cancel_run(run.id)
-            self.turns.cancel_run(run.id)
 
     # -- views --------------------------------------------------------------------------------
 
@@ -158,7 +143,7 @@ class EditorWatcher:
 class _Bar:
     """One progress bar. What it is told waits until the client has agreed to show it."""
 
-    def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[Run], None]) -> None:
+    def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[], object]) -> None:
         self._server = server
         self._run = run
         self._cancel = cancel
@@ -204,4 +189,4 @@ class _Bar:
 
     def _cancelled(self, future: Any) -> None:
         if future.cancelled():
-            self._cancel(self._run)
+            self._cancel()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.session import KernelId, Session, uri_of
 from orbit_remote.common import messages as c
 
@@ -26,7 +26,7 @@ class Quiet:
         self.printed = ""
         self.running = asyncio.Event()
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None:
         self.printed = ""
         self.running.clear()
 
@@ -52,7 +52,7 @@ class Bench:
         self.environment = Environment(self.session, print, self.watcher.changed)
         self.environment.options = {"python": sys.executable, "run_timeout_s": 20}
         assert not self.environment.configure(None)
-        self.runs = Runs(self.session, self.environment.runner_of, self.watcher)
+        self.runs = Scheduler(self.session, self.environment.runner_of, self.watcher)
 
     def start(self, name: str, text: str, kernel: str = "k") -> Run:
         path = self.folder / name

@@ -16,7 +16,7 @@ import pytest
 
 from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.runs import run_environment, summary
-from orbit_lsp.runs.scheduler import Run, Runs
+from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
@@ -51,7 +51,7 @@ class Desk:
         self.environment = run_environment.Environment(self.session, lambda text: None, lambda uris: None)
         self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
         assert self.environment.configure(None) == ()
-        self.runs = Runs(self.session, self.environment.runner_of, self)
+        self.runs = Scheduler(self.session, self.environment.runner_of, self)
         self.shown: list[str] = []
         self.ends: list[tuple[str, c.Finished]] = []
         self._changed = asyncio.Event()
@@ -159,7 +159,7 @@ class Desk:
 
     # -- the watcher --------------------------------------------------------------------------
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None:
         pass
 
     def stage(self, run: Run, state: c.State, why: str) -> None:

@@ -26,7 +26,8 @@ from orbit_remote.common import messages as c
 from orbit_remote.ncu import counter_permission, ncu_options, ncu_run
 from orbit_remote.ncu.report_process import Reader
 from orbit_remote.ncu.report_reader import Answer, Request
-from orbit_remote.worker import probe
+from orbit_remote.worker import plain_action, probe
+from orbit_remote.worker.context import Context
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS, RECORDED
 from tests.remote.nvcc_check import needs_nvcc
@@ -372,11 +373,11 @@ async def test_the_kernels_that_were_launched_instead_are_named(
     timing = c.Timing(1, 1000.0, "in program, n=1")
     launches = c.Launches("_Z5otherPf", "other", (1, 1, 1), (32, 1, 1), timing, 1)
 
-    async def ordinary(job: c.Job) -> c.Finished:
+    async def ordinary(job: c.Job, context: Context) -> c.Finished:
         used = c.Resources("_Z5otherPf", "other", "sm_90a"), c.Resources("_Z5saxpyifPKfPf", "saxpy", "sm_90a")
         return c.Finished(job.run, "ok", launches=(launches,), resources=used)
 
-    monkeypatch.setattr(bench.worker, "_ordinary", ordinary)
+    monkeypatch.setattr(plain_action, "carry_out", ordinary)
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("ok", ())
     assert finished.remarks == ("nothing was profiled: the program did not launch saxpy; it launched other",)
@@ -390,11 +391,11 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
     launches = c.Launches("_Z5saxpyifPKfPf", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 6, place=place)
     asked: list[c.Job] = []
 
-    async def ordinary(job: c.Job) -> c.Finished:
+    async def ordinary(job: c.Job, context: Context) -> c.Finished:
         asked.append(job)
         return c.Finished(job.run, "ok", launches=(launches,))
 
-    monkeypatch.setattr(bench.worker, "_ordinary", ordinary)
+    monkeypatch.setattr(plain_action, "carry_out", ordinary)
     finished = await bench.profile(saxpy(bench))
     assert [one.action for one in asked] == ["run"]
     (profile,) = finished.profiles

@@ -92,7 +92,7 @@ class Call:
         except Exception as error:  # noqa: BLE001 - of Modal's client, or ours: a user gets a sentence
             log.warning("%s: %s: %s", self.key, type(error).__name__, error)
             failure = errors.trouble(error).failure()
-            finished = c.Finished(self.job.run, failure.category, failure)
+            finished = c.failed(self.job.run, failure)
         self.events.put_nowait(replace(finished, cost=self.cost))
 
     def _stage(self, state: c.State, why: str = "") -> None:
@@ -113,7 +113,7 @@ class Call:
             raise tree
         if tree.refusal:
             failure = c.Failure("infrastructure", tree.refusal)
-            return c.Finished(self.job.run, "infrastructure", failure)
+            return c.failed(self.job.run, failure)
         if isinstance(reached, BaseException):
             raise reached
         self._sessions.contact(reached)
@@ -318,7 +318,7 @@ class Call:
         text = f"{self.gpu} was asked for, and Modal gave a container with {device.name}"
         remedy = "run it again; if it stays so, choose another GPU"
         failure = c.Failure("infrastructure", text, remedy, retryable=True)
-        return c.Finished(self.job.run, "infrastructure", failure, device=device)
+        return c.failed(self.job.run, failure, device=device)
 
     # -- the end ------------------------------------------------------------------------------
 

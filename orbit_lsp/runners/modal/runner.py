@@ -58,7 +58,7 @@ class ModalRunner:
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         """A `.cu` that has not been compiled is built without a GPU first, so that its mistakes cost none."""
         if failure := refusals.no_path(job):
-            yield c.Finished(job.run, failure.category, failure)
+            yield c.failed(job.run, failure)
             return
         if job.language == "triton":
             refused = await asyncio.to_thread(refusals.syntax_error, job, self.options.spec.python)

@@ -100,7 +100,7 @@ class Budgeted:
             if question := await self._budget.question(self._wanted, self._limit):
                 yield c.Stage(job.run, "queued", time.time(), "the month's budget may be passed")
                 if failure := await self._budget.asked(question, self._wanted):
-                    yield c.Finished(job.run, failure.category, failure)
+                    yield c.failed(job.run, failure)
                     return
             async with aclosing(self._runner.run(job)) as events:
                 async for event in events:

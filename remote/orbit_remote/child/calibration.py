@@ -73,7 +73,7 @@ def carry_out(job: c.Job) -> c.Finished:
         torch.cuda.set_device(job.device)
     reached = measure(torch)
     device = c.Device(str(torch.cuda.get_device_name()), job.device, reached=reached)
-    return c.Finished(job.run, "ok", device=device, run_s=time.perf_counter() - began)
+    return c.ok(job.run, device=device, run_s=time.perf_counter() - began)
 
 
 def measure(torch: Any) -> dict[str, float]:

@@ -109,9 +109,7 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
     except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
         text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
         traceback.print_exc()
-        finished = c.Finished(
-            job.run, "infrastructure", c.Failure("infrastructure", text, "please report it")
-        )
+        finished = c.failed(job.run, c.Failure("infrastructure", text, "please report it"))
     if order.compiled:
         triton_instances.keep_compiled(Path(order.compiled))
         finished = dataclasses.replace(finished, remarks=(*finished.remarks, *triton_instances.tuned()))

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 VERSION = 1
 """Raised when a field changes its meaning; the worker refuses requests of another version."""
@@ -604,6 +604,16 @@ class Machine:
     profiler: Profiler | None = None
     sanitizer: str | None = None
     kind: Literal["machine"] = "machine"
+
+
+def ok(run: str, **known: Any) -> Finished:
+    """A run that did what was asked; `known` are fields of `Finished`."""
+    return Finished(run, "ok", **known)
+
+
+def failed(run: str, failure: Failure, **known: Any) -> Finished:
+    """A run that failed for this reason; `known` are fields of `Finished`."""
+    return Finished(run, failure.category, failure, **known)
 
 
 Event = Stage | Output | Built | Group | Finished | Machine

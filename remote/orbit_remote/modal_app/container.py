@@ -418,14 +418,14 @@ def _record(finished: c.Finished) -> dict[str, Any]:
 def _died(run: str) -> c.Finished:
     text = "the worker process in the container ended unexpectedly"
     remedy = "run it again; `modal app logs` has what it said"
-    return c.Finished(run, "infrastructure", c.Failure("infrastructure", text, remedy, retryable=True))
+    return c.failed(run, c.Failure("infrastructure", text, remedy, retryable=True))
 
 
 def _nobody(run: str) -> c.Finished:
     text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
     # read after all by one whose network was away: nobody has cancelled it
     failure = c.Failure("infrastructure", text, "run it again", retryable=True)
-    return c.Finished(run, "infrastructure", failure)
+    return c.failed(run, failure)
 
 
 def _package(home: Path) -> Path:

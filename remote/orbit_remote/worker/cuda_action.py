@@ -27,15 +27,15 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
             built = await builds.build_file(job, architecture, context, scratch)
         context.send(built.built)
         if built.failure:
-            return c.Finished(
-                job.run, built.failure.category, built.failure, resources=built.built.resources,
+            return c.failed(
+                job.run, built.failure, resources=built.built.resources,
                 toolchain=built.toolchain, build_s=built.built.seconds,
             )  # fmt: skip
         if job.action != "run":
             if job.action == "compile":
                 context.ahead.compiled(job)
-            return c.Finished(
-                job.run, "ok", resources=built.built.resources, toolchain=built.toolchain,
+            return c.ok(
+                job.run, resources=built.built.resources, toolchain=built.toolchain,
                 build_s=built.built.seconds,
             )  # fmt: skip
         assert built.executable is not None

@@ -13,9 +13,8 @@ _SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 
 def no_gpu(job: c.Job) -> c.Finished:
-    return c.Finished(
+    return c.failed(
         job.run,
-        "infrastructure",
         c.Failure(
             "infrastructure",
             "there is no NVIDIA GPU in this machine to run it on"

@@ -99,12 +99,12 @@ class Worker:
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:
-            finished = c.Finished(job.run, "infrastructure", _no_room(error))
+            finished = c.failed(job.run, _no_room(error))
         except Exception as error:  # noqa: BLE001 - ours: the author gets a sentence, the log the rest
             traceback.print_exc()
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
             failure = c.Failure("infrastructure", text, "see the server's log, and please report it", True)
-            finished = c.Finished(job.run, "infrastructure", failure)
+            finished = c.failed(job.run, failure)
         device = self._reached.told(finished.device)
         self._context.send(replace(finished, device=device))
         if device and job.through == "spec" and finished.outcome == "ok":
@@ -126,7 +126,7 @@ def _no_room(error: OSError) -> c.Failure:
 
 
 def _cancelled(run: str) -> c.Finished:
-    return c.Finished(run, "cancelled", c.Failure("cancelled", "cancelled by the user"))
+    return c.failed(run, c.Failure("cancelled", "cancelled by the user"))
 
 
 def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop) -> None:

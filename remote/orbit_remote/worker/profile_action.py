@@ -107,8 +107,8 @@ class _Attempt:
         context.send(built.built)
         if built.failure or built.executable is None:
             failure = built.failure or c.Failure("infrastructure", "the compiler made no program")
-            return c.Finished(
-                job.run, failure.category, failure, resources=built.built.resources,
+            return c.failed(
+                job.run, failure, resources=built.built.resources,
                 toolchain=built.toolchain, build_s=built.built.seconds,
             )  # fmt: skip
         wanted = kernel_selection.chosen(job, built.built.resources)
@@ -127,9 +127,8 @@ class _Attempt:
             ended, watched = await self._run(under, [built.executable, *job.arguments], folder, job.stdin)
         answer = await self._read(under, tuple(built.built.files), users=False)
         known = {one.symbol: one for one in built.built.resources}
-        finished = c.Finished(
+        finished = c.ok(
             job.run,
-            "ok",
             resources=built.built.resources,
             device=self._device,
             telemetry=watched,
@@ -235,7 +234,7 @@ class _Attempt:
             ended, watched = await self._run(under, command, str(scratch), "")
         finished = child_main.outcome(events)
         if finished is None:
-            failed = self._judged(c.Finished(job.run, "ok"), under, ended, {})
+            failed = self._judged(c.ok(job.run), under, ended, {})
             finished = replace(failed, device=self._device, run_s=ended.seconds)
         else:
             finished = python_action.reported(job, context, finished, ended, self._device, watched)

@@ -124,7 +124,7 @@ def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c
     if ended.status is None and job.action == "compile":
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
         failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
-        return c.Finished(job.run, "timed out", failure)
+        return c.failed(job.run, failure)
     found = python_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
     if ended.status is not None:
         return found

@@ -61,7 +61,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
 
 
 def _ended(job: c.Job, failure: c.Failure) -> c.Finished:
-    return c.Finished(job.run, failure.category, failure)
+    return c.failed(job.run, failure)
 
 
 # -- what is checked --------------------------------------------------------------------------------

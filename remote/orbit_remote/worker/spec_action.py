@@ -21,7 +21,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
     if job.action == "build":
         async with context.scratch() as scratch:
             made = await build_kernels(job, device, context, scratch)
-        return made if isinstance(made, c.Finished) else made.completed(c.Finished(job.run, "ok"))
+        return made if isinstance(made, c.Finished) else made.completed(c.ok(job.run))
     if device is None:
         return gpu.no_gpu(job)
     # a spare needs seconds where none is ready; meanwhile the compiler works
@@ -67,7 +67,7 @@ async def build_kernels(
     """
     if job.definition is None:
         text = "the job names no kernel whose launch spec is to be run"
-        return c.Finished(job.run, "infrastructure", c.Failure("infrastructure", text, "please report it"))
+        return c.failed(job.run, c.Failure("infrastructure", text, "please report it"))
     checked = launch_spec.check(job.text, launch_spec.target_of(job.definition, "cuda"))
     if refused := faulty(job, checked):
         return refused
@@ -77,8 +77,8 @@ async def build_kernels(
     context.send(made.built)
     if made.failure or made.image is None:
         failure = made.failure or c.Failure("infrastructure", "the compiler made no code")
-        return c.Finished(
-            job.run, failure.category, failure, resources=made.built.resources,
+        return c.failed(
+            job.run, failure, resources=made.built.resources,
             toolchain=made.toolchain, build_s=made.built.seconds,
         )  # fmt: skip
     return Made(made.image, made.built, made.toolchain, made.remarks, made.ptx)
@@ -92,7 +92,7 @@ def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
         failure = c.Failure(
             "compile error", f"the launch spec of {name} has no launch", "add a `launch` line"
         )
-        return c.Finished(job.run, "compile error", failure)
+        return c.failed(job.run, failure)
     if not errors:
         return None
     problems = tuple(problem(job, fault) for fault in errors)
@@ -100,7 +100,7 @@ def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
     failure = c.Failure(
         "compile error", f"the launch spec: {errors[0].message}{more}", place=problems[0].place
     )
-    return c.Finished(job.run, "compile error", failure, problems=problems)
+    return c.failed(job.run, failure, problems=problems)
 
 
 def problem(job: c.Job, fault: Fault) -> c.Problem:

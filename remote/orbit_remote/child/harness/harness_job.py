@@ -53,19 +53,17 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") 
     try:
         finished = run.finished()
     except _Missing as error:
-        finished = c.Finished(
-            job.run, "infrastructure", c.Failure("infrastructure", error.text, error.remedy)
-        )
+        finished = c.failed(job.run, c.Failure("infrastructure", error.text, error.remedy))
     except Refused as error:
         place = error.place or run.place
         failure = c.Failure("runtime error", error.text, error.remedy, place=place)
         problem = c.Problem("error", _sentence(error.text, error.remedy), "orbit", place)
-        finished = c.Finished(job.run, "runtime error", failure, problems=(problem,))
+        finished = c.failed(job.run, failure, problems=(problem,))
     except SystemExit as error:
         _, explained = python_errors.left(error.code)
         text = explained.failure.message if explained else "the program left with exit code 0"
         failure = c.Failure("runtime error", f"{text} before it could be checked", place=run.place)
-        finished = c.Finished(job.run, "runtime error", failure)
+        finished = c.failed(job.run, failure)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
         traceback.print_exception(python_job.users_part(error, job.path))
         finished = _failed(job, error, recorder, run.place)
@@ -157,7 +155,7 @@ class _Run:
             with profile_range.profiled(torch):
                 subject.call(given)
         used = tuple(one.resources() for one in triton_instances.instances())
-        return c.Finished(self.job.run, "ok", resources=used)
+        return c.ok(self.job.run, resources=used)
 
     def _stage(self, why: str) -> None:
         self._send(c.Stage(self.job.run, "running", time.time(), why))
@@ -375,7 +373,7 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place
     if isinstance(error, ModuleNotFoundError) and error.name:
         failure = replace(failure, remedy=_listed_elsewhere(job.path, error.name) or failure.remedy)
     problems = tuple(one if one.place else replace(one, place=failure.place) for one in explained.problems)
-    return c.Finished(job.run, failure.category, failure, problems=problems)
+    return c.failed(job.run, failure, problems=problems)
 
 
 def _extension(error: BaseException) -> python_errors.Explained | None:

@@ -83,9 +83,7 @@ def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -
     except SpecError as error:
         finished = _refused(job, error)
     except _Missing as error:
-        finished = c.Finished(
-            job.run, "infrastructure", c.Failure("infrastructure", error.text, error.remedy)
-        )
+        finished = c.failed(job.run, c.Failure("infrastructure", error.text, error.remedy))
     except Exception as error:  # noqa: BLE001 - of CUDA, torch or the user's kernel: the author gets a sentence
         finished = _failed(job, error, recorder)
     points = tuple(run.points) if run else ()
@@ -286,7 +284,7 @@ def _refused(job: c.Job, error: SpecError) -> c.Finished:
     place = c.Place(job.path, span.line + 1, span.column + 1, end)
     problem = c.Problem("error", error.fault.message, "orbit", place)
     failure = c.Failure("runtime error", f"the launch spec: {error.fault.message}", place=place)
-    return c.Finished(job.run, "runtime error", failure, problems=(problem,))
+    return c.failed(job.run, failure, problems=(problem,))
 
 
 def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
@@ -298,13 +296,13 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
         kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else "the kernel"
         known = python_errors.cuda_failure(fatal).failure
         failure = c.Failure("runtime error", f"{kernel} ended with {fatal.name}", known.remedy, place=where)
-        return c.Finished(job.run, "runtime error", failure, problems=(_problem(failure, where),))
+        return c.failed(job.run, failure, problems=(_problem(failure, where),))
     explained = python_errors.explain(error, job.path)
     failure = explained.failure
     if failure.place is None:
         failure = replace(failure, place=where)
     problems = explained.problems or (_problem(failure, where),)
-    return c.Finished(job.run, failure.category, failure, problems=problems)
+    return c.failed(job.run, failure, problems=problems)
 
 
 def _problem(failure: c.Failure, place: c.Place) -> c.Problem:

@@ -28,4 +28,4 @@ def profiled(torch: Any, job: c.Job, checked: Checked, backend: Backend) -> c.Fi
     used = [one.facts().resources for one in trial.ready]
     timed = [one for one in every if not one.case]
     remarks = (f"profiled with the first of {len(timed)} sets of values",) if len(timed) > 1 else ()
-    return c.Finished(job.run, "ok", resources=tuple(one for one in used if one), remarks=remarks)
+    return c.ok(job.run, resources=tuple(one for one in used if one), remarks=remarks)

@@ -40,7 +40,7 @@ def launch_once(torch: Any, job: c.Job, send: Send, checked: Checked, backend: B
         for one in ready:
             one.launch()
         trials.gpu.synchronize()
-    return c.Finished(job.run, "ok", remarks=_told(every, chosen))
+    return c.ok(job.run, remarks=_told(every, chosen))
 
 
 def _as_it_is(tensor: Tensor) -> Any:
