@@ -17,7 +17,7 @@ from orbit_lsp.runs import multi_gpu, run_environment, summary
 from orbit_lsp.state import session as sessions
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.session import Comparison, OnGpu
-from orbit_lsp.views import gpu_table, hover
+from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 
 NOW = 1_800_000_000.0
@@ -190,7 +190,7 @@ REFUSED = OnGpu("B200", c.Finished("r1", "infrastructure", c.Failure("infrastruc
 
 def text(*rows: OnGpu, stale: bool = False) -> str:
     table = gpu_table.table(Comparison("", NOW - 300, rows), "saxpy", NOW, stale=stale)
-    return hover.render([table], markdown=False)
+    return tables.render([table], markdown=False)
 
 
 def test_a_table_of_several_gpus() -> None:

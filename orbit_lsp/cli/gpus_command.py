@@ -7,13 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 
-from orbit_lsp.cli import source_listing
+from orbit_lsp.cli import terminal_text
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state.session import KernelId, Session
-from orbit_lsp.views import gpu_table, hover
+from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 
 
@@ -51,7 +51,7 @@ async def run(
         return code
     for target, one in found:
         table = gpu_table.table(one, target.key, time.time(), stale=False)
-        print(source_listing.visible(hover.render([table], markdown=False)), end="\n\n")
+        print(terminal_text.visible(tables.render([table], markdown=False)), end="\n\n")
     return code
 
 

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from orbit_lsp import kernels
-from orbit_lsp.cli import json_output, source_listing
+from orbit_lsp.cli import json_output, terminal_text
+from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Other
 from orbit_lsp.history.history_store import Entry
@@ -23,14 +24,10 @@ from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, Session, path_of
 from orbit_lsp.views import ab_table as versus_view
-from orbit_lsp.views import hover, kernel_status, lenses
+from orbit_lsp.views import kernel_status, lenses
+from orbit_lsp.views import tables as table_text
 from orbit_lsp.views import version_table as versions_view
 from orbit_remote.common import messages as c
-
-
-class Mistake(Exception):  # noqa: N818 - the command line's, not the program's
-    """What is wrong with the command line; the text is the sentence to print."""
-
 
 # -- compare ----------------------------------------------------------------------------------------
 
@@ -45,7 +42,7 @@ async def compare(
     uri: str,
     target: KernelId | None,
 ) -> int:
-    """Returns the exit code. Raises Mistake."""
+    """Returns the exit code. Raises UsageError."""
     wanted = other(options)
     kernel = target or _only(session, uri)
     await environment.look_around()
@@ -57,7 +54,7 @@ async def compare(
     if options.json and versus:
         _print_json(json_output.compared(name, versus))
     elif versus and (tables := versus_view.tables(name, versus, time.time(), stale=False)):
-        print(source_listing.visible(hover.render(tables, markdown=False)))
+        print(terminal_text.visible(table_text.render(tables, markdown=False)))
     if finished.failure:
         print(f"orbit-lsp: {finished.outcome}: {finished.failure.message}", file=sys.stderr)
         if finished.failure.remedy:
@@ -68,7 +65,7 @@ async def compare(
 
 
 def other(options: argparse.Namespace) -> Other:
-    """What the options name. Raises Mistake where they name two things."""
+    """What the options name. Raises UsageError where they name two things."""
     named = [
         Other("kernel", options.with_kernel) if options.with_kernel else None,
         Other("gpu", options.with_gpu) if options.with_gpu else None,
@@ -76,7 +73,7 @@ def other(options: argparse.Namespace) -> Other:
     ]
     found = [one for one in named if one]
     if len(found) > 1:
-        raise Mistake("compare with one thing: --with, --with-kernel or --with-gpu")
+        raise UsageError("compare with one thing: --with, --with-kernel or --with-gpu")
     return found[0] if found else Other("last")
 
 
@@ -87,7 +84,7 @@ def _file_or_revision(name: str) -> Other:
     if path.suffix and path.exists():
         return Other("file", name)
     if kernels.language_of(name):
-        raise Mistake(f"there is no file {name} to compare with")
+        raise UsageError(f"there is no file {name} to compare with")
     return Other("revision", name)
 
 
@@ -100,7 +97,7 @@ def _only(session: Session, uri: str) -> KernelId:
     )
     if len(found) != 1:
         have = ", ".join(one.key for one in found)
-        raise Mistake(
+        raise UsageError(
             f"which kernel? Add --kernel; this file has: {have}"
             if found
             else "no kernel in this file can be launched"
@@ -112,7 +109,7 @@ def _only(session: Session, uri: str) -> KernelId:
 
 
 async def history(options: argparse.Namespace, versions: Versions, uri: str) -> int:
-    """Returns the exit code. Raises Mistake. A kernel that is no longer in the file has its history all the same."""
+    """Returns the exit code. Raises UsageError. A kernel that is no longer in the file has its history all the same."""
     path = path_of(uri)
     by_kernel: dict[str, list[Entry]] = {}
     for entry in await versions.entries(path):
@@ -124,7 +121,7 @@ async def history(options: argparse.Namespace, versions: Versions, uri: str) -> 
             if options.kernel in (name, name.rpartition("::")[2], harness.named(KernelId(uri, name)))
         }
         if not by_kernel:
-            raise Mistake(f"the history has no run of {options.kernel} in {path}")
+            raise UsageError(f"the history has no run of {options.kernel} in {path}")
     if options.text is not None:
         return await _text(versions, by_kernel, options.text)
     if options.json:
@@ -135,7 +132,7 @@ async def history(options: argparse.Namespace, versions: Versions, uri: str) -> 
         print(f"the history has no run of a kernel in {path}")
     for name, entries in by_kernel.items():
         table = versions_view.table(entries, harness.named(KernelId(uri, name)) or name)
-        print(source_listing.visible(hover.render([table], markdown=False)))
+        print(terminal_text.visible(table_text.render([table], markdown=False)))
         if found := regression(entries):
             print(f"  {lenses.regression(found)}")
         print()
@@ -145,14 +142,14 @@ async def history(options: argparse.Namespace, versions: Versions, uri: str) -> 
 async def _text(versions: Versions, by_kernel: dict[str, list[Entry]], number: int) -> int:
     """Print the file as it was when a version of its one kernel ran."""
     if len(by_kernel) != 1:
-        raise Mistake("--text is of one kernel's versions: add --kernel")
+        raise UsageError("--text is of one kernel's versions: add --kernel")
     (entries,) = by_kernel.values()
     known = grouped(entries)
     if not 1 <= number <= len(known):
-        raise Mistake(f"there is no version {number}: the history has 1 to {len(known)}")
+        raise UsageError(f"there is no version {number}: the history has 1 to {len(known)}")
     text = await versions.text(known[number - 1].runs[-1].text)
     if text is None:
-        raise Mistake(f"the text of version {number} is not kept")
+        raise UsageError(f"the text of version {number} is not kept")
     sys.stdout.write(text)
     return 0
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TextIO
 
-from orbit_lsp.cli import doctor, gpus_command, history_command, source_listing
+from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history.history_tracker import Versions
 from orbit_lsp.kernels import language_of
 from orbit_lsp.profile import dump_files
@@ -24,17 +25,13 @@ from orbit_lsp.runs.scheduler import Action, Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, Session, path_of, uri_of
-from orbit_lsp.views import harness_view, hover, kernel_status
-from orbit_lsp.views.sweep_tables import Table
+from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
+from orbit_lsp.views.tables import Table
 from orbit_remote.common import messages as c
 
 _USAGE = c.EXIT_CODES["usage"]
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
-
-
-class UsageError(Exception):
-    """The command line or the file it names; the text is the sentence to print."""
 
 
 class TerminalWatcher:
@@ -85,7 +82,7 @@ class TerminalWatcher:
 def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
-    except (UsageError, history_command.Mistake) as error:
+    except UsageError as error:
         print(f"orbit-lsp: {error}", file=sys.stderr)
         return _USAGE
     except KeyboardInterrupt:
@@ -127,6 +124,8 @@ async def _main(options: argparse.Namespace) -> int:
             for refused in environment.choose_flags(uri):
                 _complain(f"nvcc flag {refused}")
             target = _target(session, uri, options.kernel)
+            from orbit_lsp.cli import history_command
+
             return await history_command.compare(
                 options, session, environment, versions, runs, watcher, uri, target
             )
@@ -144,6 +143,8 @@ async def _history(options: argparse.Namespace) -> int:
     environment = run_environment.Environment(session, _complain, watcher.changed)
     versions = Versions(session, environment.history_file, _complain, watcher.changed)
     try:
+        from orbit_lsp.cli import history_command
+
         return await history_command.history(options, versions, _open(session, options.file))
     finally:
         await versions.close()
@@ -207,6 +208,8 @@ async def _file(
         await environment.look_around()
     if gpus:
         watcher = TerminalWatcher(quiet=options.json)
+        from orbit_lsp.cli import gpus_command
+
         return await gpus_command.run(
             session, environment, runs, watcher, uri, targets, gpus, as_json=options.json
         )
@@ -234,6 +237,8 @@ def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:
         print("null")
         return 0
     color = options.color == "always" or (options.color == "auto" and sys.stdout.isatty())
+    from orbit_lsp.cli import source_listing
+
     print("\n".join(source_listing.lines(session, uri, color=color)))
     return 0
 
@@ -376,20 +381,20 @@ def _report(
     *,
     sweep: bool,
 ) -> None:
-    for line in [*source_listing.problems(session), *source_listing.spec_faults(session, uri)]:
-        print(source_listing.visible(line))
+    for line in [*terminal_text.problems(session), *terminal_text.spec_faults(session, uri)]:
+        print(terminal_text.visible(line))
     for known in kernel_status.of(session, uri):
         if target and known.target != target:
             continue
-        sections = hover.content(session, uri, known, time.time())
+        sections = kernel_tables.content(session, uri, known, time.time())
         if sweep:
             sections = [one for one in sections if isinstance(one, Table)]
         if sections:
-            print(source_listing.visible(hover.render(sections, markdown=False)), end="\n\n")
+            print(terminal_text.visible(tables.render(sections, markdown=False)), end="\n\n")
     if (checked := kernel_status.harness_status(session, uri)) and checked.result and not sweep:
         title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
-        rows = harness_view.rows(checked.result) + hover.run_rows(checked.result.finished)
-        print(source_listing.visible(hover.render([(title, rows)], markdown=False)), end="\n\n")
+        rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
+        print(terminal_text.visible(tables.render([(title, rows)], markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
         print(f"note: {remark}", file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:
@@ -412,6 +417,8 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
+    from orbit_lsp.cli import doctor
+
     failure = await doctor.compiler_failure(environment.runner(), machine)
     if as_json:
         whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.cli.terminal_text import visible
 from orbit_lsp.state.documents import from_client
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import diagnostics, hints, lenses
@@ -20,7 +19,6 @@ _STYLE = {
     "information": "\x1b[34m",
     "number": "\x1b[2m",
 }
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NAMES = {
     lsp.DiagnosticSeverity.Error: "error",
     lsp.DiagnosticSeverity.Warning: "warning",
@@ -80,35 +78,6 @@ def _squiggle(session: Session, line: str, found: lsp.Diagnostic, color: bool) -
             " " * before + _paint(style, f"  {file}:{place.range.start.line + 1}: {note.message}", color)
         )
     return parts
-
-
-def problems(session: Session) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error nvcc #20: …`, its notes indented."""
-    shown: list[str] = []
-    for (_, uri), kept in session.problems.items():
-        for problem in kept.items:
-            place = problem.place
-            where = path_of(uri) + (f":{place.line}" if place else "")
-            where += f":{place.column}" if place and place.column else ""
-            code = f" {problem.code}" if problem.code else ""
-            shown.append(f"{where}: {problem.severity} {problem.tool}{code}: {problem.message}")
-            for note in problem.notes:
-                at = f"{note.place.file}:{note.place.line}: " if note.place else ""
-                shown.append(f"    {at}{note.message}")
-    return shown
-
-
-def spec_faults(session: Session, uri: str) -> list[str]:
-    """What is wrong with the launch specs of a file, a line each: `file:line:column: error launch spec: …`."""
-    return [
-        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity} launch spec: {one.message}"
-        for one in spec_cache.faults(session, uri)
-    ]
-
-
-def visible(text: str) -> str:
-    """What a source, a compiler or a program says, without what a terminal would obey."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _paint(style: str, text: str, color: bool) -> str:

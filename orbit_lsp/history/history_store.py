@@ -7,18 +7,18 @@ grows beyond its bound.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
 import zlib
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from orbit_remote.common import codec
 from orbit_remote.common.messages import Finished, Launches, content_hash
 
 if TYPE_CHECKING:
@@ -327,13 +327,6 @@ def _drop_texts(file: sqlite3.Connection) -> None:
     file.execute("delete from texts where hash not in (select text from runs where text is not null)")
 
 
-@functools.cache
-def _adapter() -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Said)
-
-
 def _packed(said: Said) -> bytes:
     finished = replace(
         said.finished,
@@ -341,13 +334,15 @@ def _packed(said: Said) -> bytes:
         stderr=said.finished.stderr[-_OUTPUT:],
         report="",
     )
-    return zlib.compress(_adapter().dump_json(replace(said, finished=finished)))
+    return zlib.compress(
+        json.dumps(asdict(replace(said, finished=finished)), ensure_ascii=False).encode("utf-8", "replace")
+    )
 
 
 def _entry(row: tuple[Any, ...]) -> Entry | None:
     number, at, path, kernel, action, digest, inputs, text, packed = row
     try:
-        said: Said = _adapter().validate_json(zlib.decompress(packed))
+        said = codec.build(Said, json.loads(zlib.decompress(packed)), lenient=True)
     except (ValueError, zlib.error) as error:  # of an older contract, or a damaged row
         log.warning("run %s of %s cannot be read: %s", number, kernel, str(error).partition("\n")[0])
         return None

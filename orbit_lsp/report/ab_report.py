@@ -10,7 +10,7 @@ from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Versus
 from orbit_lsp.views import ab_table as view
-from orbit_lsp.views.sweep_tables import Table
+from orbit_lsp.views.tables import Table
 
 
 def page(versus: Versus, kernel: str, path: str) -> Page:

@@ -10,7 +10,7 @@ from orbit_lsp.report import memory_chart, roofline_plot
 from orbit_lsp.report.page import Annotated, Block, Facts, Page, Picture, Rows, Weighed
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Profiled
-from orbit_lsp.views import hover
+from orbit_lsp.views import kernel_tables
 from orbit_lsp.views.profile import (
     counter_rows,
     profile_hints,
@@ -242,5 +242,7 @@ def _provenance(profiled: Profiled, path: str) -> Facts:
     ]
     if profiled.report:
         rows.append(("open in Nsight Compute", profile_hover.nsight_command(profiled.report)))
-    rows += [(name, f"{value} ({source})") for name, value, source in hover.run_rows(profiled.finished)]
+    rows += [
+        (name, f"{value} ({source})") for name, value, source in kernel_tables.run_rows(profiled.finished)
+    ]
     return Facts("Where it comes from", rows)

@@ -11,7 +11,7 @@ from orbit_lsp.report.page import Block, Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Result
-from orbit_lsp.views import hover, rates, sweep_tables
+from orbit_lsp.views import kernel_tables, rates, sweep_tables
 from orbit_remote.common.messages import Finished, Point
 
 
@@ -51,7 +51,7 @@ def _single(result: Result) -> Facts:
 def _provenance(result: Result, path: str) -> Facts:
     finished: Finished = result.finished
     rows = [("file", path), ("outcome", finished.outcome)]
-    rows += [(name, f"{value} ({source})") for name, value, source in hover.run_rows(finished)]
+    rows += [(name, f"{value} ({source})") for name, value, source in kernel_tables.run_rows(finished)]
     labels = {one.timing.label for point in finished.points for one in point.launches}
     rows += [("times are", "medians of " + "; ".join(sorted(labels)))] if labels else []
     return Facts("Where it comes from", rows)

@@ -1,21 +1,6 @@
-"""Events of another process or machine, checked before they are used."""
+"""Event lines out of a stream that comes in pieces."""
 
 from __future__ import annotations
-
-import functools
-from typing import Annotated, Any
-
-from orbit_remote.common import messages as c
-
-
-@functools.cache
-def event_adapter() -> Any:
-    """pydantic's `TypeAdapter` of `c.Event`; what it validates raises ValueError where it is no event. Making it takes
-    40 ms, so a process makes it once, and not before its first job.
-    """
-    from pydantic import Discriminator, TypeAdapter
-
-    return TypeAdapter(Annotated[c.Event, Discriminator("kind")])
 
 
 class Lines:

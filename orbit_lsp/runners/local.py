@@ -16,15 +16,15 @@ import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.runners import refusals
-from orbit_lsp.runners.events import event_adapter
 from orbit_remote import MAIN
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.process.process_groups import MARK, end_marked, exit_status, kill_group
 
@@ -88,7 +88,6 @@ class _Worker:
         self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
         self.groups: set[int] = set()
         self.gone: WorkerError | None = None
-        self._validate: Callable[[bytes], c.Event] = event_adapter().validate_json
         self._tasks = [
             asyncio.ensure_future(self._read_events()),
             asyncio.ensure_future(self._read_log()),
@@ -164,7 +163,9 @@ class _Worker:
     def _dispatch(self, line: bytes) -> None:
         try:
             # half a surrogate pair, as in a user's own message, is text to Python and not to JSON
-            event = self._validate(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
+            event = codec.decode_event(
+                json.loads(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
+            )
         except ValueError as error:
             log.error("an event of the worker was not understood: %s", str(error).replace("\n", " "))
             # whoever waits for it must not wait for ever

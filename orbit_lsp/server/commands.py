@@ -22,9 +22,9 @@ from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, path_of
 from orbit_lsp.views import gpu_table
-from orbit_lsp.views.hover import render
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.spec import spec_drafts
+from orbit_lsp.views.tables import render
 
 Command = Callable[..., Any]
 COMMANDS: dict[str, Command] = {}

@@ -19,7 +19,7 @@ from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, path_of
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import lenses
-from orbit_lsp.views.hover import render
+from orbit_lsp.views.tables import render
 
 if TYPE_CHECKING:
     from orbit_lsp.report.page import Page

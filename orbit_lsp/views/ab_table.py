@@ -5,7 +5,7 @@ from __future__ import annotations
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Moved, Versus
 from orbit_lsp.views import kernel_status
-from orbit_lsp.views.sweep_tables import Table
+from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Timing
 
 _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}

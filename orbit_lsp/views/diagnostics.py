@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Problems, Session
-from orbit_lsp.views import harness_view, hints, kernel_status, positions
+from orbit_lsp.views import harness_view, kernel_status, labels, positions
 from orbit_lsp.views.profile import profile_lines
 from orbit_lsp.views.spec import spec_diagnostics
 from orbit_remote.common.messages import Place, Problem
@@ -98,18 +98,18 @@ def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagno
     return [
         lsp.Diagnostic(
             positions.of_span(session, document, span),
-            "   ".join(labels),
+            "   ".join(texts),
             severity=lsp.DiagnosticSeverity.Hint,
             source="orbit",
         )
-        for span, labels in _labelled(session, uri)
+        for span, texts in _labelled(session, uri)
     ]
 
 
 def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
     for known in kernel_status.of(session, uri):
-        if labels := hints.labels(session, uri, known):
-            yield known.kernel.name_span, labels
+        if texts := labels.labels(session, uri, known):
+            yield known.kernel.name_span, texts
     lines = defaultdict[int, list[str]](list)
     for line, label in profile_lines.labels(session, uri):
         lines[line].append(label)

@@ -7,7 +7,7 @@ from typing import Any
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Comparison, OnGpu
 from orbit_lsp.views import kernel_status, rates, sweep_tables
-from orbit_lsp.views.sweep_tables import Table
+from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Launches
 
 _HEADER = ("GPU", "time", "rate", "occupancy", "an hour", "a million launches", "")

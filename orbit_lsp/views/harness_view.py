@@ -5,43 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lsprotocol import types as lsp
-
 from orbit_lsp.state import placement, units
 from orbit_lsp.state.session import Result, Session
-from orbit_lsp.views import kernel_status, positions, sweep_tables
-from orbit_lsp.views.kernel_status import HarnessStatus
+from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.messages import Point
-
-
-def lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
-    """`now` is on the monotonic clock."""
-    found = kernel_status.harness_status(session, uri)
-    file = session.files.get(uri)
-    if found is None or file is None:
-        return []
-    where = positions.whole_line(session, file.document, found.entry.span.line)
-    profile = profile_command(found)
-    return [lsp.CodeLens(where, one) for one in (command(session, found, now), profile) if one]
-
-
-def profile_command(found: HarnessStatus) -> lsp.Command | None:
-    """Of one call of what the file offers, unless something runs."""
-    arguments = [{"uri": found.entry.target.uri, "kernel": found.entry.target.key}]
-    return None if found.running else lsp.Command("Profile", "orbit.profile", arguments=arguments)
-
-
-def command(session: Session, found: HarnessStatus, now: float) -> lsp.Command:
-    arguments = [{"uri": found.entry.target.uri, "kernel": found.entry.target.key}]
-    if found.running:
-        why = f": {found.running.why}" if found.running.why else ""
-        title = f"⏳ {found.running.state} {int(now - found.running.began)} s (cancel){why}"
-        return lsp.Command(title, "orbit.cancel", arguments=arguments)
-    title = f"✓ Check on {kernel_status.gpu_name(session)}"
-    if found.result:
-        title += f" · last {text(found.result)}" + (", edited since" if found.stale else "")
-    return lsp.Command(title, "orbit.check", arguments=arguments)
 
 
 def labels(session: Session, uri: str) -> tuple[int, list[str]]:

@@ -7,7 +7,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.history import compare_candidates
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.state.session import KernelId, Session
-from orbit_lsp.views import kernel_status
+from orbit_lsp.views import kernel_commands, kernel_status
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
@@ -31,19 +31,17 @@ def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]
     choices = compare_candidates.choices(session, target)
     found: list[lsp.Command] = []
     if choices and session.can_ask:
-        found.append(_command(f"Compare with… ({name})", "orbit.compareWith", target))
+        found.append(kernel_commands.of_kernel(f"Compare with… ({name})", "orbit.compareWith", target))
     elif choices:
         found += [
-            _command(f"Compare with {one.title} ({name})", "orbit.compareWith", target, **{"with": one.word})
+            kernel_commands.of_kernel(
+                f"Compare with {one.title} ({name})", "orbit.compareWith", target, **{"with": one.word}
+            )
             for one in choices
         ]
     if target in session.results or target in session.profiles:
-        found.append(_command(f"Open the history ({name})", "orbit.history", target))
+        found.append(kernel_commands.of_kernel(f"Open the history ({name})", "orbit.history", target))
     if (versus := session.versus.get(target)) and versus.comparison:
         title = f"Open the comparison with {versus.against} ({name})"
-        found.append(_command(title, "orbit.compareWith", target, show="report"))
+        found.append(kernel_commands.of_kernel(title, "orbit.compareWith", target, show="report"))
     return found
-
-
-def _command(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
-    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])

@@ -1,35 +1,16 @@
-"""Everything known about a kernel, as tables that read well as markdown and as plain text."""
+"""Everything known about a kernel, where the pointer rests on its signature or on a line of its profile."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.state import units
-from orbit_lsp.state.session import Profiled, Result, Session
-from orbit_lsp.views import (
-    gpu_table,
-    harness_view,
-    hints,
-    kernel_status,
-    memory_view,
-    positions,
-    rates,
-    sweep_tables,
-)
-from orbit_lsp.views.ab_table import tables as tables_in_turn
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import harness_view, kernel_status, kernel_tables, positions
 from orbit_lsp.views.profile import profile_hover
-from orbit_lsp.views.sweep_tables import Code, Drawing, Table
-from orbit_remote.common import measure, occupancy
-from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
-
-Row = tuple[str, str, str]
-"""What, its value, and where the value comes from."""
-Section = tuple[str, list[Row]] | Table | Drawing
+from orbit_lsp.views.tables import Section, render
 
 
 def hover(
@@ -42,7 +23,7 @@ def hover(
     for known in kernel_status.of(session, uri):
         span = known.kernel.name_span
         if known.kernel.whole.line <= line <= span.end_line:
-            sections = content(session, uri, known, time.time() if now is None else now)
+            sections = kernel_tables.content(session, uri, known, time.time() if now is None else now)
             if not sections:
                 return None
             text = render(sections, markdown=markdown)
@@ -69,241 +50,15 @@ def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: 
     if found.result:
         mark = ", edited since" if found.stale else ""
         title = f"{found.entry.name}: checked {kernel_status.ago(now - found.result.at)}{mark}"
-        sections.append((title, harness_view.rows(found.result) + run_rows(found.result.finished)))
+        sections.append(
+            (title, harness_view.rows(found.result) + kernel_tables.run_rows(found.result.finished))
+        )
     if found.profile:
-        sections += _of_profile(found.entry.name, found.profile, now, stale=found.profile_stale)
+        sections += kernel_tables.profile_sections(
+            found.entry.name, found.profile, now, stale=found.profile_stale
+        )
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
     return lsp.Hover(lsp.MarkupContent(kind, render(sections, markdown=markdown)))
-
-
-def _of_profile(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
-    found = profile_hover.sections(name, profiled, now, stale=stale)
-    return [*found, ("conditions of the profile", run_rows(profiled.finished))]
-
-
-def content(session: Session, uri: str, known: Facts, now: float) -> list[Section]:
-    """Titled tables; empty where nothing is known yet."""
-    found: list[Section] = []
-    name = known.kernel.qualified
-    if known.result:
-        mark = ", edited since" if known.stale else ""
-        title = f"{name}: run {kernel_status.ago(now - known.result.at)}{mark}"
-        rows = [row for one in known.result.launches for row in _launch_rows(one, known)]
-        if known.result.through == "spec":
-            rows += _spec_rows(known.result)
-        elif not rows:
-            rows = [("launches", "none: the program did not launch it", "CUPTI")]
-        found.append((title, rows + run_rows(known.result.finished)))
-        if known.result.through == "spec" and (
-            table := sweep_tables.table(known.result, f"{name}: every run")
-        ):
-            found.append(table)
-        found += [table for one in known.result.launches if (table := sweep_tables.tuning(one))]
-    if known.profile:
-        found += _of_profile(name, known.profile, now, stale=known.profile_stale)
-    if checked := memory_view.section(session, uri, known, now):
-        found.append(checked)
-    if comparison := session.comparisons.get(known.target):
-        stale = comparison.digest != known.digest
-        found.append(gpu_table.table(comparison, name, now, stale=stale))
-    if in_turn := session.versus.get(known.target):
-        stale = in_turn.digest != known.digest
-        found += tables_in_turn(name, in_turn, now, stale=stale)
-    if known.figures:
-        mark = " (before your edits)" if known.figures_stale else ""
-        for resources in known.figures.resources:
-            title = f"{resources.name}, compiled for {resources.architecture}{mark}"
-            found.append((title, _resource_rows(session, uri, known, resources)))
-    return found
-
-
-def _spec_rows(result: Result) -> list[Row]:
-    """What a launch spec adds: rates and checks, and the change to the version before."""
-    finished = result.finished
-    rows: list[Row] = []
-    if point := sweep_tables.shown(finished.points):
-        found = rates.of(point, sweep_tables.total_ns(result.launches), finished.device, result.elements)
-        rows += [(f"{one.kind} rate", *rates.explained(one)) for one in found]
-        if point.footprint is not None:
-            rows.append(("memory of its arguments", units.size(point.footprint), "launch spec"))
-    if result.difference:
-        said = hints.change(result.difference)
-        if result.difference.verdict == "inconclusive":
-            said = "no more than two runs of the same code may differ"
-        rows.append(("against the version before", said, "two runs, 99 % intervals of the medians"))
-    return rows + sweep_tables.check_rows(sweep_tables.telling(finished.points))
-
-
-def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
-    timing = launches.timing
-    rows: list[Row] = [
-        (Code(f"{launches.name}{hints.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
-    ]
-    rows.append(("time, median", f"{hints.time_text(timing)} ({timing.label})", timing.clock))
-    if launches.warm:
-        warm = launches.warm
-        rows.append(("time, median, warm", f"{hints.time_text(warm)} ({warm.label})", warm.clock))
-    if timing.stopped:
-        rows.append(("measured until", _stopped(timing), "orbit"))
-    if timing.dropped:
-        left_out = f"{timing.dropped} below {measure.CLOCK_FLOOR:.0%} of the default clock"
-        rows.append(("launches left out", left_out, "NVML"))
-    if timing.sm_clock_mhz is not None:
-        rows.append(("SM clock while it ran", f"{timing.sm_clock_mhz:.0f} MHz", "the SMs' cycle counters"))
-    if timing.low is not None and timing.high is not None:
-        rows.append(
-            ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
-        )
-    if timing.first is not None:
-        rows.append(("first launch", units.time(timing.first), timing.clock))
-    if held := _occupancy(launches, known):
-        value = (
-            f"≤{units.occupancy(held.fraction)}{kernel_status.limited_by(held)}, {held.blocks} blocks per SM"
-        )
-        rows.append(("occupancy, theoretical", value, "derived from the launch"))
-    if launches.registers is not None:
-        rows.append(("registers per thread", f"{launches.registers} allocated", "CUPTI"))
-    if launches.static_shared is not None and launches.dynamic_shared is not None:
-        value = f"{units.size(launches.static_shared)} static, {units.size(launches.dynamic_shared)} dynamic"
-        rows.append(("shared memory per block", value, "CUPTI"))
-    if launches.local_per_thread:
-        rows.append(("local memory per thread", units.size(launches.local_per_thread), "CUPTI"))
-    rows += [(name, value, "Triton") for name, value in launches.constants.items()]
-    return rows
-
-
-def _stopped(timing: Timing) -> str:
-    """Why no more launches were made: the median is known well enough, or the cap of launches and time."""
-    error = f"the median is known to ±{units.percent(timing.error)}" if timing.error is not None else ""
-    if timing.stopped == "precise":
-        return f"n={timing.n}: {error or 'the median is known well enough'}"
-    return f"n={timing.n}, the most that is made" + (f": {error}" if error else "")
-
-
-def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
-    capability = hints.architecture_of(known)
-    assert known.result
-    compiled = known.result.finished.resources
-    return kernel_status.launch_occupancy(launches, capability, compiled) if capability else None
-
-
-def run_rows(finished: Finished) -> list[Row]:
-    """Which GPU, under which conditions, made by which tools."""
-    rows: list[Row] = []
-    if finished.device:
-        rows += _device_rows(finished.device)
-    if finished.telemetry:
-        rows += _telemetry_rows(finished.telemetry)
-    if finished.outcome != "ok":
-        why = f": {finished.failure.message}" if finished.failure else ""
-        rows.append(("outcome", f"{finished.outcome}{why}", "program"))
-    if finished.run_s is not None:
-        rows.append(("program's wall time", f"{finished.run_s:.2f} s", "host clock"))
-    rows += [] if finished.cost is None else _cost_rows(finished.cost)
-    rows += [("remark", remark, "orbit") for remark in finished.remarks]
-    versions = ", ".join(f"{name} {version}" for name, version in finished.toolchain.items())
-    if versions:
-        rows.append(("toolchain", versions, "installed"))
-    return rows
-
-
-def _cost_rows(spent: Cost) -> list[Row]:
-    seconds = f"{spent.seconds:.1f} s of {spent.gpu}"
-    if spent.usd is None:
-        return [("rented", f"{seconds}; its price is not known", "host clock")]
-    rows: list[Row] = [("cost", f"{units.money(spent.usd)} for {seconds}", spent.rates)]
-    if spent.idle_usd is not None:
-        value = f"{units.money(spent.idle_usd)} more if the container idles to its end"
-        rows.append(("cost of waiting", value, spent.rates))
-    return rows
-
-
-def _device_rows(device: Device) -> list[Row]:
-    driver = f", driver {device.driver}" if device.driver else ""
-    return [("GPU", f"{device.name}{driver}", "NVML")]
-
-
-def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
-    rows: list[Row] = []
-    source = f"NVML, n={telemetry.samples}"
-    if telemetry.sm_clock_mhz:
-        low, median, high = telemetry.sm_clock_mhz
-        rows.append(("SM clock set", f"{median:.0f} MHz ({low:.0f} to {high:.0f})", source))
-    if telemetry.memory_clock_mhz:
-        rows.append(("memory clock", f"{telemetry.memory_clock_mhz[1]:.0f} MHz", source))
-    if telemetry.throttle_reasons is not None:
-        rows.append(("throttling", ", ".join(telemetry.throttle_reasons) or "none", source))
-    if telemetry.temperature_c:
-        rows.append(("temperature", f"{telemetry.temperature_c[2]:.0f} °C at most", source))
-    if telemetry.power_w:
-        rows.append(("power", f"{telemetry.power_w[2]:.0f} W at most", source))
-    if telemetry.memory_used is not None:
-        rows.append(("memory used", units.size(telemetry.memory_used), source))
-    return rows
-
-
-def _resource_rows(session: Session, uri: str, known: Facts, resources: Resources) -> list[Row]:
-    rows: list[Row] = []
-    source = "ptxas" if known.kernel.language == "cuda" else "Triton's compiler"
-    amounts = (
-        ("registers per thread", resources.registers, str),
-        ("static shared memory", resources.static_shared, units.size),
-        ("dynamic shared memory", resources.dynamic_shared, units.size),
-        ("stack per thread", resources.stack, units.size),
-        ("spill stores", resources.spill_stores, units.size),
-        ("spill loads", resources.spill_loads, units.size),
-        ("barriers", resources.barriers, str),
-    )
-    rows += [(name, show(value), source) for name, value, show in amounts if value is not None]
-    if reached := kernel_status.static_occupancy(session, uri, known.kernel, resources):
-        rows.append(("occupancy, theoretical", reached.removeprefix("occ "), "derived from the above"))
-    rows += [(name, value, source) for name, value in resources.constants.items()]
-    return rows
-
-
-def render(sections: Sequence[Section], *, markdown: bool) -> str:
-    parts: list[str] = []
-    for section in sections:
-        if isinstance(section, Table):
-            parts.append(_table(section, markdown=markdown))
-            continue
-        if isinstance(section, Drawing):
-            parts.append(_drawing(section, markdown=markdown))
-            continue
-        title, rows = section
-        if markdown:
-            lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
-            lines += [
-                "| "
-                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in row)
-                + " |"
-                for row in rows
-            ]
-        else:
-            # a kernel's own name is longer than what is said of it
-            width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
-            lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _drawing(drawing: Drawing, *, markdown: bool) -> str:
-    if markdown:
-        return "\n".join([f"**{escape(drawing.title)}**", "", "```text", *drawing.lines, "```"])
-    return "\n".join([drawing.title, *(f"  {line}" for line in drawing.lines)])
-
-
-def _table(table: Table, *, markdown: bool) -> str:
-    if markdown:
-        ruler = "|---" * len(table.header) + "|"
-        lines = [f"**{escape(table.title)}**", "", "| " + " | ".join(map(escape, table.header)) + " |", ruler]
-        return "\n".join([*lines, *("| " + " | ".join(map(escape, row)) + " |" for row in table.rows)])
-    widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
-    rows = (table.header, *table.rows)
-    lines = [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
-    ]
-    return "\n".join([table.title, *(line.rstrip() for line in lines)])
 
 
 def fenced(found: lsp.Hover) -> lsp.Hover:
@@ -313,15 +68,3 @@ def fenced(found: lsp.Hover) -> lsp.Hover:
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     value = f"{fence}text\n{text}\n{fence}"
     return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, value), found.range)
-
-
-def _code(text: str) -> str:
-    """A code span; a name that could end it, or the table's cell, is escaped text instead."""
-    return escape(text) if re.search(r"[`|\n]", text) else f"`{text}`"
-
-
-def escape(text: str) -> str:
-    """What a program or compiler said must not become markup or break the table."""
-    for character in "\\`*_[]<>|#~":
-        text = text.replace(character, "\\" + character)
-    return text.replace("\r", " ").replace("\n", " ")

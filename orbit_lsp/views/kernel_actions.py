@@ -8,8 +8,8 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.profile import dump_files
-from orbit_lsp.state.session import KernelId, Session
-from orbit_lsp.views import harness_view, kernel_status, memory_view
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import kernel_commands, kernel_status
 from orbit_lsp.views.kernel_status import Facts
 
 
@@ -26,8 +26,8 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
         commands_of = (
-            harness_view.command(session, checked, time.monotonic()),
-            harness_view.profile_command(checked),
+            kernel_commands.check_harness(session, checked, time.monotonic()),
+            kernel_commands.profile_harness(checked),
         )
         found += [
             lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
@@ -43,36 +43,44 @@ def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
     entries = session.files[uri].scan.entries
     found: list[lsp.Command] = []
     if by_spec and entries and not known.running:
-        found.append(_command(f"▶ Run {entries[0]} ({name})", "orbit.run", target, through="program"))
+        found.append(
+            kernel_commands.of_kernel(f"▶ Run {entries[0]} ({name})", "orbit.run", target, through="program")
+        )
     if target in session.live:
-        found.append(_command(f"◉ Live: stop ({name})", "orbit.live", target))
+        found.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))
     elif known.kernel.launchable and (by_spec or entries):
-        found.append(_command(f"○ Live: run at every save ({name})", "orbit.live", target))
+        found.append(kernel_commands.of_kernel(f"○ Live: run at every save ({name})", "orbit.live", target))
     if known.kernel.launchable and (by_spec or entries) and not known.running:
-        found.append(_command(f"Profile in full ({name})", "orbit.profile", target, detail="full"))
-    if check := memory_view.command(session, uri, known):
+        found.append(
+            kernel_commands.of_kernel(f"Profile in full ({name})", "orbit.profile", target, detail="full")
+        )
+    if check := kernel_commands.check_memory(session, uri, known):
         found.append(check)
     if known.result and known.result.through == "spec":
-        found.append(_command(f"Open the report ({name})", "orbit.openReport", target, what="run"))
+        found.append(
+            kernel_commands.of_kernel(f"Open the report ({name})", "orbit.openReport", target, what="run")
+        )
     if known.profile and known.profile.profiles:
         found.append(
-            _command(f"Open the profile's report ({name})", "orbit.openReport", target, what="profile")
+            kernel_commands.of_kernel(
+                f"Open the profile's report ({name})", "orbit.openReport", target, what="profile"
+            )
         )
         if known.profile.profiles[0].tier == "counters":
             found.append(
-                _command(f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight")
+                kernel_commands.of_kernel(
+                    f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight"
+                )
             )
     levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
     if session.can_ask and len(levels) > 1:
         *most, last = levels.values()
-        found.append(_command(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target))
+        found.append(
+            kernel_commands.of_kernel(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target)
+        )
     else:
         found += [
-            _command(f"Open {title} ({name})", "orbit.openIr", target, kind=level)
+            kernel_commands.of_kernel(f"Open {title} ({name})", "orbit.openIr", target, kind=level)
             for level, title in levels.items()
         ]
     return found
-
-
-def _command(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
-    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key, **more}])

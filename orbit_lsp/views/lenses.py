@@ -14,7 +14,7 @@ from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement
 from orbit_lsp.state.session import KernelId, Result, Session
-from orbit_lsp.views import harness_view, hints, kernel_status, memory_view, positions, sweep_tables
+from orbit_lsp.views import kernel_commands, kernel_status, labels, positions, sweep_tables
 from orbit_lsp.views.kernel_status import Facts
 from orbit_remote.common.measure import Regression
 
@@ -32,11 +32,11 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
             lsp.CodeLens(where, command)
             for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
         ]
-        if check := memory_view.lens(session, uri, known):
+        if check := kernel_commands.memory_lens(session, uri, known):
             found.append(lsp.CodeLens(where, check))
         if known.target in session.live:
-            found.append(lsp.CodeLens(where, _command("◉ Live", "orbit.live", known.target)))
-    found += harness_view.lenses(session, uri, time.monotonic() if now is None else now)
+            found.append(lsp.CodeLens(where, kernel_commands.of_kernel("◉ Live", "orbit.live", known.target)))
+    found += kernel_commands.harness_lenses(session, uri, time.monotonic() if now is None else now)
     if found and (command := gpu_command(session)):
         found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found
@@ -80,7 +80,9 @@ def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
         return None
     if known.running:
         return None
-    return _command(f"▶ Run on all: {', '.join(gpus)} ({kernel.name})", "orbit.runOnAll", known.target)
+    return kernel_commands.of_kernel(
+        f"▶ Run on all: {', '.join(gpus)} ({kernel.name})", "orbit.runOnAll", known.target
+    )
 
 
 def _each_gpu(session: Session) -> list[lsp.Command]:
@@ -101,15 +103,19 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         caller = _caller(session, uri, kernel)
         if caller is None:
             return []
-        found = [_command(f"▶ Run {caller.key}", "orbit.run", caller)]
-        return [*found, _command(f"Profile {caller.key}", "orbit.profile", caller)]
+        found = [kernel_commands.of_kernel(f"▶ Run {caller.key}", "orbit.run", caller)]
+        return [*found, kernel_commands.of_kernel(f"Profile {caller.key}", "orbit.profile", caller)]
     if known.running:
         state = known.running.state
         seconds = int(now - known.running.began)
         why = f": {known.running.why}" if known.running.why else ""
-        return [_command(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
+        return [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
     if known.recipe.through == "program" and not session.files[uri].scan.entries:
-        return [_command(f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target)]
+        return [
+            kernel_commands.of_kernel(
+                f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target
+            )
+        ]
     if known.recipe.gpu and placement.place(session) == "modal":
         gpu = job_builder.gpu_of(session, known.recipe)
     warmth = kernel_status.warmth(session, gpu)
@@ -118,7 +124,10 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
         title += f" · last {last(known.result)}" + (
             ", edited since" if known.stale else regressed(session, known)
         )
-    return [_command(title, "orbit.run", target), _command("Profile", "orbit.profile", target)]
+    return [
+        kernel_commands.of_kernel(title, "orbit.run", target),
+        kernel_commands.of_kernel("Profile", "orbit.profile", target),
+    ]
 
 
 def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
@@ -136,7 +145,7 @@ def last(result: Result) -> str:
     """`288 µs ±0.2% ✓`: the last run in as few words as a lens has room for."""
     if result.through == "program":
         main = kernel_status.main_launch(result.launches)
-        return hints.time_text(main.timing) if main else "not launched"
+        return labels.time_text(main.timing) if main else "not launched"
     mark = sweep_tables.verdict(result.finished.points)[:1]
     if not result.launches:
         return "✗ wrong answer" if mark == "✗" else result.finished.outcome
@@ -162,10 +171,6 @@ def missing_entry(kernel: Kernel) -> str:
     if kernel.language == "cuda":
         return "this file has no main"
     return "no benchmark, main, run or test function without arguments, and no __main__ part"
-
-
-def _command(title: str, command: str, target: KernelId) -> lsp.Command:
-    return lsp.Command(title, command, arguments=[{"uri": target.uri, "kernel": target.key}])
 
 
 def _caller(session: Session, uri: str, helper: Kernel) -> KernelId | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from lsprotocol import types as lsp
-
-from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.state import placement, staleness
-from orbit_lsp.state.session import KernelId, MemoryCheck, Session, path_of
+from orbit_lsp.state import staleness
+from orbit_lsp.state.session import MemoryCheck, Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import Facts
 from orbit_remote.common.messages import NOT_LAUNCHED
@@ -55,26 +52,6 @@ def is_stale(session: Session, uri: str, known: Facts, check: MemoryCheck) -> bo
     if check.through != "program" and (kernel := session.find(check.asked)):
         recipe = launch_plan.of(session, uri, kernel)
     return check.inputs != staleness.job_key(job_builder.make(session, frozen, "run", "", recipe))
-
-
-def command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
-    """*Check memory*, of a kernel that something launches and that does not run now."""
-    started = known.recipe.through == "spec" or session.files[uri].scan.entries
-    if not (started and known.kernel.launchable and known.kernel.dsl in RUNNABLE) or known.running:
-        return None
-    return _command(f"Check memory ({known.kernel.name})", known.target)
-
-
-def lens(session: Session, uri: str, known: Facts) -> lsp.Command | None:
-    """The same as a lens, where the settings want one."""
-    if not placement.settings_of(session).check_memory.lens or command(session, uri, known) is None:
-        return None
-    return _command("Check memory", known.target)
-
-
-def _command(title: str, target: KernelId) -> lsp.Command:
-    arguments = [{"uri": target.uri, "kernel": target.key}]
-    return lsp.Command(title, "orbit.checkMemory", arguments=arguments)
 
 
 def _verdict(check: MemoryCheck) -> str:

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from orbit_lsp.state import units
 from orbit_lsp.state.session import Result
 from orbit_lsp.views import kernel_status, rates
+from orbit_lsp.views.tables import Table
 from orbit_remote.common import measure
 from orbit_remote.common.messages import Check, Launches, Point, Timing
-
-
-class Code(str):
-    """A cell that is shown as code; everything else is text and escaped as such."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Lines of characters that stand under each other."""
-
-    title: str
-    lines: tuple[str, ...]
 
 
 def timed(points: Sequence[Point]) -> list[Point]:

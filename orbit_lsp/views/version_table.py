@@ -12,9 +12,9 @@ from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.version_groups import Version, grouped, setup
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
-from orbit_lsp.views import hints, kernel_status, sweep_tables
+from orbit_lsp.views import kernel_status, labels, sweep_tables
 from orbit_lsp.views.profile import profile_hints
-from orbit_lsp.views.sweep_tables import Table
+from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Metric
 
 HEADER = (
@@ -91,7 +91,7 @@ def _cells(row: Row, before: float | None, now: float) -> tuple[str, ...]:
         if one and capability
         else None
     )
-    launch = hints.configuration(one) if one and one.kernels is None else ""
+    launch = labels.configuration(one) if one and one.kernels is None else ""
     values = sweep_tables.values_text(point) if (point := sweep_tables.shown(said.finished.points)) else ""
     return (
         str(row.number),

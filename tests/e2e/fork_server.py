@@ -67,8 +67,6 @@ def prepare(more: list[str]) -> None:
     from lsprotocol import types as lsp
 
     import orbit_lsp
-    from orbit_lsp.history import history_store
-    from orbit_lsp.runners import events
     from orbit_lsp.server import handlers
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
@@ -79,8 +77,6 @@ def prepare(more: list[str]) -> None:
     for name in more:
         importlib.import_module(name)
     assert threading.active_count() == 1, "a fork has none of the other threads"
-    events.event_adapter()
-    history_store._adapter()
     converter: Any = handlers.server.protocol._converter
     for kind in filter(attrs.has, vars(lsp).values()):
         converter.get_unstructure_hook(kind)

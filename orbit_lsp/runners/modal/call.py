@@ -28,6 +28,7 @@ from orbit_lsp.runners.modal.deploy import within
 from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import unpack
 
@@ -49,7 +50,6 @@ _UNASKED = 1 << 20
 """Bytes of files that are sent along before the other side has said that it lacks them."""
 _ROUNDS = 3
 
-Validate = Callable[[Any], c.Event]
 Sign = Callable[[], Coroutine[Any, Any, object]]
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Call:
     """
 
     def __init__(
-        self, job: c.Job, pool: Pool, sessions: Sessions, known: set[str], validate: Validate, *,
+        self, job: c.Job, pool: Pool, sessions: Sessions, known: set[str], *,
         built: bool = False,
     ) -> None:  # fmt: skip
         """`known` are hashes of files that the other side has; it grows. `built`: another container has
@@ -74,7 +74,6 @@ class Call:
         self._pool = pool
         self._sessions = sessions
         self._known = known
-        self._validate = validate
         self.restricted = pool.options.restricted or job.restricted
         self._built = built
         self._spawning: asyncio.Future[Any] | None = None
@@ -291,7 +290,7 @@ class Call:
                 case "finished":
                     self._finished = self._finished_of(record)
                 case _:
-                    self.events.put_nowait(self._validate(record | {"run": self.job.run}))
+                    self.events.put_nowait(codec.decode_event(record | {"run": self.job.run}))
         except (ValueError, AttributeError) as error:  # half a line of a container that has died
             log.info("%s: an event was not understood: %s", self.key, error)
 
@@ -305,7 +304,7 @@ class Call:
         raise ModalError(Trouble("infrastructure", text, "run it again"))
 
     def _finished_of(self, record: dict[str, Any]) -> c.Finished:
-        event = self._validate(record | {"run": self.job.run})
+        event = codec.decode_event(record | {"run": self.job.run})
         if not isinstance(event, c.Finished):
             raise ModalError(Trouble("version", "the container's answer is not one", DEPLOY))
         return event

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from orbit_lsp.runners import refusals
-from orbit_lsp.runners.events import event_adapter
 from orbit_lsp.runners.modal import errors
 from orbit_lsp.runners.modal.call import Call
 from orbit_lsp.runners.modal.costs import Costs
@@ -46,7 +45,6 @@ class ModalRunner:
         self.options = options
         self.pool = Pool(options, author)
         self._sessions = Sessions(options.spec.idle_s, changed, costs, options.spec.timeout_s)
-        self._validate: Callable[[Any], c.Event] = event_adapter().validate_python
         self._known: set[str] = set()
         self._kept: dict[str, asyncio.Task[None]] = {}
         """What the setting has kept warm, by GPU."""
@@ -95,7 +93,7 @@ class ModalRunner:
         return replace(job, action="build")
 
     async def _carry_out(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
-        call = Call(job, self.pool, self._sessions, self._known, self._validate, built=built)
+        call = Call(job, self.pool, self._sessions, self._known, built=built)
         task = self._active[call] = asyncio.create_task(call.carry_out(), name=f"modal {call.key}")
         self._idle.clear()
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_lsp.views.profile import profile_hints
-from orbit_lsp.views.sweep_tables import Code
+from orbit_lsp.views.tables import Code
 from orbit_remote.common.messages import Metric, Profile
 
 Row = tuple[str, str, str]

@@ -7,7 +7,7 @@ import math
 from orbit_lsp.profile import bottleneck, roofline
 from orbit_lsp.profile.roofline import Point, Roofline
 from orbit_lsp.state import units
-from orbit_lsp.views.sweep_tables import Drawing
+from orbit_lsp.views.tables import Drawing
 from orbit_remote.common.messages import Profile
 
 WIDTH, HEIGHT = 52, 10

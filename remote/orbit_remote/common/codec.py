@@ -1,7 +1,4 @@
-"""Contracts back from JSON, nested ones too: what another process sends is checked before it is used.
-
-The author's side checks with pydantic instead, which the GPU side's Python need not have.
-"""
+"""Messages back from JSON, nested ones too: what another process sends is checked before it is used."""
 
 from __future__ import annotations
 
@@ -12,11 +9,28 @@ import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from orbit_remote.common.messages import VERSION, Cancel, Job, Probe, Request, Warm
+from orbit_remote.common.messages import (
+    VERSION,
+    Built,
+    Cancel,
+    Event,
+    Finished,
+    Group,
+    Job,
+    Machine,
+    Output,
+    Probe,
+    Request,
+    Stage,
+    Warm,
+)  # fmt: skip
 
 T = TypeVar("T")
 
 REQUESTS: dict[str, type[Request]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
+EVENTS: dict[str, type[Event]] = {
+    "stage": Stage, "output": Output, "built": Built, "group": Group, "finished": Finished, "machine": Machine,
+}  # fmt: skip
 
 
 def decode_request(line: str) -> Request:
@@ -35,9 +49,20 @@ def decode_request(line: str) -> Request:
     return build(REQUESTS[kind], record)
 
 
-def build(cls: type[T], data: Any) -> T:
-    """A contract dataclass from decoded JSON. Raises ValueError where the data is not one."""
-    return _convert(cls, data)
+def decode_event(data: Any) -> Event:
+    """An event from decoded JSON. Raises ValueError, with one sentence, for anything else."""
+    record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
+    kind = record.get("kind")
+    if not isinstance(kind, str) or kind not in EVENTS:
+        raise ValueError("not an event: its kind is none of " + ", ".join(EVENTS))
+    return build(EVENTS[kind], record)
+
+
+def build(cls: type[T], data: Any, *, lenient: bool = False) -> T:
+    """A dataclass of `messages` from decoded JSON. Raises ValueError where the data is not one; `lenient` passes over
+    fields that it does not have, as of a file that another version has written.
+    """
+    return _convert(cls, data, lenient)
 
 
 @functools.cache
@@ -45,7 +70,7 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _convert(hint: Any, value: Any) -> Any:
+def _convert(hint: Any, value: Any, lenient: bool) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -53,24 +78,32 @@ def _convert(hint: Any, value: Any) -> Any:
         fields = typing.cast("dict[str, Any]", value)
         hints = _hints(hint)
         try:
-            return hint(**{name: _convert(hints[name], item) for name, item in fields.items()})
+            return hint(
+                **{
+                    name: _convert(hints[name], item, lenient)
+                    for name, item in fields.items()
+                    if name in hints or not lenient
+                }
+            )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not a {hint.__name__}: {error}") from None
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        return _convert(next(a for a in arguments if a is not type(None)), value)
+        return _convert(next(a for a in arguments if a is not type(None)), value, lenient)
     if origin is Literal and value in arguments:
         return value
     if origin is tuple and isinstance(value, list):
         items = typing.cast("list[Any]", value)
         if arguments[-1] is Ellipsis:
-            return tuple(_convert(arguments[0], item) for item in items)
+            return tuple(_convert(arguments[0], item, lenient) for item in items)
         if len(items) == len(arguments):
-            return tuple(map(_convert, arguments, items))
+            return tuple(_convert(inner, item, lenient) for inner, item in zip(arguments, items, strict=True))
     if origin is dict and isinstance(value, dict):
         pairs = typing.cast("dict[Any, Any]", value)
-        return {_convert(arguments[0], k): _convert(arguments[1], v) for k, v in pairs.items()}
+        return {
+            _convert(arguments[0], k, lenient): _convert(arguments[1], v, lenient) for k, v in pairs.items()
+        }
     if hint in (str, int, bool, float):
         return _plain(hint, typing.cast("object", value))
     raise ValueError(f"{value!r} is not {hint}")

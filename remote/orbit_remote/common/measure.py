@@ -11,7 +11,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, median, quantiles
 from typing import Literal
 
 from orbit_remote.common.messages import Launches, Resources, Timing
@@ -84,6 +83,8 @@ def timing(
     middle = median(durations_ns)
     low = high = spread = None
     if len(durations_ns) >= MIN_FOR_SPREAD:
+        from statistics import quantiles  # with decimals and fractions it costs 60 ms: not at import
+
         low, *_, high = quantiles(durations_ns, n=5, method="inclusive")
         spread = (high - low) / 2 / middle if middle > 0 else None
     return Timing(
@@ -260,6 +261,8 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
 def _median_rank(n: int, confidence: float) -> int:
     """The largest k for which P(Binomial(n, 1/2) < k) is at most half of what may be missed."""
     if n > 1000:  # the normal approximation is then within one rank
+        from statistics import NormalDist
+
         z = NormalDist().inv_cdf((1 + confidence) / 2)
         return math.floor((n - z * math.sqrt(n)) / 2)
     allowed = (1 - confidence) / 2 * 2**n
@@ -487,3 +490,9 @@ def regression(versions: Sequence[Sequence[Sequence[Timing]]]) -> Regression | N
 
 def _sum(run: Sequence[Timing]) -> float:
     return sum(one.median for one in run)
+
+
+def median(values: Iterable[float]) -> float:
+    from statistics import median as exact
+
+    return exact(values)

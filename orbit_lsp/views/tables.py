@@ -1,0 +1,90 @@
+"""Tables that read well as markdown and as plain text: the hover, the command line and reports show the same ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class Code(str):
+    """A cell that is shown as code; everything else is text and escaped as such."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Lines of characters that stand under each other."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+Row = tuple[str, str, str]
+"""What, its value, and where the value comes from."""
+Section = tuple[str, list[Row]] | Table | Drawing
+
+
+def render(sections: Sequence[Section], *, markdown: bool) -> str:
+    parts: list[str] = []
+    for section in sections:
+        if isinstance(section, Table):
+            parts.append(_table(section, markdown=markdown))
+            continue
+        if isinstance(section, Drawing):
+            parts.append(_drawing(section, markdown=markdown))
+            continue
+        title, rows = section
+        if markdown:
+            lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
+            lines += [
+                "| "
+                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in row)
+                + " |"
+                for row in rows
+            ]
+        else:
+            # a kernel's own name is longer than what is said of it
+            width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
+            lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def _drawing(drawing: Drawing, *, markdown: bool) -> str:
+    if markdown:
+        return "\n".join([f"**{escape(drawing.title)}**", "", "```text", *drawing.lines, "```"])
+    return "\n".join([drawing.title, *(f"  {line}" for line in drawing.lines)])
+
+
+def _table(table: Table, *, markdown: bool) -> str:
+    if markdown:
+        ruler = "|---" * len(table.header) + "|"
+        lines = [f"**{escape(table.title)}**", "", "| " + " | ".join(map(escape, table.header)) + " |", ruler]
+        return "\n".join([*lines, *("| " + " | ".join(map(escape, row)) + " |" for row in table.rows)])
+    widths = [max(map(len, column)) for column in zip(table.header, *table.rows, strict=True)]
+    rows = (table.header, *table.rows)
+    lines = [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows
+    ]
+    return "\n".join([table.title, *(line.rstrip() for line in lines)])
+
+
+def _code(text: str) -> str:
+    """A code span; a name that could end it, or the table's cell, is escaped text instead."""
+    return escape(text) if re.search(r"[`|\n]", text) else f"`{text}`"
+
+
+def escape(text: str) -> str:
+    """What a program or compiler said must not become markup or break the table."""
+    for character in "\\`*_[]<>|#~":
+        text = text.replace(character, "\\" + character)
+    return text.replace("\r", " ").replace("\n", " ")
