@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel
-
 from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config
@@ -140,7 +138,7 @@ def package(text: str) -> str:
         *(_entry(name, title) | {"enablement": "orbit.running"} for name, title in TITLES.items()),
         *(_entry(name, title) for name, title in OWN_TITLES.items()),
     ]
-    settings = {"orbit.serverPath": SERVER_PATH} | properties(config.Settings, "orbit")
+    settings = {"orbit.serverPath": SERVER_PATH} | properties()
     del settings["orbit.trusted"]
     manifest["contributes"]["configuration"]["properties"] = settings
     restricted = ["orbit.serverPath", *(f"orbit.{name}" for name in config.EXECUTABLES)]
@@ -155,21 +153,16 @@ def _entry(name: str, title: str) -> dict[str, str]:
     return {"command": name, "category": "Orbit", "title": title}
 
 
-def properties(model: type[BaseModel], section: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    described = model.model_json_schema()["properties"]
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found |= properties(kind, f"{section}.{name}")
-            continue
-        entry = {key: value for key, value in described[name].items() if key not in ("title", "description")}
-        entry["default"] = field.get_default(call_default_factory=True)
-        entry["markdownDescription"] = field.description
+def properties() -> dict[str, Any]:
+    """The settings as VS Code's manifest has them."""
+    described: dict[str, Any] = {}
+    for name, hint, field in config.rows():
+        entry = config.json_schema(hint, field)
+        entry["markdownDescription"] = entry.pop("description")
         if name in config.EXECUTABLES:
             entry["scope"] = "machine-overridable"
-        found[f"{section}.{name}"] = entry
-    return found
+        described[f"orbit.{name}"] = entry
+    return described
 
 
 def main() -> None:

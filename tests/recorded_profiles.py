@@ -10,11 +10,11 @@ import ncu_report
 
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.session import KernelId, Profiled, Session
 from orbit_remote.common import messages as c
 from orbit_remote.ncu import report_reader
 from tests.recordings.profiled import FOLDER, NAMES, source_of
+from tests.settings_check import settings_of_values
 
 H100 = c.Device(
     "NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04", multiprocessors=132, sm_clock_mhz=1980,
@@ -53,7 +53,7 @@ class Profiling:
     """A session with the recorded program open, and what the click on Profile brought."""
 
     def __init__(self, name: str, **settings: object) -> None:
-        self.session = Session(settings=Settings.model_validate(settings))
+        self.session = Session(settings=settings_of_values(settings))
         source = source_of(name)
         self.uri = f"file:///src/{source.name}"
         self.session.open(self.uri, 1, source.read_text())

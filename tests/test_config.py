@@ -19,8 +19,26 @@ from orbit_lsp.state.session import Session
     [
         ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is none of T4, "),
         ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is none of T4, "),
-        ({"device": -1}, "orbit setting `device`: Input should be greater than or equal to 0"),
-        ({"hints": {"static": "perhaps"}}, "orbit setting `hints.static`: "),
+        ({"device": -1}, "orbit setting `device`: -1 is less than 0; its default is used"),
+        ({"device": 64}, "orbit setting `device`: 64 is more than 63; its default is used"),
+        ({"device": 0.5}, "orbit setting `device`: 0.5 is not a whole number; its default is used"),
+        ({"device": True}, "orbit setting `device`: True is not a whole number; its default is used"),
+        (
+            {"build_timeout_s": 0},
+            "orbit setting `build_timeout_s`: 0.0 is not more than 0; its default is used",
+        ),
+        ({"python": 3}, "orbit setting `python`: 3 is not text; its default is used"),
+        ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),
+        (
+            {"runner": "cloud"},
+            "orbit setting `runner`: 'cloud' is none of auto, local, modal; its default is used",
+        ),
+        (
+            {"check_memory": {"tools": []}},
+            "orbit setting `check_memory.tools`: it is empty; its default is used",
+        ),
+        ({"hints": {"static": "perhaps"}}, "orbit setting `hints.static`: 'perhaps' is not true or false; "),
+        ({"hints": True}, "orbit setting `hints`: True is not an object; its default is used"),
         ({"gpuu": "H100"}, "orbit setting `gpuu` is not known"),
         (["H100"], "orbit settings are not an object"),
         ("H100", "orbit settings are not an object"),
@@ -34,6 +52,17 @@ def test_a_bad_value_is_named_and_the_rest_holds(raw: Any, complaint: str) -> No
     assert len(complaints) == 1
     assert settings.gpu == "H100"
     assert settings.run_timeout_s == (7 if isinstance(raw, dict) else 60)
+
+
+def test_a_bad_value_in_a_group_leaves_the_rest_of_the_group() -> None:
+    settings, (_,) = config.parse({"hints": {"static": "perhaps", "measured": False}})
+    assert settings.hints == config.Hints(measured=False)
+
+
+@pytest.mark.parametrize(("sent", "meant"), [(3.0, 3), (7, 7)])
+def test_a_whole_number_may_be_written_as_a_fraction(sent: float, meant: int) -> None:
+    settings, complaints = config.parse({"device": sent, "run_timeout_s": sent})
+    assert (settings.device, settings.run_timeout_s, complaints) == (meant, float(meant), ())
 
 
 @pytest.mark.parametrize("words", ["a\0b", "\ud800"])

@@ -13,6 +13,7 @@ from orbit_lsp.state.config import Settings
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.ncu.ncu_log import PERMISSION
+from tests.settings_check import settings_of_values
 
 NO_GPU = c.Failure("infrastructure", "this machine has no NVIDIA GPU", "install its driver")
 NO_NVCC = c.Failure("infrastructure", "no CUDA compiler (nvcc) was found", "pip install it")
@@ -51,7 +52,7 @@ def check(
     compiler: c.Failure | None = None,
     **settings: object,
 ) -> None:
-    session = Session(settings=Settings.model_validate(settings), machine=machine, modal_account=token)
+    session = Session(settings=settings_of_values(settings), machine=machine, modal_account=token)
     said = "\n".join(doctor.lines(session, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
     assert said.replace(sys.executable, "PYTHON") == expected
 

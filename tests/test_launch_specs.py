@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.specs.spec_cache import Watch
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
 from orbit_remote.spec import launch_spec
+from tests.settings_check import settings_of_values
 
 URI = "file:///src/k.cu"
 WRONG = """\
@@ -19,7 +19,7 @@ __global__ void k(int n, float* x) {}
 
 
 def opened(text: str = WRONG, uri: str = URI, **settings: object) -> Session:
-    session = Session(settings=Settings.model_validate({"gpu": "H100"} | settings))
+    session = Session(settings=settings_of_values({"gpu": "H100"} | settings))
     assert session.open(uri, 1, text)
     return session
 

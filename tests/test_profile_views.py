@@ -20,6 +20,7 @@ from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_lsp.views.profile import counter_rows, profile_lines
 from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, H100, NAMES, Profiling, finished, profile, profiled
+from tests.settings_check import settings_of_values
 from tests.test_views import LAUNCHES
 
 
@@ -178,9 +179,7 @@ def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_pa
     known = {str(header): c.content_hash(header.read_bytes())}
     bench.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
     uri = header.as_uri()
-    bench.session.settings = bench.session.settings.model_copy(  # type: ignore[union-attr]
-        update={"profile": bench.session.settings.profile.model_copy(update={"line_percent": 0})}  # type: ignore[union-attr]
-    )
+    bench.session.settings = settings_of_values({"profile": {"line_percent": 0}})
     bench.session.open(uri, 1, header.read_text())
     assert [label for _, label in profile_lines.labels(bench.session, uri)] == ["◂ 0.3% · wait"]
     bench.file(replace(finished("uncoalesced"), profiles=(one,), files={str(header): "of another text"}))

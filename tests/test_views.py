@@ -10,12 +10,12 @@ from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.session import KernelId, Running, Session
 from orbit_lsp.views import diagnostics, hover, kernel_status, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
+from tests.settings_check import settings_of_values
 
 URI = "file:///src/k.cu"
 H100 = c.Device("NVIDIA H100 80GB HBM3", 0, "9.0", driver="580.159.04")
@@ -38,7 +38,7 @@ class Bench:
     """A session with one open file, and what compilers and runs said of it."""
 
     def __init__(self, text: str = SAXPY, uri: str = URI, **settings: object) -> None:
-        self.session = Session(settings=Settings.model_validate(settings))
+        self.session = Session(settings=settings_of_values(settings))
         self.uri = uri
         self.session.open(uri, 1, text)
 

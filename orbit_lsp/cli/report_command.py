@@ -9,8 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from orbit_lsp.profile import bottleneck, report_store
 from orbit_lsp.profile.report_store import Kept
 from orbit_lsp.report import opening, page, profile_report
@@ -18,6 +16,7 @@ from orbit_lsp.runners.local import cache_folder
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import Profiled
 from orbit_lsp.views.profile import profile_hover
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 
 
@@ -57,8 +56,8 @@ def main(options: argparse.Namespace) -> int:
 def profiled(one: Kept) -> Profiled | None:
     """A kept profile as a session has it; None where the file is not what this version writes."""
     try:
-        finished = TypeAdapter(c.Finished).validate_python(one.finished)
-    except ValidationError:
+        finished = codec.build(c.Finished, one.finished, lenient=True)
+    except ValueError:
         return None
     profiles = sorted(
         finished.profiles, key=lambda of: bottleneck.value(of, bottleneck.TIME) or 0.0, reverse=True

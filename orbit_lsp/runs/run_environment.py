@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import sys
 import time
@@ -80,7 +81,7 @@ class Environment:
         before = self._session.settings
         settings, mistakes = config.parse(user | workspace)
         if self._chosen and self._chosen[1] == settings.gpu:
-            settings = settings.model_copy(update={"gpu": self._chosen[0]})
+            settings = dataclasses.replace(settings, gpu=self._chosen[0])
         self._session.settings = settings
         self._session.modal_account = settings.runner != "local" and modal_account.configured()
         if before and before.kernel_macros != settings.kernel_macros:
@@ -153,7 +154,7 @@ class Environment:
             return f"orbit: {gpu!r:.60} is none of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
         said = self._chosen[1] if self._chosen else self.settings.gpu
         self._chosen = (gpu, said)
-        self._session.settings = self.settings.model_copy(update={"gpu": gpu})
+        self._session.settings = dataclasses.replace(self.settings, gpu=gpu)
         return None
 
     def compiles_on_modal(self) -> bool:
@@ -354,7 +355,7 @@ class Environment:
             "pygls": version("pygls"),
             "lsprotocol": version("lsprotocol"),
             "encoding": self._session.encoding,
-            "settings": self.settings.model_dump(mode="json"),
+            "settings": dataclasses.asdict(self.settings),
             "runner": {
                 "name": placement.place(self._session),
                 "gpu": self._gpu(),
