@@ -82,6 +82,7 @@ def test_each_contract_can_fail(name: str) -> None:
             "orbit_lsp.server.handlers",
             {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec.comment_scanner"},
         ),
+        ("orbit_lsp.cli.run_command", {"pygls", "lsprotocol", "pydantic", "modal", "statistics", "torch"}),
         ("orbit_lsp.cli.main", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
     ],
 )

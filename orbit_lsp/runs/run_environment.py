@@ -117,7 +117,7 @@ class Environment:
             return None
         return await self.budget.asked(question, wanted)
 
-    def gpus_mistake(self, gpus: list[str] | None) -> str | None:
+    def gpus_mistake(self, gpus: Sequence[str] | None) -> str | None:
         """What is wrong with GPUs that somebody names, in a sentence."""
         from orbit_lsp.state import config
 

@@ -1,7 +1,6 @@
 """The server's commands: what lenses, code actions and palettes send.
 
-Each is answered at once and works in tasks. `server` registers what `COMMANDS` holds. All take `*arguments`, because
-some clients send none.
+Each is answered at once and works in tasks. `handlers` registers what `COMMANDS` holds.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,17 +26,73 @@ from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.spec import spec_drafts
 from orbit_lsp.views.tables import render
 
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The argument of a command, an object; a field that a client leaves out, or sends in another shape, is None."""
+
+    uri: str | None = None
+    kernel: str | None = None
+    through: str | None = None
+    """`program`: the file's own program is run, whatever the launch spec says."""
+    detail: str | None = None
+    what: str | None = None
+    kind: str | None = None
+    against: str | None = None
+    """`with` on the wire."""
+    show: str | None = None
+    gpu: str | None = None
+    gpus: tuple[str, ...] | None = None
+    keep: bool = True
+    empty: bool = False
+    """There is no argument at all: Helix sends none."""
+
+    @classmethod
+    def of(cls, arguments: Sequence[Any]) -> Request:
+        first: Any = arguments[0] if arguments else None
+        sent = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
+        texts = ("uri", "kernel", "through", "detail", "what", "kind", "show", "gpu")
+        values = {name: sent[name] for name in texts if isinstance(sent.get(name), str)}
+        against, gpus = sent.get("with"), sent.get("gpus")
+        return cls(
+            **values,
+            against=against if isinstance(against, str) else None,
+            gpus=tuple(map(str, cast("list[Any]", gpus))) if isinstance(gpus, list) else None,
+            keep=sent.get("keep") is not False,
+            empty=not arguments,
+        )
+
+
 Command = Callable[..., Any]
 COMMANDS: dict[str, Command] = {}
-"""By name; the first argument is the server."""
+"""By name; each takes the server and the client's arguments."""
 
 
-def command(name: str) -> Callable[[Command], Command]:
-    def keep(function: Command) -> Command:
-        COMMANDS[name] = function
+def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Command]:
+    """Register `function(server, request)`; what it returns is the answer."""
+
+    def register(function: Callable[[OrbitServer, Request], Any]) -> Command:
+        def answer(ls: OrbitServer, *arguments: Any) -> Any:
+            return function(ls, Request.of(arguments))
+
+        COMMANDS[name] = answer
         return function
 
-    return keep
+    return register
+
+
+def of_kernel(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Request], Any]], Command]:
+    """The same of `function(server, kernel, request)`; it is not called where no kernel can be meant."""
+
+    def register(function: Callable[[OrbitServer, KernelId, Request], Any]) -> Command:
+        def answer(ls: OrbitServer, request: Request) -> Any:
+            target = targeted(ls, request)
+            return function(ls, target, request) if target else None
+
+        command(name)(answer)
+        return function
+
+    return register
 
 
 def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
@@ -55,45 +111,36 @@ async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> 
     start()
 
 
-@command("orbit.run")
-def run(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.run")
+def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    program = named(arguments, "through") == "program"
+    program = request.through == "program"
     return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
 
 
-@command("orbit.profile")
-def profile(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.profile")
+def profile(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
     is `click` or `full`.
     """
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    detail = "full" if named(arguments, "detail") == "full" else "click"
-    program = named(arguments, "through") == "program"
+    detail = "full" if request.detail == "full" else "click"
+    program = request.through == "program"
     return once_configured(
         ls, lambda: ls.runs.start("profile", target.uri, target, program=program, detail=detail)
     )
 
 
-@command("orbit.checkMemory")
-def check_memory(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.checkMemory")
+def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    program = named(arguments, "through") == "program"
+    program = request.through == "program"
     return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
 
 
 @command("orbit.check")
-def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
-    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else "")
+    uri = request.uri or (ls.session.looked_at.uri if ls.session.looked_at else "")
     entry = harness.of(ls.session, uri)
     if entry is None:
         ls.watcher.message(harness.NONE, lsp.MessageType.Warning)
@@ -101,12 +148,10 @@ def check(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
     return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
 
 
-@command("orbit.draft")
-def draft(ls: OrbitServer, *arguments: Any) -> None:
+@of_kernel("orbit.draft")
+def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Write a launch spec above a kernel, {uri, kernel}, that has none."""
-    target = targeted(ls, arguments)
-    kernel = ls.session.find(target) if target else None
-    if target and kernel:
+    if kernel := ls.session.find(target):
         found = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=ls.takes_versions)
         if found:
             ls.spawn(write_draft(ls, found[0]), "draft")
@@ -126,24 +171,21 @@ async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
         )
 
 
-@command("orbit.live")
-def live(ls: OrbitServer, *arguments: Any) -> bool | None:
+@of_kernel("orbit.live")
+def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
-    target = targeted(ls, arguments)
-    return ls.live.toggle(target) if target else None
+    return ls.live.toggle(target)
 
 
-@command("orbit.openReport")
-def open_report(ls: OrbitServer, *arguments: Any) -> None:
+@of_kernel("orbit.openReport")
+def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
     """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run`, of its launch spec, or
     `profile`, default the newer one; `nsight` says where the file for Nsight Compute lies.
     """
-    target = targeted(ls, arguments)
-    what = named(arguments, "what")
-    if target and what == "nsight":
+    if request.what == "nsight":
         ls.spawn(tell_nsight(ls, target), "Nsight Compute")
-    elif target:
-        ls.spawn(show_report(ls, target, what), "report")
+    else:
+        ls.spawn(show_report(ls, target, request.what), "report")
 
 
 async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
@@ -187,11 +229,10 @@ async def show_file(ls: OrbitServer, path: Path) -> None:
     ls.watcher.message(f"orbit: the report is {path}")
 
 
-@command("orbit.runRestricted")
-def run_restricted(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.runRestricted")
+def run_restricted(ls: OrbitServer, target: KernelId, _: Request) -> dict[str, str] | None:
     """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
-    target = targeted(ls, arguments)
-    return once_configured(ls, lambda: start_restricted(ls, target)) if target else None
+    return once_configured(ls, lambda: start_restricted(ls, target))
 
 
 def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
@@ -202,40 +243,35 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 
 
 @command("orbit.cancel")
-def cancel(ls: OrbitServer, *arguments: Any) -> bool:
+def cancel(ls: OrbitServer, request: Request) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
-    if not arguments:
+    if request.empty:
         return ls.runs.cancel_all()
-    target = targeted(ls, arguments)
+    target = targeted(ls, request)
     return target is not None and ls.runs.cancel(target)
 
 
 @command("orbit.compile")
-def compile_file(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     """Compile a file, {uri}: for Triton this imports the module, so it is never done unasked."""
-    uri = named(arguments, "uri") or (ls.session.looked_at.uri if ls.session.looked_at else None)
+    uri = request.uri or (ls.session.looked_at.uri if ls.session.looked_at else None)
     if uri is None or uri not in ls.session.files:
-        ls.watcher.message(NO_TARGET.replace("kernel", "file"), lsp.MessageType.Warning)
+        ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: ls.runs.start("compile", uri))
 
 
-@command("orbit.runOnAll")
-def run_on_all(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.runOnAll")
+def run_on_all(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    first: Any = arguments[0] if arguments else None
-    asked: Any = cast("dict[str, Any]", first).get("gpus") if isinstance(first, dict) else None
-    gpus = [str(one) for one in cast("list[Any]", asked)] if isinstance(asked, list) else None
+    gpus = request.gpus
     if mistake := ls.environment.gpus_mistake(gpus):
         ls.watcher.message(mistake, lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: start_on_all(ls, target, gpus))
 
 
-def start_on_all(ls: OrbitServer, target: KernelId, gpus: list[str] | None) -> Run | None:
+def start_on_all(ls: OrbitServer, target: KernelId, gpus: Sequence[str] | None) -> Run | None:
     started = ls.multi_gpu.start(target.uri, target, gpus or ls.environment.settings.gpus)
     if started:
         ls.spawn(tell_comparison(ls, started.task, target), "tell comparison")
@@ -252,9 +288,9 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
 
 
 @command("orbit.chooseGpu")
-def choose_gpu(ls: OrbitServer, *arguments: Any) -> None:
+def choose_gpu(ls: OrbitServer, request: Request) -> None:
     """Rent this GPU, {gpu}, for runs from now on; the author is asked where none is named."""
-    ls.spawn(choose(ls, named(arguments, "gpu")), "choose GPU")
+    ls.spawn(choose(ls, request.gpu), "choose GPU")
 
 
 async def choose(ls: OrbitServer, gpu: str | None) -> None:
@@ -286,9 +322,9 @@ NO_CHOICE = (
 
 
 @command("orbit.sessions")
-def sessions(ls: OrbitServer, *arguments: Any) -> list[dict[str, Any]]:
+def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
     """The containers on Modal that are warm because of this server, said and returned."""
-    del arguments
+    del request
     found = ls.environment.sessions()
     said = "; ".join(map(ls.environment.session_text, found))
     ls.watcher.message(said or "orbit: no GPU is rented now")
@@ -296,18 +332,16 @@ def sessions(ls: OrbitServer, *arguments: Any) -> list[dict[str, Any]]:
 
 
 @command("orbit.keepWarm")
-def keep_warm(ls: OrbitServer, *arguments: Any) -> None:
+def keep_warm(ls: OrbitServer, request: Request) -> None:
     """Keep a container of a GPU, {gpu, keep}, until it is told otherwise; default: the settings' GPU, yes."""
-    gpu = named(arguments, "gpu") or ls.environment.settings.gpu
-    first: Any = arguments[0] if arguments else None
-    keep = not (isinstance(first, dict) and cast("dict[str, Any]", first).get("keep") is False)
-    ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=keep)), "keep warm")
+    gpu = request.gpu or ls.environment.settings.gpu
+    ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=request.keep)), "keep warm")
 
 
 @command("orbit.release")
-def release(ls: OrbitServer, *arguments: Any) -> None:
+def release(ls: OrbitServer, request: Request) -> None:
     """End the warm container of a GPU, {gpu}, or all of them, at once."""
-    ls.spawn(keep_or_release(ls, ls.environment.release(named(arguments, "gpu"))), "release")
+    ls.spawn(keep_or_release(ls, ls.environment.release(request.gpu)), "release")
 
 
 async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> None:
@@ -315,9 +349,9 @@ async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> No
 
 
 @command("orbit.info")
-def info(ls: OrbitServer, *arguments: Any) -> dict[str, Any]:
+def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
     """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
-    del arguments
+    del request
     return ls.environment.info(ls.client_capabilities)
 
 
@@ -325,13 +359,14 @@ NO_SANDBOX = (
     "orbit: code that is not yours is kept apart on Modal alone: `modal token new` makes a token, and "
     "`orbit.runner` must not be `local`"
 )
+NO_FILE = "orbit: which file? Put the cursor into one, hover or open its code actions, then try again"
 NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"
 
 
-def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
+def targeted(ls: OrbitServer, request: Request) -> KernelId | None:
     """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
-    uri, kernel = named(arguments, "uri"), named(arguments, "kernel")
-    target = KernelId(uri, kernel) if uri and kernel else ls.session.looked_at
+    given = KernelId(request.uri, request.kernel) if request.uri and request.kernel else None
+    target = given or ls.session.looked_at
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
     elif ls.session.find(target) is None and not harness.holds(ls.session, target):
@@ -340,10 +375,3 @@ def targeted(ls: OrbitServer, arguments: tuple[Any, ...]) -> KernelId | None:
         return None
     ls.session.looked_at = target or ls.session.looked_at  # a click is a look
     return target
-
-
-def named(arguments: tuple[Any, ...], name: str) -> str | None:
-    """A field of the command's one argument, an object; None where it has none."""
-    first: Any = arguments[0] if arguments else None
-    value = cast("dict[str, Any]", first).get(name) if isinstance(first, dict) else getattr(first, name, None)
-    return value if isinstance(value, str) else None

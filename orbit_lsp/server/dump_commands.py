@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 from lsprotocol import types as lsp
 
 from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
-from orbit_lsp.server.commands import Command, named, targeted
+from orbit_lsp.server.commands import Request, of_kernel
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state.session import KernelId, Profiled, path_of
 from orbit_remote.common.messages import Dump
 
 
-def open_ir(ls: OrbitServer, *arguments: Any) -> None:
+@of_kernel("orbit.openIr")
+def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
     """Open what the compiler made of a kernel, {uri, kernel, kind}, when it was profiled: `kind` is `ttir`, `ttgir`,
     `llir`, `ptx` or `sass`; the author is asked where it is not given.
     """
-    if target := targeted(ls, arguments):
-        ls.spawn(show(ls, target, named(arguments, "kind")), "open IR")
+    ls.spawn(show(ls, target, request.kind), "open IR")
 
 
 async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
@@ -89,6 +88,3 @@ def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:
     """Of a profile that was made before the server started."""
     found = report_store.of_time(folder, path_of(target.uri), target.key, profiled.at)
     return found.dumps if found else None
-
-
-COMMANDS: dict[str, Command] = {"orbit.openIr": open_ir}

@@ -259,7 +259,9 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     )
 
 
-for name, function in (commands.COMMANDS | history_commands.COMMANDS | dump_commands.COMMANDS).items():
+COMMAND_MODULES = (commands, dump_commands, history_commands)
+"""Each registers its commands when it is imported."""
+for name, function in commands.COMMANDS.items():
     server.command(name)(function)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lsprotocol import types as lsp
 
@@ -13,7 +13,7 @@ from orbit_lsp.history.compare_candidates import Other
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.server.commands import Command, named, once_configured, show_file, targeted
+from orbit_lsp.server.commands import Request, of_kernel, once_configured, show_file
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, path_of
@@ -25,18 +25,16 @@ if TYPE_CHECKING:
     from orbit_lsp.report.page import Page
 
 
-def compare_with(ls: OrbitServer, *arguments: Any) -> dict[str, str] | None:
+@of_kernel("orbit.compareWith")
+def compare_with(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, with}, in turn with something else - `last`, `revision:HEAD~1`, `file:other.cu`,
     `kernel:other`, `gpu:L4` - and say which is faster; the author is asked where `with` is not given. With {show:
     "report"} the last comparison is shown.
     """
-    target = targeted(ls, arguments)
-    if target is None:
-        return None
-    if named(arguments, "show") == "report":
+    if request.show == "report":
         show_comparison(ls, target)
         return None
-    word = named(arguments, "with")
+    word = request.against
     if word is None:
         ls.spawn(choose(ls, target), "choose what to compare with")
         return None
@@ -100,10 +98,10 @@ def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     ls.spawn(show_page(ls, made, target, "versus"), "comparison")
 
 
-def history(ls: OrbitServer, *arguments: Any) -> None:
+@of_kernel("orbit.history")
+def history(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Show a kernel, {uri, kernel}, over its versions, in a browser."""
-    if target := targeted(ls, arguments):
-        ls.spawn(show_history(ls, target), "history")
+    ls.spawn(show_history(ls, target), "history")
 
 
 async def show_history(ls: OrbitServer, target: KernelId) -> None:
@@ -138,5 +136,3 @@ _WORDS = "it takes `last`, `revision:HEAD~1`, `file:other.cu`, `kernel:other` or
 _NO_CHOICE = (
     "orbit: this editor cannot show a choice: take one of the code actions `Compare with …` on the kernel"
 )
-COMMANDS: dict[str, Command] = {"orbit.compareWith": compare_with, "orbit.history": history}
-"""By name; the first argument is the server."""
