@@ -122,7 +122,7 @@ def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> N
 
 
 def test_a_limit_that_is_none(folder: Path) -> None:
-    said = "orbit-lsp: orbit setting `run_timeout_s`: Input should be greater than 0\n"
+    said = "orbit-lsp: orbit setting `run_timeout_s`: 0 is not more than 0\n"
     assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", said)
 
 

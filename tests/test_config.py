@@ -25,7 +25,7 @@ from orbit_lsp.state.session import Session
         ({"device": True}, "orbit setting `device`: True is not a whole number; its default is used"),
         (
             {"build_timeout_s": 0},
-            "orbit setting `build_timeout_s`: 0.0 is not more than 0; its default is used",
+            "orbit setting `build_timeout_s`: 0 is not more than 0; its default is used",
         ),
         ({"python": 3}, "orbit setting `python`: 3 is not text; its default is used"),
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),

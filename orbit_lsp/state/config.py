@@ -327,11 +327,11 @@ def _check_text(text: str, limits: Mapping[str, Any]) -> None:
 
 def _check_number(number: float, limits: Mapping[str, Any]) -> None:
     if "ge" in limits and not number >= limits["ge"]:
-        raise ValueError(f"{number!r} is less than {limits['ge']}")
+        raise ValueError(f"{number:g} is less than {limits['ge']}")
     if "gt" in limits and not number > limits["gt"]:
-        raise ValueError(f"{number!r} is not more than {limits['gt']}")
+        raise ValueError(f"{number:g} is not more than {limits['gt']}")
     if "le" in limits and not number <= limits["le"]:
-        raise ValueError(f"{number!r} is more than {limits['le']}")
+        raise ValueError(f"{number:g} is more than {limits['le']}")
 
 
 def same(name: str, value: Any, other: Any) -> bool:

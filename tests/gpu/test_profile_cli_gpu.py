@@ -34,7 +34,7 @@ def orbit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     [
         ("bank_conflicts", r"L1/shared \d+% of peak", 9, "mio throttle"),
         ("memory_bound", r"memory \d+% of peak", 7, "long scoreboard"),
-        ("spilling", r"memory \d+% of peak", 7, "long scoreboard"),
+        ("spilling", r"(memory \d+% of peak|latency)", 7, "long scoreboard"),
     ],
 )
 def test_a_program_of_the_recordings_says_what_its_recording_says(
