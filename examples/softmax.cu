@@ -13,7 +13,8 @@ __device__ float warp_sum(float value) {
 }
 
 // orbit: rows = 8192; columns = 4096; step = 0.0f
-// orbit: x = randn(rows, columns) + step * (eye(rows, columns) + 2 * arange(rows).unsqueeze(1)); y = empty(rows, columns)
+// orbit: row = arange(rows).unsqueeze(1); y = empty(rows, columns)
+// orbit: x = randn(rows, columns) + step * ((row == arange(columns)) + 2 * row)
 // orbit: launch softmax<<<rows, 256>>>(columns, x, y)
 // orbit: expect y == softmax(x, 1) within 1e-5, 1e-9
 // orbit: case ragged: rows = 37, columns = 1003

@@ -106,7 +106,7 @@ def test_a_statement_begins_with_a_word_or_a_parameter(language: str) -> None:
         ("expect y == x within |", "cuda", "n x y"),
         ("z = n if |", "triton", "n out x"),
         ("z = n + |", "cuda", "n x y"),
-        ("z = |", "cuda", "n x y dim3 abs all"),
+        ("z = |", "cuda", "n x y dim3 abs amax"),
         ("z = ran|", "triton", "n out x abs"),
         ("z = x.|", "cuda", "dtype itemsize mT ndim shape T abs"),
         ("z = x.su|", "triton", "dtype itemsize"),

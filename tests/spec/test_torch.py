@@ -36,11 +36,11 @@ _BODY = [
     "u = randint(0, 9, 3, dtype=uint8); t = randn(4, 3) > 0; m = randn(3, 4); s = randn(8, 4, 3)",
 ]
 _methods = st.sampled_from([
-    "T", "mT", "sum()", "sum(0)", "sum(-1, keepdim=True)", "mean()", "mean(1)", "amax(0)", "all()", "any(1)", "argmax(1)",
+    "T", "mT", "sum()", "sum(0)", "sum(-1, keepdim=True)", "mean()", "mean(1)", "amax(0)", "amin()", "max(dim=0)", "argmax(1)",
     "argmin()", "view(-1)", "reshape(3, -1)", "transpose(0, 1)", "permute(1, 0)", "unsqueeze(0)", "squeeze()", "squeeze(0)",
-    "expand(4, 3)", "flatten()", "float()", "half()", "to(float64)", "int()", "bool()", "contiguous()", "softmax(-1)",
-    "cumsum(0)", "sort()", "argsort()", "exp()", "abs()", "sqrt()", "round()", "std(0)", "var()", "prod(0)", "tril()", "triu(1)",
-    "roll(1)", "clamp(0, 1)", "logsumexp(0)", "relu()", "sign()", "isnan()",
+    "expand(4, 3)", "flatten()", "float()", "half()", "to(float64)", "int()", "bool()", "contiguous()", "clone()", "softmax(-1)",
+    "cumsum(0)", "sort()", "exp()", "abs()", "sqrt()", "round()", "std(0)", "var(correction=0)", "roll(1)", "clamp(0, 1)",
+    "clamp(min=2.5)", "relu()", "sigmoid()", "ones_like()", "rand_like(dtype=half)",
 ])  # fmt: skip
 _values = st.recursive(
     st.sampled_from(_LEAVES),
@@ -49,7 +49,7 @@ _values = st.recursive(
         | st.builds("{}.{}".format, st.sampled_from(_LEAVES[:8]), _methods)
         | st.builds("({}).{}".format, inner, _methods)
         | st.builds("({})[{}]".format, inner, st.sampled_from(["0", "-1", ":2", "::2", "0, 1", "None", ":, 1", ":, None", "1:1"]))
-        | st.builds("{}({}, {})".format, st.sampled_from(["maximum", "minimum", "matmul", "pow", "fmod", "atan2"]), inner, inner)
+        | st.builds("{}({}, {})".format, st.sampled_from(["maximum", "minimum", "matmul", "pow"]), inner, inner)
         | st.builds("where({} > 1, {}, {})".format, inner, inner, inner)
         | st.builds("cat(({}, {}))".format, inner, inner)
         | st.builds("stack([{}, {}], 1)".format, inner, inner)
@@ -90,11 +90,10 @@ def test_any_expression(language: str, value: str) -> None:
 
 
 _ONE_CALL = {
-    "randn": "randn(2, 3)", "randint": "randint(0, 5, 4, dtype=int32)", "randperm": "randperm(5)", "full": "full((2, 2), 7)",
-    "linspace": "linspace(0, 1, 5)", "eye": "eye(3, 4)", "full_like": "full_like(f, 2)", "gelu": 'gelu(f, approximate="tanh")',
-    "histc": "histc(f, 10, -3, 3)", "bincount": "bincount(i.view(-1), 9)", "layer_norm": "layer_norm(f, (3,))",
-    "rms_norm": "rms_norm(f, 3)", "scaled_dot_product_attention": "scaled_dot_product_attention(s, s, s, is_causal=True)",
-    "cumprod": "cumprod(f, 1)", "log_softmax": "log_softmax(f)", "empty_like": "empty_like(h)", "softplus": "softplus(f)",
+    "randn": "randn(2, 3)", "randint": "randint(0, 5, 4, dtype=int32)", "full": "full((2, 2), 7)", "full_like": "full_like(f, 2)",
+    "gelu": 'gelu(f, approximate="tanh")', "silu": "silu(f)", "bincount": "bincount(i.view(-1), 9)",
+    "layer_norm": "layer_norm(f, (3,))", "rms_norm": "rms_norm(f, 3)", "empty_like": "empty_like(h)",
+    "scaled_dot_product_attention": "scaled_dot_product_attention(s, s, s, is_causal=True)",
 }  # fmt: skip
 
 

@@ -80,9 +80,6 @@ class Arguments:
             self.wrong(name, "a tensor")
         return value
 
-    def optional_tensor(self, name: str) -> Tensor | None:
-        return self.tensor(name) if self.has(name) else None
-
     def operand(self, name: str) -> Tensor:
         """A tensor that torch can calculate with."""
         return self.world.operand(self.where(name), self.tensor(name))
@@ -128,27 +125,21 @@ class Arguments:
 
     def dim(self, name: str, rank: int, default: int | None = None) -> int:
         """A dimension from 0 on; negative ones count from the last, as in torch."""
-        value = self.integer(name, default)
+        return self._dim(name, rank, self.integer(name, default))
+
+    def _dim(self, name: str, rank: int, value: int) -> int:
         if not -rank <= value < rank:
-            self.fail(
-                name, f"There is no dimension {value} in a tensor of {rank} dimension{'s' * (rank != 1)}."
-            )
-        return value % rank if rank else 0
+            s = "s" * (rank != 1)
+            self.fail(name, f"There is no dimension {value} in a tensor of {rank} dimension{s}.")
+        return value % rank
 
     def dims(self, name: str, rank: int) -> tuple[int, ...]:
         """Several dimensions, all where none is given."""
-        if not self.has(name):
-            return tuple(range(rank))
-        found = self.integers(name)
-        for value in found:
-            if not -rank <= value < rank:
-                self.fail(
-                    name, f"There is no dimension {value} in a tensor of {rank} dimension{'s' * (rank != 1)}."
-                )
-        normal = tuple(value % rank for value in found)
-        if len(set(normal)) != len(normal):
+        given = self.integers(name) if self.has(name) else ()
+        dims = tuple(self._dim(name, rank, value) for value in given or range(rank))
+        if len(set(dims)) != len(dims):
             self.fail(name, "A dimension is given twice.")
-        return normal
+        return dims
 
 
 Given = tuple[Value, Span]

@@ -36,44 +36,41 @@ def binary(world: World, span: Span, name: str, left: Value, right: Value) -> Te
         raise SpecError(span, f"'{name}' takes single truth values; use {wanted} between tensors.")
     tensors = [world.operand(span, value) if isinstance(value, Tensor) else value for value in values]
     dtype = result_type(world, tensors)
-    kind = dtype.kind
+    kind, cpp, function = dtype.kind, world.language == "cuda", _OPERATORS[name]
     if name in spec_scalars.COMPARISONS:
-        return elementwise(world, span, _OPERATORS[name], tensors, BOOL)
+        return elementwise(world, span, function, tensors, BOOL)
     if name in _BITS and (kind == "floating" or (kind == "bool" and name in ("<<", ">>"))):
         raise SpecError(span, f"'{name}' takes integers; these are {dtype.name}.")
-    if kind == "bool" and name == "-":
-        raise SpecError(span, "'-' takes no truth values.")
-    function = _OPERATORS[name]
-    options: dict[str, Any] = {}
-    if name == "/" and kind != "floating":
-        if world.language == "cuda":
-            if kind == "bool":
-                raise SpecError(span, "'/' takes no truth values.")
-            function, options = "div", {"rounding_mode": "trunc"}
-        else:
-            dtype = world.floats
-            tensors = [world.floating(span, one) if isinstance(one, Tensor) else one for one in tensors]
-    elif name == "%" and world.language == "cuda":
-        if kind == "floating":
-            raise SpecError(span, "'%' takes integers in C++; use fmod.")
-        if kind == "bool":
-            raise SpecError(span, "'%' takes no truth values.")
-        function = "fmod"
-    elif name in ("//", "%", "**") and kind == "bool":
+    if name == "%" and cpp and kind == "floating":
+        raise SpecError(span, "'%' takes integers in C++.")
+    if kind == "bool" and (name in ("-", "//", "%", "**") or (name == "/" and cpp)):
         raise SpecError(span, f"'{name}' takes no truth values.")
     if kind == "integer" and name in ("/", "//", "%") and isinstance(right, Scalar) and right.value == 0:
         raise SpecError(span, "This divides by zero.")
     if name == "**" and kind == "integer" and (not isinstance(right, Scalar) or right.value < 0):
         raise SpecError(span, "An integer tensor is raised to numbers from 0 on.")
-    return elementwise(world, span, function, tensors, dtype, **options)
+    if name == "/" and kind != "floating":
+        if cpp:
+            return elementwise(world, span, "div", tensors, dtype, rounding_mode="trunc")
+        dtype = world.floats
+        tensors = [world.floating(span, value) if isinstance(value, Tensor) else value for value in tensors]
+    return elementwise(world, span, "fmod" if name == "%" and cpp else function, tensors, dtype)
 
 
 def elementwise(
-    world: World, span: Span, function: str, values: Sequence[Tensor | Scalar], dtype: DType, **options: Any
+    world: World,
+    span: Span,
+    name: str,
+    values: Sequence[Tensor | Scalar],
+    dtype: DType,
+    condition: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
-    """torch's function of this name over tensors and numbers that are brought to one shape and one type."""
+    """torch's function of this name over tensors and numbers that are brought to one shape and one type; `condition`
+    is an operand before them that keeps its type.
+    """
     tensors = [value for value in values if isinstance(value, Tensor)]
-    shape: tuple[int, ...] = ()
+    shape = condition.shape if condition else ()
     for tensor in tensors:
         shape = broadcast(span, shape, tensor.shape)
     meeting = result_type(world, values)
@@ -86,33 +83,30 @@ def elementwise(
             raise SpecError(span, f"{why[0].upper()}{why[1:]}.")
 
     def run() -> Any:
-        own = world.type(meeting)
+        torch, own = world.torch, world.type(meeting)
         data = [
             value.data.to(own)
             if isinstance(value, Tensor)
-            else world.torch.tensor(value.value, dtype=own, device=world.device)
+            else torch.tensor(value.value, dtype=own, device=world.device)
             for value in values
         ]
-        return getattr(world.torch, function)(*data, **options)
+        function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+        return function(*([condition.data] if condition else []), *data, **options)
 
     return world.make(span, shape, dtype, run, max((tensor.terms for tensor in tensors), default=1))
 
 
 def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
     x = world.operand(span, x)
-    if name == "+":
-        return x
-    if name in ("not", "~"):
-        if name == "not" or x.dtype.kind == "floating":
-            wanted = "'~' between" if name == "not" else "integers for"
-            raise SpecError(
-                span,
-                f"'{name}' takes {'single truth values; use ' + wanted + ' tensors' if name == 'not' else 'integers'}.",
-            )
-        return elementwise(world, span, "bitwise_not", [x], x.dtype)
-    if x.dtype.kind == "bool":
+    if name == "not":
+        raise SpecError(span, "'not' takes single truth values; use '~' between tensors.")
+    if name == "~" and x.dtype.kind == "floating":
+        raise SpecError(span, "'~' takes integers.")
+    if name == "-" and x.dtype.kind == "bool":
         raise SpecError(span, "'-' takes no truth values.")
-    return elementwise(world, span, "neg", [x], x.dtype)
+    return (
+        x if name == "+" else elementwise(world, span, {"~": "bitwise_not", "-": "neg"}[name], [x], x.dtype)
+    )
 
 
 def matmul(world: World, span: Span, left: Tensor, right: Tensor) -> Tensor:

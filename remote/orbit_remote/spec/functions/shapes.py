@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final, cast
 
 from orbit_remote.spec.dtypes import DTYPES
@@ -29,10 +29,9 @@ def permuted(world: World, span: Span, x: Tensor, order: list[int]) -> Tensor:
 
 def _permute(a: Arguments) -> Value:
     x = a.tensor("x")
-    order = list(a.dims("dims", len(x.shape)))
-    if len(order) != len(x.shape):
+    if len(a.integers("dims")) != len(x.shape):
         a.fail("dims", f"permute names each of the {len(x.shape)} dimensions once.")
-    return permuted(a.world, a.span, x, order)
+    return permuted(a.world, a.span, x, list(a.dims("dims", len(x.shape))))
 
 
 def _reshape(a: Arguments) -> Value:
@@ -50,8 +49,7 @@ def _reshape(a: Arguments) -> Value:
 def _dense(a: Arguments, x: Tensor, shape: tuple[int, ...]) -> Tensor:
     if x.strides == contiguous(x.shape):
         return a.world.view(a.span, x, shape, contiguous(shape), lambda: x.data.reshape(shape))
-    made = a.world.make(a.span, shape, x.dtype, lambda: x.data.reshape(shape), x.terms)
-    return replace(made, unset=x.unset)
+    return a.world.make(a.span, shape, x.dtype, lambda: x.data.reshape(shape), x.terms, unset=x.unset)
 
 
 def _flatten(a: Arguments) -> Value:
@@ -97,60 +95,37 @@ def _expand(a: Arguments) -> Value:
     return a.world.view(a.span, x, shape, strides, lambda: x.data.expand(shape))
 
 
-def _tensors(a: Arguments) -> list[Tensor]:
+def _joined(a: Arguments) -> Value:
+    """cat, and stack, which is cat in a new dimension."""
     value = a.values.get("tensors")
     if not isinstance(value, tuple) or not value or not all(isinstance(item, Tensor) for item in value):
         a.wrong("tensors", "a list of tensors")
-    return [a.world.operand(a.where("tensors"), one) for one in cast("tuple[Tensor, ...]", value)]
-
-
-def _cat(a: Arguments) -> Value:
-    tensors = _tensors(a)
-    first = tensors[0]
-    dim = a.dim("dim", len(first.shape), 0)
-    if not first.shape:
+    tensors = [a.world.operand(a.where("tensors"), item) for item in cast("tuple[Tensor, ...]", value)]
+    shape = tensors[0].shape
+    stacked = a.function.name == "stack"
+    if not shape and not stacked:
         a.fail("tensors", "cat takes tensors with dimensions.")
-    for one in tensors:
-        if len(one.shape) != len(first.shape) or any(
-            x != y for at, (x, y) in enumerate(zip(one.shape, first.shape, strict=True)) if at != dim
+    dim = a.dim("dim", len(shape) + stacked, 0)
+    for tensor in tensors:
+        pairs = itertools.zip_longest(tensor.shape, shape)
+        if any(
+            have != want
+            for at, (have, want) in enumerate(pairs)
+            if stacked or at != dim or None in (have, want)
         ):
             a.fail(
                 "tensors",
-                f"The shapes {text_of(first.shape)} and {text_of(one.shape)} do not join in dimension {dim}.",
+                f"The shapes {text_of(shape)} and {text_of(tensor.shape)} do not join in dimension {dim}.",
             )
-    extent = sum(one.shape[dim] for one in tensors)
-    shape = (*first.shape[:dim], extent, *first.shape[dim + 1 :])
-    dtype = result_type(a.world, tensors)
-    terms = max(one.terms for one in tensors)
-    own = a.world.type(dtype) if a.world.torch is not None else None
-    return a.world.make(
-        a.span, shape, dtype, lambda: a.world.torch.cat([one.data.to(own) for one in tensors], dim), terms
-    )
+    extent = len(tensors) if stacked else sum(tensor.shape[dim] for tensor in tensors)
+    world, dtype = a.world, result_type(a.world, tensors)
 
+    def run() -> Any:
+        data = [tensor.data.to(world.type(dtype)) for tensor in tensors]
+        return getattr(world.torch, a.function.name)(data, dim)
 
-def _stack(a: Arguments) -> Value:
-    tensors = _tensors(a)
-    first = tensors[0]
-    dim = a.dim("dim", len(first.shape) + 1, 0)
-    if any(one.shape != first.shape for one in tensors):
-        a.fail("tensors", "stack takes tensors of one shape.")
-    shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
-    dtype = result_type(a.world, tensors)
-    terms = max(one.terms for one in tensors)
-    own = a.world.type(dtype) if a.world.torch is not None else None
-    return a.world.make(
-        a.span, shape, dtype, lambda: a.world.torch.stack([one.data.to(own) for one in tensors], dim), terms
-    )
-
-
-def _triangle(name: str) -> Callable[[Arguments], Value]:
-    def rule(a: Arguments) -> Value:
-        x, diagonal = a.operand("x"), a.integer("diagonal", 0)
-        if len(x.shape) < 2:
-            a.fail("x", f"{name} takes at least 2 dimensions.")
-        return a.world.make(a.span, x.shape, x.dtype, lambda: getattr(x.data, name)(diagonal), x.terms)
-
-    return rule
+    whole = (*shape[:dim], extent, *shape[dim + (not stacked) :])
+    return world.make(a.span, whole, dtype, run, max(tensor.terms for tensor in tensors))
 
 
 def _roll(a: Arguments) -> Value:
@@ -159,14 +134,13 @@ def _roll(a: Arguments) -> Value:
     return a.world.make(a.span, x.shape, x.dtype, lambda: x.data.roll(shift, dim), x.terms)
 
 
-def _same(a: Arguments) -> Value:
+def _copy(a: Arguments) -> Value:
     x = a.tensor("x")
 
     def run() -> Any:
-        return x.data.clone()
+        return x.data.clone(memory_format=a.world.torch.contiguous_format)
 
-    made = a.world.make(a.span, x.shape, x.dtype, run, x.terms)
-    return replace(made, unset=x.unset)
+    return a.world.make(a.span, x.shape, x.dtype, run, x.terms, unset=x.unset)
 
 
 def _to(a: Arguments) -> Value:
@@ -185,19 +159,12 @@ def cast_to(name: str) -> Callable[[Arguments], Value]:
 
 
 def _size(a: Arguments) -> Value:
+    """size and stride."""
     x = a.tensor("x")
-    return (
-        tuple(_count(a.world, extent) for extent in x.shape)
-        if not a.has("dim")
-        else _count(a.world, x.shape[a.dim("dim", len(x.shape))])
-    )
-
-
-def _stride(a: Arguments) -> Value:
-    x = a.tensor("x")
+    numbers = x.strides if a.function.name == "stride" else x.shape
     if not a.has("dim"):
-        return tuple(_count(a.world, step) for step in x.strides)
-    return _count(a.world, x.strides[a.dim("dim", len(x.shape))])
+        return tuple(_count(a.world, number) for number in numbers)
+    return _count(a.world, numbers[a.dim("dim", len(x.shape))])
 
 
 def _count(world: World, value: int) -> Scalar:
@@ -285,7 +252,7 @@ _S: Group = "Shapes"
 _T: Group = "Types"
 _CASTS = {
     "float": "float32", "half": "float16", "bfloat16": "bfloat16", "double": "float64", "int": "int32", "long": "int64",
-    "short": "int16", "bool": "bool",
+    "bool": "bool",
 }  # fmt: skip
 SHAPES = (
     Function("transpose", "x, dim0, dim1", _S, "two dimensions exchanged", _transpose, method=True),
@@ -296,17 +263,14 @@ SHAPES = (
     Function("unsqueeze", "x, dim", _S, "a new dimension of 1", _unsqueeze, method=True),
     Function("squeeze", "x, dim=None", _S, "dimensions of 1 removed", _squeeze, method=True),
     Function("expand", "x, *size", _S, "dimensions of 1 repeated, without a copy", _expand, method=True),
-    Function("cat", "tensors, dim=0", _S, "tensors one after another", _cat),
-    Function("stack", "tensors, dim=0", _S, "tensors side by side in a new dimension", _stack),
+    Function("cat", "tensors, dim=0", _S, "tensors one after another", _joined),
+    Function("stack", "tensors, dim=0", _S, "tensors side by side in a new dimension", _joined),
     Function("roll", "x, shifts, dim=0", _S, "elements shifted, coming back in at the other end", _roll, method=True),
-    Function("tril", "x, diagonal=0", _S, "zeros above the diagonal", _triangle("tril"), method=True),
-    Function("triu", "x, diagonal=0", _S, "zeros below the diagonal", _triangle("triu"), method=True),
-    Function("contiguous", "x", _S, "a copy whose last dimension is dense", _same, method=True),
-    Function("clone", "x", _S, "a copy", _same, method=True),
+    Function("contiguous", "x", _S, "a copy whose last dimension is dense", _copy, method=True),
+    Function("clone", "x", _S, "a copy", _copy, method=True),
     Function("size", "x, dim=None", _S, "the shape, or one extent of it", _size, method=True),
-    Function("stride", "x, dim=None", _S, "the strides in elements, or one of them", _stride, method=True),
+    Function("stride", "x, dim=None", _S, "the strides in elements, or one of them", _size, method=True),
     Function("numel", "x", _S, "how many elements there are", lambda a: _count(a.world, a.tensor("x").numel), method=True),
-    Function("dim", "x", _S, "how many dimensions there are", lambda a: _count(a.world, len(a.tensor("x").shape)), method=True),
     Function("element_size", "x", _T, "bytes of an element", lambda a: _count(a.world, a.tensor("x").dtype.size), method=True),
     Function("to", "x, dtype", _T, "converted to a type", _to, method=True),
     *(Function(name, "x", _T, f"converted to {dtype}", cast_to(dtype), method=True) for name, dtype in _CASTS.items()),
