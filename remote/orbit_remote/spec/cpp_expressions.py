@@ -28,7 +28,6 @@ _LEVELS = (
     ("||",), ("&&",), ("|",), ("^",), ("&",), ("==", "!="), ("<", ">", "<=", ">="), ("<<", ">>"), ("+", "-"),
     ("*", "/", "%", "@"),
 )  # fmt: skip
-_WORDS = {"||": "or", "&&": "and"}
 _NUMBER = re.compile(r"(0[xX][\da-fA-F']+|0[bB][01']+|[\d'.]+(?:[eE][+-]?\d+)?)(\w*)")
 _SUFFIXES = {"u", "l", "ul", "lu", "ll", "ull", "llu", "z", "uz", "zu"}
 _TYPE_WORDS = frozenset(("unsigned", "signed", "long", "short", "int", "char", "float", "double", "bool"))
@@ -40,7 +39,8 @@ class CppParser(Parser):
     levels: ClassVar[dict[str, int]] = {
         operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
     }
-    comparison_level = 6
+    comparison_levels = (6, 7)
+    words: ClassVar[dict[str, str]] = {"||": "or", "&&": "and"}
     qualifier = "::"
     prefixes = frozenset(("std", "torch", "at", "c10", "cuda", "cutlass", "cute"))
 
@@ -53,20 +53,12 @@ class CppParser(Parser):
         otherwise = self.expression()
         return Conditional(condition.span.to(otherwise.span), condition, then, otherwise)
 
-    def combine(self, left: Expression, operator: str, right: Expression, token: Token) -> Expression:
-        level = self.levels[operator]
-        if (
-            level in (6, 7)
-            and isinstance(left, Binary)
-            and self.levels.get(left.operator) == level
-            and not any(one is left for one in self.closed)
-        ):
-            first = "'" + left.operator + "'"
-            raise SpecError(
-                token.span,
-                f"C++ compares the result of {first} with what follows; write 'a {left.operator} b && b {operator} c'.",
-            )
-        return super().combine(left, _WORDS.get(operator, operator), right, token)
+    def chained(self, left: Expression, last: Binary) -> Expression:
+        first, second = left.operator if isinstance(left, Binary) else "", last.operator
+        raise SpecError(
+            last.operator_span,
+            f"C++ compares the result of '{first}' with what follows; write 'a {first} b && b {second} c'.",
+        )
 
     def unary(self) -> Expression:
         token = self.next

@@ -153,7 +153,7 @@ class _Reader:
         self.launches.append(reader.launch())
 
     def _expect(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:  # noqa: ARG002
-        actual = reader.whole(reader.comparison_level + 1 + (self.language == "cuda"))
+        actual = reader.whole(reader.comparison_levels[-1] + 1)
         if not reader.sees("=="):
             if reader.next.kind == "end" or reader.next.text == "=":
                 raise SpecError(reader.next.span, "An expectation is 'output == value'.")

@@ -48,7 +48,9 @@ class Parser:
     language: Language
     levels: ClassVar[dict[str, int]]
     """Operator -> how tightly it binds; those of one level associate to the left."""
-    comparison_level: int
+    comparison_levels: tuple[int, ...]
+    words: ClassVar[dict[str, str]] = {}
+    """Operators that the tree spells otherwise."""
     qualifier: str
     prefixes: frozenset[str]
     """Names that qualify a function and are left out: `torch`, `std`."""
@@ -58,8 +60,6 @@ class Parser:
         self.tokens = read
         self.at = 0
         self._depth = 0
-        self.closed: list[Expression] = []
-        """Expressions that stood in parentheses."""
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -151,17 +151,22 @@ class Parser:
 
     def binary(self, level: int) -> Expression:
         left = self.unary()
+        last, middle = -1, left  # the level and the right operand of the operator that was just read
         while (operator := self.operator()) and (own := self.levels.get(operator, -1)) >= level:
-            token = self.take_operator(operator)
+            token = self.take()
             right = self.expression(own + 1)
-            left = self.combine(left, operator, right, token)
+            if own == last and own in self.comparison_levels:
+                comparison = Binary(self.to_here(middle.span), operator, middle, right, token.span)
+                left = self.chained(left, comparison)
+            else:
+                name = self.words.get(operator, operator)
+                left = Binary(self.to_here(left.span), name, left, right, token.span)
+            last, middle = own, right
         return left
 
-    def take_operator(self, operator: str) -> Token:  # noqa: ARG002  # Python's `not in` has two tokens
-        return self.take()
-
-    def combine(self, left: Expression, operator: str, right: Expression, token: Token) -> Expression:
-        return Binary(self.to_here(left.span), operator, left, right, token.span)
+    def chained(self, left: Expression, last: Binary) -> Expression:
+        """`a < b < c`; `left` is `a < b` and `last` is `b < c`."""
+        raise NotImplementedError
 
     def postfix(self, node: Expression) -> Expression:
         steps = 0
@@ -256,7 +261,6 @@ class Parser:
             comma = True
         self.expect(closing, opening)
         if len(items) == 1 and not comma:
-            self.closed.append(items[0])
             return items[0]
         return Sequence(self.to_here(opening.span), tuple(items))
 

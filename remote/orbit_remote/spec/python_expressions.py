@@ -23,7 +23,6 @@ _LEVELS = (
     ("or",), ("and",), ("not",), ("==", "!=", "<", ">", "<=", ">=", "in", "is"), ("|",), ("^",), ("&",), ("<<", ">>"),
     ("+", "-"), ("*", "/", "//", "%", "@"),
 )  # fmt: skip
-_COMPARISONS = frozenset(_LEVELS[3])
 _LARGEST = 1 << 63
 
 
@@ -32,7 +31,7 @@ class PythonParser(Parser):
     levels: ClassVar[dict[str, int]] = {
         operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
     }
-    comparison_level = 4
+    comparison_levels = (4,)
     qualifier = "."
     prefixes = frozenset(
         (
@@ -60,23 +59,13 @@ class PythonParser(Parser):
             raise SpecError(token.span, f"'{token.text}' is not part of launch specs; compare with '=='.")
         return ""
 
-    def combine(self, left: Expression, operator: str, right: Expression, token: Token) -> Expression:
-        if (
-            operator in _COMPARISONS
-            and not any(one is left for one in self.closed)
-            and isinstance(left, Binary)
-            and (left.operator in _COMPARISONS or self._chain(left))
-        ):  # a < b < c is a < b and b < c
-            middle = left.right if left.operator in _COMPARISONS else left.right.right  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-            if any(isinstance(one, Binary) and one.operator == "and" for one in walk(middle)):  # pyright: ignore[reportUnknownArgumentType]
-                raise SpecError(token.span, "Chains of comparisons do not nest; give the inner one a name.")
-            last = super().combine(middle, operator, right, token)  # pyright: ignore[reportUnknownArgumentType]
-            return Binary(self.to_here(left.span), "and", left, last, token.span)
-        return super().combine(left, operator, right, token)
-
-    def _chain(self, node: Binary) -> bool:
-        """Whether it is an `and` that a chained comparison has made; a written one binds too loosely to get here."""
-        return node.operator == "and"
+    def chained(self, left: Expression, last: Binary) -> Expression:
+        """`a < b and b < c`, in which b stands twice: chains in chains would double at every level."""
+        if any(isinstance(node, Binary) and node.operator == "and" for node in walk(last.left)):
+            raise SpecError(
+                last.operator_span, "Chains of comparisons do not nest; give the inner one a name."
+            )
+        return Binary(self.to_here(left.span), "and", left, last, last.operator_span)
 
     def unary(self) -> Expression:
         return self.nested(self._unary)
@@ -84,7 +73,7 @@ class PythonParser(Parser):
     def _unary(self) -> Expression:
         token = self.next
         if self.accept("not"):
-            operand = self.binary(self.comparison_level)
+            operand = self.binary(4)
             return Unary(token.span.to(operand.span), "not", operand)
         if self.sees("-", "+", "~"):
             self.take()

@@ -22,7 +22,6 @@ from orbit_remote.spec.syntax_tree import (
     Expression,
     Fault,
     Index,
-    Keyword,
     Launch,
     Name,
     Reference,
@@ -95,15 +94,15 @@ def launches(
     """
     checks = _Checks(spec, header, values, world, limits, partial=partial)
     for launch in all_launches(spec):
-        checks.run(lambda one=launch: checks.launch(one))
-    for one in spec.expects:
-        checks.run(lambda each=one: checks.expect(each))
-    for one in spec.references:
-        checks.run(lambda each=one: checks.reference(each))
-    for one in spec.symbols:
-        checks.run(lambda each=one: checks.value(each.value))
-    for one in spec.amounts.values():
-        checks.run(lambda each=one: checks.amount(each.word, each.value))
+        checks.run(checks.cuda_launch if spec.language == "cuda" else checks.triton_launch, launch)
+    for expect in spec.expects:
+        checks.run(checks.expect, expect)
+    for reference in spec.references:
+        checks.run(checks.reference, reference)
+    for symbol in spec.symbols:
+        checks.run(checks.value, symbol.value)
+    for amount in spec.amounts.values():
+        checks.run(checks.amount, amount.word, amount.value)
     return checks.faults
 
 
@@ -130,51 +129,50 @@ class _Checks:
         self.missing = frozenset(missing) if partial else frozenset[str]()
         self.faults: list[Fault] = []
 
-    def run(self, check: Callable[[], object]) -> None:
+    def run(self, check: Callable[..., object], *arguments: object) -> None:
         try:
-            check()
+            check(*arguments)
         except SpecError as error:
             self.faults.append(error.fault)
         except Untuned:
             return
 
-    def known(self, *nodes: Expression | None) -> bool:
-        names = {one.name for node in nodes if node for one in walk(node) if isinstance(one, Name)}
+    def known(self, *nodes: Expression) -> bool:
+        names = {part.name for node in nodes for part in walk(node) if isinstance(part, Name)}
         return not names & self.missing
 
     def value(self, node: Expression, world: World | None = None) -> Value:
-        """None where a name has no value for a reason that is told already."""
-        return evaluate(node, world or self.world, Scope(self.values)) if self.known(node) else None
+        """Raises Untuned where a name has no value for a reason that is told already."""
+        if not self.known(node):
+            raise Untuned
+        return evaluate(node, world or self.world, Scope(self.values))
+
+    def own(self, launch: Launch) -> Signature | None:
+        """The header of the kernel that is launched, where that is the one below the spec."""
+        return self.header if self.header and self.header.name == launch.kernel.name else None
 
     # -- launches ----------------------------------------------------------------------------------
 
-    def launch(self, one: Launch) -> None:
-        own = self.header if self.header and self.header.name == one.kernel.name else None
-        if self.world.language == "cuda":
-            self._cuda(one, own)
-        else:
-            self._triton(one, own)
-
-    def _cuda(self, one: Launch, own: Signature | None) -> None:
-        self.run(lambda: self._extents(one.grid, "grid", MOST_GRID))
-        self.run(lambda: self._block(one, own))
-        self.run(lambda: self._shared(one, own))
-        self.run(lambda: self._cluster(one))
-        if own is None:
-            for argument in one.arguments:
-                self.run(lambda node=argument: self.value(node))
-            return
-        self._templates(one, own)
-        if len(one.arguments) != len(own.parameters):
-            wanted = f"{len(own.parameters)} argument{'s' * (len(own.parameters) != 1)}"
-            where = one.arguments[len(own.parameters)].span if len(one.arguments) > len(own.parameters) else one.kernel.span  # fmt: skip
-            message = f"{own.name} takes {wanted}, not {len(one.arguments)}: ({own.text[:120]})."
-            self.faults.append(Fault(where, message))
-        types = chosen_types(own, one)
-        for parameter, argument in zip(own.parameters, one.arguments, strict=False):
-            self.run(lambda p=parameter, a=argument: self._passed(p, a, types))
-        for argument in one.arguments[len(own.parameters) :]:
-            self.run(lambda node=argument: self.value(node))
+    def cuda_launch(self, launch: Launch) -> None:
+        own = self.own(launch)
+        self.run(self._extents, launch.grid, "grid", MOST_GRID)
+        self.run(self._block, launch, own)
+        self.run(self._shared, launch, own)
+        self.run(self._cluster, launch)
+        parameters = own.parameters if own else ()
+        if own:
+            self._templates(launch, own)
+            if len(launch.arguments) != len(parameters):
+                s = "s" * (len(parameters) != 1)
+                surplus = launch.arguments[len(parameters) :]
+                where = surplus[0].span if surplus else launch.kernel.span
+                message = f"{own.name} takes {len(parameters)} argument{s}, not {len(launch.arguments)}: ({own.text[:120]})."
+                self.faults.append(Fault(where, message))
+            types = chosen_types(own, launch)
+            for parameter, argument in zip(parameters, launch.arguments, strict=False):
+                self.run(self._passed, parameter, argument, types)
+        for argument in launch.arguments[len(parameters) :]:
+            self.run(self.value, argument)
 
     def _templates(self, one: Launch, own: Signature) -> None:
         if any(each.pack for each in own.templates):
@@ -185,29 +183,24 @@ class _Checks:
             message = f"{own.name} takes {count or 'no'} template argument{'s' * (count != 1)}."
             self.faults.append(Fault(extra.span, message))
 
-    def _triples(self, node: Expression, what: str) -> tuple[int, ...] | None:
-        value = self.value(node)
-        if not self.known(node):
-            return None
-        return triple(value, node.span, what)
+    def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
+        if node is None:
+            return ()
+        extents = triple(self.value(node), node.span, what)
+        in_range(extents, node.span, what, most)
+        return extents
 
-    def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...] | None:
-        found = self._triples(node, what) if node else None
-        if node and found:
-            in_range(found, node.span, what, most)
-        return found
-
-    def _block(self, one: Launch, own: Signature | None) -> None:
-        found = self._extents(one.block, "block", MOST_BLOCK)
-        if one.block is None or found is None:
+    def _block(self, launch: Launch, own: Signature | None) -> None:
+        count = math.prod(self._extents(launch.block, "block", MOST_BLOCK))
+        if launch.block is None:
             return
-        count = math.prod(found)
         if count > MOST_THREADS:
-            raise SpecError(one.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
-        allowed = own.bound.threads(self._template_values(one, own)) if own and own.bound else None
-        if own and own.bound and allowed and count > allowed:
-            bound = f"__launch_bounds__({own.bound.text})"
-            raise SpecError(one.block.span, f"This block has {count} threads; {own.name}'s {bound} allows at most {allowed}.")  # fmt: skip
+            raise SpecError(launch.block.span, f"This block has {count} threads; a block has at most {MOST_THREADS}.")  # fmt: skip
+        bound = own.bound if own else None
+        allowed = bound.threads(self._template_values(launch, own)) if bound and own else None
+        if own and bound and allowed and count > allowed:
+            text = f"{own.name}'s __launch_bounds__({bound.text})"
+            raise SpecError(launch.block.span, f"This block has {count} threads; {text} allows at most {allowed}.")  # fmt: skip
 
     def _template_values(self, one: Launch, own: Signature) -> dict[str, Value]:
         """Of those that are values; one with a fault is told elsewhere, and not among them."""
@@ -218,43 +211,43 @@ class _Checks:
                     found[wanted.name] = self.value(given.value)
         return found
 
-    def _shared(self, one: Launch, own: Signature | None) -> None:
-        value = self.value(one.shared) if one.shared else None
-        if one.shared is None or not self.known(one.shared):
+    def _shared(self, launch: Launch, own: Signature | None) -> None:
+        if launch.shared is None:
             return
-        size = whole(value, one.shared.span, "Shared memory")
+        size = whole(self.value(launch.shared), launch.shared.span, "Shared memory")
         if size < 0:
-            raise SpecError(one.shared.span, "Shared memory is a number of bytes from 0 on.")
-        held = occupancy.limits(self.architecture) if self.architecture else None
+            raise SpecError(launch.shared.span, "Shared memory is a number of bytes from 0 on.")
+        limits = occupancy.limits(self.architecture) if self.architecture else None
         static = self.static_shared if own else 0
-        if held and size + static > held.shared_per_block:
+        if limits and size + static > limits.shared_per_block:
             beside = f", {static} beside it are static" if static else ""
             raise SpecError(
-                one.shared.span,
-                f"This is {size} bytes of shared memory{beside}; a block has at most {held.shared_per_block} on "
+                launch.shared.span,
+                f"This is {size} bytes of shared memory{beside}; a block has at most {limits.shared_per_block} on "
                 f"{self.architecture}.",
             )
 
-    def _cluster(self, one: Launch) -> None:
-        if one.cluster is None:
+    def _cluster(self, launch: Launch) -> None:
+        if launch.cluster is None:
             return
-        found = self._extents(one.cluster, "cluster", (MOST_CLUSTER,) * 3)
-        held = occupancy.limits(self.architecture) if self.architecture else None
-        if held and float(held.capability) < 9:
-            raise SpecError(one.cluster.span, f"{self.architecture} has no clusters; they begin with sm_90.")
-        if found and (count := math.prod(found)) > MOST_CLUSTER:
-            raise SpecError(one.cluster.span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")  # fmt: skip
-        extents = self._triples(one.grid, "grid") if one.grid else None
-        for each, wide, name in zip(found or (), (*(extents or ()), 1, 1), "xyz", strict=False):
-            if extents and each > 0 and wide % each:
-                raise SpecError(one.cluster.span, f"The grid is {wide} in {name}, which clusters of {each} do not divide.")  # fmt: skip
+        span = launch.cluster.span
+        cluster = self._extents(launch.cluster, "cluster", (MOST_CLUSTER,) * 3)
+        limits = occupancy.limits(self.architecture) if self.architecture else None
+        if limits and float(limits.capability) < 9:
+            raise SpecError(span, f"{self.architecture} has no clusters; they begin with sm_90.")
+        if (count := math.prod(cluster)) > MOST_CLUSTER:
+            raise SpecError(span, f"This cluster has {count} blocks; at most {MOST_CLUSTER} run everywhere.")
+        blocks = triple(self.value(launch.grid), launch.grid.span, "grid") if launch.grid else ()
+        for extent, wide, name in zip(cluster, (*blocks, 1, 1), "xyz", strict=False):
+            if wide % extent:
+                raise SpecError(
+                    span, f"The grid is {wide} in {name}, which clusters of {extent} do not divide."
+                )
 
     def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
         if parameter.refused:
             raise SpecError(node.span, parameter.refused)
         value = self.value(node)
-        if not self.known(node):
-            return
         written = f"'{parameter.name}' is {parameter.type}" if parameter.name else f"This is {parameter.type}"
         if parameter.kind == "pointer":
             if value is not None and not isinstance(value, Tensor):
@@ -273,32 +266,24 @@ class _Checks:
         elif not isinstance(value, TensorMap):
             raise SpecError(node.span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
 
-    def _triton(self, one: Launch, own: Signature | None) -> None:
+    def triton_launch(self, launch: Launch) -> None:
+        own = self.own(launch)
         constants: dict[str, Value] = {}
-        for keyword in one.keywords:
-            self.run(lambda each=keyword: constants.update({each.name: self.value(each.value)}))
-        positional = own.parameters if own else ()
-        for at, argument in enumerate(one.arguments):
-            name = positional[at].name if at < len(positional) else ""
-            self.run(lambda each=argument, key=name: constants.update({key: self.value(each)}))
+        names = [parameter.name for parameter in own.parameters] if own else []
+        pairs = [(names[at] if at < len(names) else "", node) for at, node in enumerate(launch.arguments)]
+        for name, node in [*pairs, *((keyword.name, keyword.value) for keyword in launch.keywords)]:
+            self.run(self._given, name, node, constants)
         if own:
-            self._bound(one, own)
-        for keyword in one.keywords:
-            if keyword.name == "num_warps":
-                self.run(lambda each=keyword: self._warps(each, constants.get("num_warps")))
-        if one.grid is None or not self.known(one.grid, *(k.value for k in one.keywords)):
+            self._bound(launch, own)
+        if launch.grid is None or not self.known(launch.grid, *(k.value for k in launch.keywords)):
             return
-        value = grid(one.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
-        in_range(triple(value, one.grid.span, "grid"), one.grid.span, "grid", MOST_GRID)
+        value = grid(launch.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
+        in_range(triple(value, launch.grid.span, "grid"), launch.grid.span, "grid", MOST_GRID)
 
-    def _warps(self, keyword: Keyword, value: Value) -> None:
-        """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
-        if not self.known(keyword.value):
-            return
-        count = whole(value, keyword.value.span, "num_warps")
-        most = MOST_THREADS // 32
-        if count not in (1 << at for at in range(most.bit_length())):
-            raise SpecError(keyword.value.span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
+    def _given(self, name: str, node: Expression, constants: dict[str, Value]) -> None:
+        constants[name] = self.value(node)
+        if name == "num_warps":
+            _warps(constants[name], node.span)
 
     def _bound(self, one: Launch, own: Signature) -> None:
         names = [each.name for each in own.parameters]
@@ -325,39 +310,40 @@ class _Checks:
 
     # -- expectations and amounts ------------------------------------------------------------------
 
-    def expect(self, one: Expect) -> None:
-        if not self.known(one.actual, one.expected):
-            return
-        actual = self.value(one.actual)
+    def expect(self, expect: Expect) -> None:
+        actual = self.value(expect.actual)
         if not isinstance(actual, Tensor):
-            raise SpecError(one.actual.span, f"An output is a tensor, not {shown(actual)}.")
-        self._written(one.actual)
-        self._set_before(one.expected)
-        expected = self.value(one.expected, replace(self.world, exact=True))
+            raise SpecError(expect.actual.span, f"An output is a tensor, not {shown(actual)}.")
+        self._written(expect.actual)
+        self._set_before(expect.expected)
+        expected = self.value(expect.expected, replace(self.world, exact=True))
         if isinstance(expected, Tensor):
-            expected_shape(one.expected.span, actual, expected)
+            expected_shape(expect.expected.span, actual, expected)
         elif not isinstance(expected, Scalar):
-            raise SpecError(one.expected.span, f"What is expected is a tensor or a number, not {shown(expected)}.")  # fmt: skip
-        self._tolerance(one.within)
+            raise SpecError(expect.expected.span, f"What is expected is a tensor or a number, not {shown(expected)}.")  # fmt: skip
+        self._tolerance(expect.within)
 
-    def reference(self, one: Reference) -> None:
-        for output in one.outputs:
-            value = self.value(output) if output.name in self.values else None
+    def reference(self, reference: Reference) -> None:
+        for output in reference.outputs:
+            value = self.values.get(output.name)
             if value is not None and not isinstance(value, Tensor):
                 raise SpecError(output.span, f"An output is a tensor, not {shown(value)}.")
             if value is not None:
                 self._written(output)
-        self._tolerance(one.within)
-        if isinstance(one.call, Call):
-            for argument in (*one.call.arguments, *(keyword.value for keyword in one.call.keywords)):
-                self.value(argument)
+        self._tolerance(reference.within)
+        if isinstance(call := reference.call, Call):
+            for argument in (*call.arguments, *(keyword.value for keyword in call.keywords)):
+                self.run(self.value, argument)
 
     def _tolerance(self, within: Within | None) -> None:
         for bound in (within.rtol, within.atol) if within else ():
-            if bound is not None and self.known(bound):
-                number = self.value(bound)
-                if not isinstance(number, Scalar) or not 0 <= number.value < math.inf:
-                    raise SpecError(bound.span, "A tolerance is a number from 0 on.")
+            if bound is not None:
+                self.run(self._bounded, bound)
+
+    def _bounded(self, tolerance: Expression) -> None:
+        number = self.value(tolerance)
+        if not isinstance(number, Scalar) or not 0 <= number.value < math.inf:
+            raise SpecError(tolerance.span, "A tolerance is a number from 0 on.")
 
     def _set_before(self, node: Expression) -> None:
         """Raises SpecError where contents of `empty(…)` are used, which nobody has set before the launch."""
@@ -381,7 +367,7 @@ class _Checks:
             raise SpecError(actual.span, "On the left of '==' stands an output: a tensor that a launch gets.")
         passed = False
         for launch in self.spec.launches:
-            own = self.header if self.header and self.header.name == launch.kernel.name else None
+            own = self.own(launch)
             arguments = [*launch.arguments, *(keyword.value for keyword in launch.keywords)]
             for at, argument in enumerate(arguments):
                 if not any(isinstance(node, Name) and node.name == root.name for node in walk(argument)):
@@ -395,8 +381,6 @@ class _Checks:
         raise SpecError(root.span, f"No launch gets '{root.name}', so the kernel cannot write it.")
 
     def amount(self, word: str, node: Expression) -> None:
-        if not self.known(node):
-            return
         value = self.value(node, replace(self.world, wide=word in ("bytes", "flops")))
         if not isinstance(value, Scalar) or not 0 <= value.value < math.inf:
             raise SpecError(node.span, f"'{word}' is a number from 0 on, not {shown(value)}.")
@@ -406,6 +390,14 @@ class _Checks:
             raise SpecError(node.span, f"'{word}' is at most {_MOST_AMOUNT[word]}.")
         if word in ("iterations", "timeout") and value.value == 0:
             raise SpecError(node.span, f"'{word}' is more than 0.")
+
+
+def _warps(value: Value, span: Span) -> None:
+    """Triton's own rule, and CUDA's limit of a block at 32 threads a warp."""
+    count = whole(value, span, "num_warps")
+    most = MOST_THREADS // 32
+    if count not in (1 << at for at in range(most.bit_length())):
+        raise SpecError(span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
 
 
 def in_range(found: tuple[int, ...], span: Span, what: str, most: tuple[int, ...]) -> None:
