@@ -1,4 +1,4 @@
-"""Write what is generated: the code map of ARCHITECTURE.md, docs/settings.md, docs/schema/, VS Code's settings and commands, the table of editors.
+"""Write what is generated: the code map of ARCHITECTURE.md, docs/settings.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 """
@@ -16,10 +16,12 @@ from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config
 from orbit_remote.common.messages import VERSION
+from orbit_remote.spec.functions.function_table import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"
 EDITORS = ROOT / "docs" / "editors.md"
+LAUNCH_SPECS = ROOT / "docs" / "launch-specs.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
 """Columns of the table in EDITORS: what scripts/editors saw, in docs/editors/."""
@@ -69,6 +71,7 @@ def files() -> dict[Path, str]:
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
+        LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
 
@@ -123,6 +126,19 @@ def supported(text: str) -> str:
     before, begin, rest = text.partition("<!-- from docs/editors/*.json by scripts/generate.py -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
     return "".join((before, begin, "\n".join(table), "\n", end, after))
+
+
+def listed(text: str) -> str:
+    """docs/launch-specs.md with its functions, which are what it ends with."""
+    lines: list[str] = []
+    for group in dict.fromkeys(function.group for function in FUNCTIONS.values()):
+        lines += ["", f"### {group}", "", "| function | is |", "|---|---|"]
+        for function in FUNCTIONS.values():
+            if function.group == group:
+                only = {"both": "", "cuda": " (CUDA only)", "triton": " (Triton only)"}[function.language]
+                lines.append(f"| `{function.usage}` | {function.doc}{only} |")
+    before, begin, _ = text.partition("<!-- functions: scripts/generate.py -->\n")
+    return before + begin + "\n".join(lines) + "\n"
 
 
 def package(text: str) -> str:

@@ -31,7 +31,7 @@ from orbit_remote.spec.syntax_tree import (
     Text,
     Unary,
 )
-from orbit_remote.spec.values import Dim3, Scalar, Tensor, Value, World, shown
+from orbit_remote.spec.values import Dim3, Scalar, Tensor, Value, World, sentence, shown
 
 _BOTH: dict[str, float | bool | None] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 CONSTANTS: dict[str, dict[str, float | bool | None]] = {
@@ -195,10 +195,7 @@ class _Interpreter:
             return scalars.converted(self.world, node.span, operand, dtype)
         if dtype and isinstance(operand, Tensor):
             return self.world.cast(node.span, operand, dtype)
-        raise SpecError(
-            node.span,
-            f"{shown(operand)[:1].upper()}{shown(operand)[1:]} is not converted to {node.type.name}.",
-        )
+        raise SpecError(node.span, sentence(operand, f"is not converted to {node.type.name}."))
 
     def _attribute(self, node: Attribute) -> Value:
         value = self.value(node.value)
@@ -208,10 +205,7 @@ class _Interpreter:
             return self._constant(value.size)
         if isinstance(value, Dim3) and node.name in ("x", "y", "z"):
             return Scalar(getattr(value, node.name), "uint32")
-        raise SpecError(
-            node.name_span,
-            f"{shown(value)[:1].upper()}{shown(value)[1:]} has no '.{node.name[:40]}' in launch specs.",
-        )
+        raise SpecError(node.name_span, sentence(value, f"has no '.{node.name[:40]}' in launch specs."))
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -224,7 +218,7 @@ class _Interpreter:
                 self.world, node.span, value, [self._item(item) for item in node.items]
             )
         if not isinstance(value, tuple) or len(node.items) != 1:
-            raise SpecError(node.span, f"{shown(value)[:1].upper()}{shown(value)[1:]} takes no index.")
+            raise SpecError(node.span, sentence(value, "takes no index."))
         item = self._item(node.items[0])
         if isinstance(item, slice):
             return value[item]

@@ -16,8 +16,12 @@ COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
 _FLOATS: dict[str, Callable[[float, float], float]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": lambda a, b: a / b, "//": lambda a, b: a // b,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": float.__truediv__, "//": float.__floordiv__,
     "%": operator.mod, "**": math.pow,
+}  # fmt: skip
+_INTEGERS: dict[str, Callable[[int, int], int]] = {
+    "+": int.__add__, "-": int.__sub__, "*": int.__mul__, "//": int.__floordiv__, "%": int.__mod__,
+    "<<": int.__lshift__, ">>": int.__rshift__, "&": int.__and__, "|": int.__or__, "^": int.__xor__,
 }  # fmt: skip
 _CPP_NAMES = {"int32": "int", "int64": "long", "uint32": "unsigned", "uint64": "unsigned long"}
 
@@ -132,36 +136,14 @@ def _integers(world: World, span: Span, name: str, a: int, b: int, kind: str) ->
         width = 64 if world.language == "triton" or world.wide else 8 * DTYPES[kind].size
         if not 0 <= b < width:
             raise SpecError(span, f"A shift by {_short(b)} is not between 0 and {width - 1}.")
-    match name:
-        case "+":
-            value = a + b
-        case "-":
-            value = a - b
-        case "*":
-            value = a * b
-        case "/" if world.language == "triton":
-            return Scalar(a / b, "float")
-        case "/":
-            value = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
-        case "//":
-            value = a // b
-        case "%" if world.language == "cuda":
-            value = int(math.copysign(1, a)) * (abs(a) % abs(b))
-        case "%":
-            value = a % b
-        case "**":
-            return _power(world, span, a, b)
-        case "<<":
-            value = a << b
-        case ">>":
-            value = a >> b
-        case "&":
-            value = a & b
-        case "|":
-            value = a | b
-        case _:
-            value = a ^ b
-    return integer(world, span, value, kind)
+    if name == "**":
+        return _power(world, span, a, b)
+    if name == "/" and world.language == "triton":
+        return Scalar(a / b, "float")
+    if name in ("/", "%") and world.language == "cuda":  # C++ rounds to 0
+        quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        return integer(world, span, quotient if name == "/" else a - quotient * b, kind)
+    return integer(world, span, _INTEGERS[name](a, b), kind)
 
 
 def _power(world: World, span: Span, a: int, b: int) -> Scalar:

@@ -205,6 +205,10 @@ def _without_default(text: str) -> tuple[str, bool]:
     return text.strip(), False
 
 
+def _refused(name: str, type_: str, why: str) -> Parameter:
+    return Parameter(name, type_, "refused", refused=why)
+
+
 # -- Python -----------------------------------------------------------------------------------------
 
 
@@ -212,12 +216,7 @@ def python_parameter(part: str) -> Parameter:
     text, optional = _without_default(part)
     name, _, annotation = (word.strip() for word in text.partition(":"))
     if name.startswith("*"):
-        return Parameter(
-            name,
-            annotation,
-            "refused",
-            refused=f"'{name}' takes any number of arguments, which a kernel cannot.",
-        )
+        return _refused(name, annotation, f"'{name}' takes any number of arguments, which a kernel cannot.")
     kind: Kind = "constexpr" if "constexpr" in annotation else "any"
     return Parameter(name, annotation, kind, optional=optional)
 
@@ -236,17 +235,13 @@ def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parame
     match = _NAMED.fullmatch(text)
     if not match or "(" in text:
         shown = " ".join(text.split())
-        return Parameter(
-            "", shown, "refused", refused=f"'{shown}' is a function pointer, which launch specs cannot pass."
-        )
+        return _refused("", shown, f"'{shown}' is a function pointer, which launch specs cannot pass.")
     before, name, brackets = match[1] or "", match[2] or "", match[3]
     if not before.strip() or name in dtypes.CPP or name == "const":
         before, name = text, ""  # a type without a name
     shown = " ".join((before + brackets).split())
     if "&" in before:
-        return Parameter(
-            name, shown, "refused", refused=f"'{name}' is a reference; a kernel takes pointers and values."
-        )
+        return _refused(name, shown, f"'{name}' is a reference; a kernel takes pointers and values.")
     stars = before.count("*") + (1 if brackets else 0)
     base, _, after = before.partition("*")
     words = [word for word in base.replace("::", " :: ").split() if word != "const"]
@@ -258,24 +253,17 @@ def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parame
         found = _element(plain)
     const = bool(re.search(r"\bconst\b", base))
     if stars > 1 or "*" in after:
-        return Parameter(
-            name, shown, "refused", refused=f"'{name}' points to pointers, which launch specs cannot make."
-        )
+        return _refused(name, shown, f"'{name}' points to pointers, which launch specs cannot make.")
     if plain in ("CUtensorMap", "CUtensorMap_st"):
         return Parameter(name, shown, "tensor map", const=False)
     element, lanes = (found[0].name, found[1]) if found else ("", 1)
     if stars:
-        if plain == "void":
-            return Parameter(name, shown, "pointer", "", 1, const=const)
-        if found or plain in unknown:
-            return Parameter(name, shown, "pointer", element, lanes, const=const)
-        return Parameter(name, shown, "pointer", "", 1, const=const)
+        return Parameter(name, shown, "pointer", element, lanes, const=const)
     if found and lanes == 1:
         return Parameter(name, shown, "scalar", element)
     if plain in unknown:
         return Parameter(name, shown, "scalar")
-    why = f"'{name}' is a {plain} by value; launch specs pass numbers and pointers."
-    return Parameter(name, shown, "refused", refused=why)
+    return _refused(name, shown, f"'{name}' is a {plain} by value; launch specs pass numbers and pointers.")
 
 
 def _element(plain: str) -> tuple[dtypes.DType, int] | None:

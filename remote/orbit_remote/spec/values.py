@@ -117,6 +117,12 @@ def shown(value: Value) -> str:
             return "a list"
 
 
+def sentence(value: Value, rest: str) -> str:
+    """`A tensor (4,) of float32 takes no index.`"""
+    text = shown(value)
+    return f"{text[0].upper()}{text[1:]} {rest}"
+
+
 def text_of(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 

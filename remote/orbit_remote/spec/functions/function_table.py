@@ -28,20 +28,3 @@ def function(name: str, language: Language) -> Function | None:
 
 def names(language: Language) -> list[str]:
     return [name for name, one in FUNCTIONS.items() if one.language in ("both", language)]
-
-
-def markdown() -> str:
-    """The table of docs/launch-specs.md."""
-    lines: list[str] = []
-    for group in dict.fromkeys(one.group for one in FUNCTIONS.values()):
-        lines += [f"### {group}", "", "| function | is |", "|---|---|"]
-        for one in FUNCTIONS.values():
-            if one.group == group:
-                only = (
-                    ""
-                    if one.language == "both"
-                    else f" ({'CUDA' if one.language == 'cuda' else 'Triton'} only)"
-                )
-                lines.append(f"| `{one.usage}` | {one.doc}{only} |")
-        lines.append("")
-    return "\n".join(lines)
