@@ -6,6 +6,7 @@ carries real data besides.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from orbit_remote.spec import dtypes
 from orbit_remote.spec.dtypes import DTYPES, DType
 from orbit_remote.spec.syntax_tree import Lambda, Language, Span, SpecError
 
+_UNSIGNED: Final = frozenset(("uint16", "uint32", "uint64"))
 LARGEST: Final = 1 << 63
 MOST_DIMENSIONS: Final = 8
 MOST_BYTES: Final = 1 << 40
@@ -241,10 +243,7 @@ class World:
 
     def precise(self, tensor: Tensor) -> Tensor:
         """As `expect` sees it: floating values in float64, nothing lost."""
-        if tensor.dtype.kind != "floating" or tensor.dtype.name == "float64":
-            return tensor
-        data = tensor.data.to(self.torch.float64) if tensor.data is not None else None
-        return replace(tensor, dtype=DTYPES["float64"], data=data)
+        return self._widened(tensor, "float64") if tensor.dtype.kind == "floating" else tensor
 
     def operand(self, span: Span, tensor: Tensor) -> Tensor:
         """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits."""
@@ -252,19 +251,17 @@ class World:
             raise SpecError(
                 span, f"{tensor.dtype.name} has no arithmetic; convert it first, as in x.float()."
             )
-        if tensor.dtype.name in ("uint16", "uint32", "uint64"):
-            data = tensor.data.to(self.torch.int64) if tensor.data is not None else None
-            return replace(tensor, dtype=DTYPES["int64"], data=data)
-        return tensor
+        return self._widened(tensor, "int64") if tensor.dtype.name in _UNSIGNED else tensor
 
     def floating(self, span: Span, tensor: Tensor) -> Tensor:
         """Integers become float32 as in torch, in exact worlds float64."""
         tensor = self.operand(span, tensor)
-        if tensor.dtype.kind == "floating":
-            return tensor
-        wanted = DTYPES["float64" if self.exact else "float32"]
-        data = tensor.data.to(self.type(wanted)) if tensor.data is not None else None
-        return replace(tensor, dtype=wanted, data=data)
+        return tensor if tensor.dtype.kind == "floating" else self._widened(tensor, self.floats.name)
+
+    def _widened(self, tensor: Tensor, name: str) -> Tensor:
+        dtype = DTYPES[name]
+        data = tensor.data.to(self.type(dtype)) if tensor.data is not None else None
+        return replace(tensor, dtype=dtype, data=data)
 
     @property
     def floats(self) -> DType:
@@ -286,21 +283,15 @@ def broadcast(span: Span, left: Sequence[int], right: Sequence[int]) -> tuple[in
 def result_type(world: World, values: Sequence[Tensor | Scalar]) -> DType:
     """torch's rule: a number, or a tensor without dimensions, only decides where its kind is higher."""
     tensors = [value for value in values if isinstance(value, Tensor)]
-    found: DType | None = None
-    for group in ([t.dtype for t in tensors if t.shape], [t.dtype for t in tensors if not t.shape]):
-        own: DType | None = None
-        for dtype in group:
-            own = dtype if own is None else dtypes.promote(own, dtype)
-        if own and (found is None or dtypes.rank(own) > dtypes.rank(found)):
-            found = own
-    for value in values:
-        if isinstance(value, Scalar) and (found is None or dtypes.rank(value.dtype) > dtypes.rank(found)):
-            found = (
-                value.dtype
-                if value.dtype.kind == "bool"
-                else DTYPES["int64"]
-                if value.integral
-                else world.floats
-            )
-    assert found is not None
-    return world.floats if world.exact and found.kind == "floating" else found
+    numbers = [value for value in values if isinstance(value, Scalar)]
+    groups = (
+        [tensor.dtype for tensor in tensors if tensor.shape],
+        [tensor.dtype for tensor in tensors if not tensor.shape],
+        [DTYPES["int64"] if n.integral else world.floats if n.type != "bool" else n.dtype for n in numbers],
+    )
+    result = DTYPES["bool"]
+    for group in groups:
+        own = functools.reduce(dtypes.promote, group, DTYPES["bool"])
+        if dtypes.rank(own) > dtypes.rank(result):
+            result = own
+    return world.floats if world.exact and result.kind == "floating" else result
