@@ -106,6 +106,10 @@ def launches(
     return checks.faults
 
 
+class _Unknown(Exception):  # noqa: N818
+    """A name has no value, for a reason that is told already."""
+
+
 class _Checks:
     def __init__(
         self,
@@ -134,7 +138,7 @@ class _Checks:
             check(*arguments)
         except SpecError as error:
             self.faults.append(error.fault)
-        except Untuned:
+        except (_Unknown, Untuned):
             return
 
     def known(self, *nodes: Expression) -> bool:
@@ -142,9 +146,8 @@ class _Checks:
         return not names & self.missing
 
     def value(self, node: Expression, world: World | None = None) -> Value:
-        """Raises Untuned where a name has no value for a reason that is told already."""
         if not self.known(node):
-            raise Untuned
+            raise _Unknown
         return evaluate(node, world or self.world, Scope(self.values))
 
     def own(self, launch: Launch) -> Signature | None:
@@ -207,7 +210,7 @@ class _Checks:
         found: dict[str, Value] = {}
         for wanted, given in zip(own.templates, one.templates, strict=False):
             if wanted.kind == "value" and not wanted.pack and given.value is not None:
-                with suppress(SpecError, Untuned):
+                with suppress(SpecError, _Unknown, Untuned):
                     found[wanted.name] = self.value(given.value)
         return found
 
@@ -338,9 +341,9 @@ class _Checks:
     def _tolerance(self, within: Within | None) -> None:
         for bound in (within.rtol, within.atol) if within else ():
             if bound is not None:
-                self.run(self._bounded, bound)
+                self.run(self._from_0, bound)
 
-    def _bounded(self, tolerance: Expression) -> None:
+    def _from_0(self, tolerance: Expression) -> None:
         number = self.value(tolerance)
         if not isinstance(number, Scalar) or not 0 <= number.value < math.inf:
             raise SpecError(tolerance.span, "A tolerance is a number from 0 on.")
