@@ -34,7 +34,8 @@ def _dtype(a: Arguments, kinds: tuple[str, ...], default: DType) -> DType:
         hint = a.world.hint
         return hint if hint and hint.kind in kinds else default
     if wanted.kind not in kinds:
-        a.fail("dtype", f"{a.function.name} makes {' or '.join(kinds)} values, not {wanted.name}.")
+        where = "dtype" if a.has("dtype") else "x"
+        a.fail(where, f"{a.function.name} makes {' or '.join(kinds)} values, not {wanted.name}.")
     return DTYPES["float64"] if a.world.exact and wanted.kind == "floating" else wanted
 
 
