@@ -182,40 +182,32 @@ def _program(name: str) -> str:
 async def _file(
     options: argparse.Namespace, session: Session, environment: run_environment.Environment, runs: Scheduler
 ) -> int:
+    """run, profile, check, compile and show. Returns the exit code. Raises UsageError."""
     uri = _open(session, options.file)
     for refused in environment.choose_flags(uri):
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
-    target = _target(session, uri, getattr(options, "kernel", None))
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
-    dump = Path(options.dump) if getattr(options, "dump", None) else None
-    if dump and dump.exists() and not dump.is_dir():
-        raise UsageError(f"{dump} is not a folder, so nothing can be dumped there")
-    if action == "profile":
-        target = _only(session, uri, target)
-    targets = _targets(session, uri, target, action)
-    if getattr(options, "sweep", False):
-        targets = _swept(session, uri, targets)
-    if options.json and len(targets) > 1 and not getattr(options, "on", None):
-        names = ", ".join(one.key for one in targets if one)
-        raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
+    dump = _dump_folder(options)
+    target, targets = _chosen(options, session, uri, action)
     if options.command == "show" and action == "compile" and session.files[uri].scan.language != "cuda":
         # compiling Triton imports the module: only `compile` and `run` do
         return _shown(options, session, uri)
-    gpus = [one.strip() for one in on.split(",")] if (on := getattr(options, "on", None)) else None
+    on = getattr(options, "on", None)
+    gpus = [name.strip() for name in on.split(",")] if on else None
     if mistake := environment.gpus_mistake(gpus):
         raise UsageError(mistake.removeprefix("orbit: "))
     if options.gpu is None or action != "compile":
         await environment.look_around()
     if gpus:
-        watcher = TerminalWatcher(quiet=options.json)
         from orbit_lsp.cli import gpus_command
 
+        watcher = TerminalWatcher(quiet=options.json)
         return await gpus_command.run(
             session, environment, runs, watcher, uri, targets, gpus, as_json=options.json
         )
     code = 0
-    for one in targets:
-        finished, made = await _carry_out(runs, action, uri, one, full=getattr(options, "full", False))
+    for each in targets:
+        finished, made = await _carry_out(runs, action, uri, each, full=getattr(options, "full", False))
         if action == "compile":
             finished = _with_specs(finished, session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
@@ -223,13 +215,36 @@ async def _file(
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
         elif options.command != "show":
             # a program is of all its kernels
-            only = target or (one if one in _by_spec(session, uri) else None)
+            only = target or (each if each in _by_spec(session, uri) else None)
             _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
         if dump:
             _dump(finished, made, dump)
     if options.command == "show":
         return 0 if options.json else _shown(options, session, uri)
     return code
+
+
+def _dump_folder(options: argparse.Namespace) -> Path | None:
+    dump = Path(options.dump) if getattr(options, "dump", None) else None
+    if dump and dump.exists() and not dump.is_dir():
+        raise UsageError(f"{dump} is not a folder, so nothing can be dumped there")
+    return dump
+
+
+def _chosen(
+    options: argparse.Namespace, session: Session, uri: str, action: Action
+) -> tuple[KernelId | None, list[KernelId | None]]:
+    """The kernel that is named, and all that is run."""
+    target = _target(session, uri, getattr(options, "kernel", None))
+    if action == "profile":
+        target = _only(session, uri, target)
+    targets = _targets(session, uri, target, action)
+    if getattr(options, "sweep", False):
+        targets = _swept(session, uri, targets)
+    if options.json and len(targets) > 1 and not getattr(options, "on", None):
+        names = ", ".join(each.key for each in targets if each)
+        raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
+    return target, targets
 
 
 def _shown(options: argparse.Namespace, session: Session, uri: str) -> int:

@@ -61,7 +61,6 @@ def compile_file(file: UserFile, architecture: str | None, kernel: str | None = 
     """
     capability = int(re.sub(r"\D", "", architecture or "") or 90)
     remarks: list[str] = []
-    problems: list[Problem] = []
     namespace: dict[str, Any] = {}
     try:
         _stand_in_for_the_gpu(capability)
@@ -83,57 +82,72 @@ def compile_file(file: UserFile, architecture: str | None, kernel: str | None = 
         tree = ast.parse(file.text, file.path)
     else:
         functions = _kernels(file, kernel)
-    resources: list[Resources] = []
-    specified: triton_spec_compile.Read | None = None
-    if "orbit:" in file.text:
-        from orbit_remote.child import triton_spec_compile
+    specified = _launch_specs(file, tree)
+    compiled = [_compile_kernel(each, file, tree, namespace, capability, specified) for each in functions]
+    problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
+    resources = tuple(instance for each in compiled for instance in each.resources)
+    return Compiled(
+        tuple(problems), resources, (*remarks, *(text for each in compiled for text in each.remarks))
+    )
 
-        with contextlib.suppress(ImportError):  # of torch, without which no spec runs either
-            specified = triton_spec_compile.read(file.text, tree)
-    for function in functions:
-        name = function.fn.__name__
-        if specified is not None:
-            if name in specified.launches:
-                outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path)
-                if outcome is not None:
-                    problems += outcome.problems
-                    resources += outcome.resources
-                    remarks += outcome.remarks
-                    continue
-                remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
-            elif name in specified.faulty:
-                remarks.append(
-                    f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
-                )
-        configurations, missing = configurations_of(function, tree, namespace)
-        if getattr(function, "is_gluon", bool)():
-            remarks.append(f"{name} needs a run: it is written in Gluon")
-            continue
-        if blocks := described(function):
-            remarks.append(
-                f"{name} needs a run: the file does not say which blocks {', '.join(blocks)} describe"
-            )
-            continue
-        if missing:
-            remarks.append(f"{name} needs a run: the file does not say what {', '.join(missing)} is")
-            continue
-        if len(configurations) > _MOST_CONFIGURATIONS:
-            remarks.append(
-                f"{name}: the first {_MOST_CONFIGURATIONS} of {len(configurations)} configurations were compiled"
-            )
-        for configuration in configurations[:_MOST_CONFIGURATIONS]:
-            outcome = _compile(function, configuration, capability, file.path)
-            if isinstance(outcome, Resources):
-                resources.append(outcome)
-            elif isinstance(outcome, str):
-                remarks.append(f"{name} needs a run: {outcome}")
-                break
-            else:
-                problems += outcome.problems
-                break
+
+def _launch_specs(file: UserFile, tree: ast.Module) -> triton_spec_compile.Read | None:
+    if "orbit:" not in file.text:
+        return None
+    from orbit_remote.child import triton_spec_compile
+
+    with contextlib.suppress(ImportError):  # of torch, without which no spec runs either
+        return triton_spec_compile.read(file.text, tree)
+    return None
+
+
+def _compile_kernel(
+    function: Any,
+    file: UserFile,
+    tree: ast.Module,
+    namespace: Mapping[str, Any],
+    capability: int,
+    specified: triton_spec_compile.Read | None,
+) -> Compiled:
+    """As its launch spec launches it, else in the configurations that the file gives."""
+    name = function.fn.__name__
+    remarks: list[str] = []
+    if specified is not None and name in specified.launches:
+        outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path)
+        if outcome is not None:
+            return outcome
+        remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
+    elif specified is not None and name in specified.faulty:
+        remarks.append(
+            f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
+        )
+    configurations, missing = configurations_of(function, tree, namespace)
+    if why := _needs_a_run(function, missing):
+        return Compiled(remarks=(*remarks, f"{name} needs a run: {why}"))
+    if len(configurations) > _MOST_CONFIGURATIONS:
+        remarks.append(
+            f"{name}: the first {_MOST_CONFIGURATIONS} of {len(configurations)} configurations were compiled"
+        )
+    resources: list[Resources] = []
+    for configuration in configurations[:_MOST_CONFIGURATIONS]:
+        outcome = _compile(function, configuration, capability, file.path)
+        if isinstance(outcome, Resources):
+            resources.append(outcome)
+        elif isinstance(outcome, str):
+            return Compiled((), tuple(resources), (*remarks, f"{name} needs a run: {outcome}"))
         else:
-            remarks.append(f"{name}: {configurations[0].source}; argument types assumed")
-    return Compiled(tuple(dict.fromkeys(problems)), tuple(resources), tuple(remarks))
+            return Compiled(outcome.problems, tuple(resources), tuple(remarks))
+    remarks.append(f"{name}: {configurations[0].source}; argument types assumed")
+    return Compiled((), tuple(resources), tuple(remarks))
+
+
+def _needs_a_run(function: Any, missing: Sequence[str]) -> str:
+    """Why a kernel cannot be compiled by itself; empty where it can."""
+    if getattr(function, "is_gluon", bool)():
+        return "it is written in Gluon"
+    if blocks := described(function):
+        return f"the file does not say which blocks {', '.join(blocks)} describe"
+    return f"the file does not say what {', '.join(missing)} is" if missing else ""
 
 
 # -- as a launch spec launches it -------------------------------------------------------------------

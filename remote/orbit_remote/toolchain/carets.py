@@ -190,15 +190,29 @@ def _read(tokens: Sequence[Token], on_line: int, words: Sequence[str], under: in
     an invocation that begins on it.
     """
     calls = _calls(tokens, on_line)
-    n = len(tokens)
-    m = len(words)
+    front, inside = _from_the_front(tokens, on_line, words, calls)
+    back, rest = _from_the_end(tokens, on_line, words, calls)
+    total = min(front[s][len(words)] for s in range(on_line, len(tokens) + 1))
+    if total >= _FAR:
+        return None
+    readings: set[int] = set()
+    for s in range(on_line):
+        if tokens[s].text == words[under] and front[s][under] + back[s + 1][under + 1] == total:
+            readings.add(s)
+    for call in calls:
+        if inside[call][under] + rest[call][under + 1] == total:
+            readings.add(_within(tokens, call, words[under]))
+    return tokens[readings.pop()] if len(readings) == 1 else None
+
+
+def _from_the_front(
+    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call]
+) -> tuple[list[list[int]], dict[_Call, list[int]]]:
+    """The least cost of having read tokens[:s] as words[:e], by s and e; and by call, of having come to words[:e] in it."""
+    n, m = len(tokens), len(words)
     ending: list[list[_Call]] = [[] for _ in range(n + 1)]
-    starting: list[list[_Call]] = [[] for _ in range(n + 1)]
     for call in calls:
         ending[call.end].append(call)
-        starting[call.start].append(call)
-
-    # cost of having read tokens[:s] as words[:e], from the front and to the end
     front = [[_FAR] * (m + 1) for _ in range(n + 1)]
     front[0][0] = 0
     for s in range(1, on_line):
@@ -219,7 +233,17 @@ def _read(tokens: Sequence[Token], on_line: int, words: Sequence[str], under: in
             for e in range(m):
                 if words[e] == word and front[s][e] < front[s + 1][e + 1]:
                     front[s + 1][e + 1] = front[s][e]
+    return front, inside
 
+
+def _from_the_end(
+    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call]
+) -> tuple[list[list[int]], dict[_Call, list[int]]]:
+    """The least cost of reading tokens[s:] as words[e:], by s and e; and by call, of what comes after words[:e] in it."""
+    n, m = len(tokens), len(words)
+    starting: list[list[_Call]] = [[] for _ in range(n + 1)]
+    for call in calls:
+        starting[call.start].append(call)
     back = [[_FAR] * (m + 1) for _ in range(n + 1)]
     rest: dict[_Call, list[int]] = {}
     for s in range(n, -1, -1):
@@ -238,18 +262,7 @@ def _read(tokens: Sequence[Token], on_line: int, words: Sequence[str], under: in
                 after[e] = best
                 back[s][e] = min(back[s][e], best + call.cost)
             rest[call] = after
-
-    total = min(front[s][m] for s in range(on_line, n + 1))
-    if total >= _FAR:
-        return None
-    readings: set[int] = set()
-    for s in range(on_line):
-        if tokens[s].text == words[under] and front[s][under] + back[s + 1][under + 1] == total:
-            readings.add(s)
-    for call in calls:
-        if inside[call][under] + rest[call][under + 1] == total:
-            readings.add(_within(tokens, call, words[under]))
-    return tokens[readings.pop()] if len(readings) == 1 else None
+    return back, rest
 
 
 def _within(tokens: Sequence[Token], call: _Call, word: str) -> int:

@@ -36,25 +36,33 @@ def binary(world: World, span: Span, name: str, left: Value, right: Value) -> Te
         raise SpecError(span, f"'{name}' takes single truth values; use {wanted} between tensors.")
     tensors = [world.operand(span, value) if isinstance(value, Tensor) else value for value in values]
     dtype = result_type(world, tensors)
-    kind, cpp, function = dtype.kind, world.language == "cuda", _OPERATORS[name]
+    cpp, function = world.language == "cuda", _OPERATORS[name]
     if name in spec_scalars.COMPARISONS:
         return elementwise(world, span, function, tensors, BOOL)
-    if name in _BITS and (kind == "floating" or (kind == "bool" and name in ("<<", ">>"))):
-        raise SpecError(span, f"'{name}' takes integers; these are {dtype.name}.")
-    if name == "%" and cpp and kind == "floating":
-        raise SpecError(span, "'%' takes integers in C++.")
-    if kind == "bool" and (name in ("-", "//", "%", "**") or (name == "/" and cpp)):
-        raise SpecError(span, f"'{name}' takes no truth values.")
-    if kind == "integer" and name in ("/", "//", "%") and isinstance(right, Scalar) and right.value == 0:
-        raise SpecError(span, "This divides by zero.")
-    if name == "**" and kind == "integer" and (not isinstance(right, Scalar) or right.value < 0):
-        raise SpecError(span, "An integer tensor is raised to numbers from 0 on.")
-    if name == "/" and kind != "floating":
+    if refused := _refusal(name, dtype, right, cpp=cpp):
+        raise SpecError(span, refused)
+    if name == "/" and dtype.kind != "floating":
         if cpp:
             return elementwise(world, span, "div", tensors, dtype, rounding_mode="trunc")
         dtype = world.floats
         tensors = [world.floating(span, value) if isinstance(value, Tensor) else value for value in tensors]
     return elementwise(world, span, "fmod" if name == "%" and cpp else function, tensors, dtype)
+
+
+def _refusal(name: str, dtype: DType, right: Value, *, cpp: bool) -> str:
+    """Why an operator does not take tensors of this type, in a sentence; empty where it does."""
+    kind = dtype.kind
+    if name in _BITS and (kind == "floating" or (kind == "bool" and name in ("<<", ">>"))):
+        return f"'{name}' takes integers; these are {dtype.name}."
+    if name == "%" and cpp and kind == "floating":
+        return "'%' takes integers in C++."
+    if kind == "bool" and (name in ("-", "//", "%", "**") or (name == "/" and cpp)):
+        return f"'{name}' takes no truth values."
+    if kind == "integer" and name in ("/", "//", "%") and isinstance(right, Scalar) and right.value == 0:
+        return "This divides by zero."
+    if name == "**" and kind == "integer" and (not isinstance(right, Scalar) or right.value < 0):
+        return "An integer tensor is raised to numbers from 0 on."
+    return ""
 
 
 def elementwise(
