@@ -27,7 +27,9 @@ def test_templates_dim3_macros_and_what_is_read_from_the_command_line() -> None:
     check(
         HOST,
         """
-        // orbit: TILE = 16; M = 512; N = 256; K = 1024; A = randn(M * K); B = randn(K * N); C = empty(M * N)
+        // orbit: TILE = 16; M = 512; N = 256
+        // orbit: K = 1024  // guessed
+        // orbit: A = randn(M * K); B = randn(K * N); C = empty(M * N)
         // orbit: grid = dim3((N + TILE - 1) / TILE, (M + TILE - 1) / TILE); block = dim3(TILE, TILE)
         // orbit: launch mm<TILE><<<grid, block, 2 * TILE * TILE * sizeof(float)>>>(A, B, C, M, N, K)
         """,
@@ -37,8 +39,8 @@ def test_templates_dim3_macros_and_what_is_read_from_the_command_line() -> None:
     check(
         HOST,
         """
-        // orbit: n = 1 << 20; v = randn(1000); out = empty(n)
-        // orbit: launch scale<<<dim3(4), 256>>>(v, out, n)
+        // orbit: n = 1 << 20; x = randn(n); out = empty(n)  // guessed
+        // orbit: launch scale<<<dim3(4), 256>>>(x, out, n)
         """,
         FROM_LAUNCH,
         number=2,
@@ -61,18 +63,17 @@ void host(float* x, float* y, int n, int m) {
     [
         (
             "dim3 block(16, 16);", "dim3(n / block.x, m / block.y), block",
-            "; block = dim3(16, 16)", "dim3(n / 16, m / 16), block",
+            "block = dim3(16, 16)", "dim3(n / 16, m / 16), block",
         ),
         (
             "dim3 block = dim3(TILE, 2 + 2); const dim3 grid((n + block.x * block.y - 1) / (block.x * block.y));",
             "grid, block, block.x * block.y * sizeof(float)",
-            "; TILE = 16\n// orbit: grid = dim3((n + TILE * (2 + 2) - 1) / (TILE * (2 + 2))); block = dim3(TILE, 2 + 2)",
+            "TILE = 16; grid = dim3((n + TILE * (2 + 2) - 1) / (TILE * (2 + 2))); block = dim3(TILE, 2 + 2)",
             "grid, block, TILE * (2 + 2) * sizeof(float)",
         ),
-        ("dim3 block; block.x = 64; block.y = 2;", "dim3(n / block.x), block", "; block = dim3(64, 2, 1)", "dim3(n / 64), block"),
         ("dim3 block = 128, grid = (n + block.x - 1) / block.x;", "grid.x, block.x", "", "(n + 128 - 1) / 128, 128"),
         ("dim3 block = {32, 4};", "n / block.x, block.x * block.y * block.z", "", "n / 32, 32 * 4 * 1"),
-        ("auto block = dim3{32, 4};", "dim3{n / block.x}, block", "; block = dim3{32, 4}", "dim3{n / 32}, block"),
+        ("auto block = dim3{32, 4};", "dim3{n / block.x}, block", "block = dim3{32, 4}", "dim3{n / 32}, block"),
         ("cudaDeviceProp device;", "device.multiProcessorCount, 256", None, None),
         ("dim3 block(device.x);", "n / block.x, block", None, None),
         ("", "grid, block", None, None),  # another function's
@@ -80,7 +81,8 @@ void host(float* x, float* y, int n, int m) {
 )  # fmt: skip
 def test_members_of_dim3(blocks: str, configuration: str, assigned: str | None, launched: str | None) -> None:
     text = MEMBERS.replace("BLOCKS", blocks).replace("CONFIGURATION", configuration)
-    made = f"// orbit: n = 1024; m = 1024; x = empty(m, n); y = randn(m, n){assigned}\n// orbit: launch k<<<{launched}>>>(x, y, n, m)\n"  # fmt: skip
+    lines = ["n = 1024; m = 1024; x = empty(n, m); y = randn(n, m)  // guessed", assigned, f"launch k<<<{launched}>>>(x, y, n, m)"]  # fmt: skip
+    made = "".join(f"// orbit: {line}\n" for line in lines if line)
     assert written(text, FROM_LAUNCH, "cuda") == (made if launched else "")
 
 
@@ -93,7 +95,8 @@ def test_quotients_that_are_rounded_up_by_whatever_name() -> None:
             void host(float* x, int n) {{ dim3 block(128); k<<<{name}(n, (int)block.x), block>>>(x, n); }}
             """,
             """
-            // orbit: n = 1 << 20; x = empty(n); block = dim3(128)
+            // orbit: n = 1 << 20; x = empty(n)  // guessed
+            // orbit: block = dim3(128)
             // orbit: launch k<<<cdiv(n, (int)128), block>>>(x, n)
             """,
             FROM_LAUNCH,
@@ -113,14 +116,14 @@ def test_descriptors_of_host_code() -> None:
 
         def add(a, b):
             c = torch.empty_like(a)
-            made = TensorDescriptor(c, c.shape, c.stride(), [64, 32])
+            made = TensorDescriptor.from_tensor(c, [64, 32])
             k[(1,)](TensorDescriptor.from_tensor(a, [64, 32]), TensorDescriptor.from_tensor(b, block_shape=[64, 32]), made)
         """,
         """
-        # orbit: a = torch.randn(1024, 1024); b = torch.randn(1024, 1024); c = torch.empty_like(a)
-        # orbit: made = TensorDescriptor.from_tensor(c, (64, 32))
-        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(a, (64, 32)), TensorDescriptor.from_tensor(b,
-        # orbit:   block_shape=(64, 32)), made)
+        # orbit: a = torch.randn(1024, 1024); b = torch.randn(1024, 1024)  # guessed
+        # orbit: c = torch.empty_like(a); made = TensorDescriptor.from_tensor(c, [64, 32])
+        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(a, [64, 32]), TensorDescriptor.from_tensor(b,
+        # orbit:   block_shape=[64, 32]), made)
         """,
         FROM_LAUNCH,
         "triton",
@@ -143,8 +146,8 @@ def test_wrappers_of_triton_kernels() -> None:
     check(
         WRAPPERS,
         """
-        # orbit: x = torch.randn(1 << 20); y = torch.randn(1 << 20); output = torch.empty_like(x)
-        # orbit: n_elements = output.numel()
+        # orbit: x = torch.randn(1 << 20); y = torch.randn(1 << 20)  # guessed
+        # orbit: output = torch.empty_like(x); n_elements = output.numel()
         # orbit: launch add_kernel[lambda meta: (triton.cdiv(n_elements, meta['BLOCK_SIZE']),)](x, y, output,
         # orbit:   n_elements, BLOCK_SIZE=1024)
         """,
@@ -154,9 +157,9 @@ def test_wrappers_of_triton_kernels() -> None:
     check(
         WRAPPERS,
         """
-        # orbit: x = torch.randn(1024, 1024); n_rows = x.shape[0]; n_cols = x.shape[1]
-        # orbit: y = torch.empty((n_rows, n_cols), dtype=torch.float16); BLOCK = triton.next_power_of_2(n_cols)
-        # orbit: num_warps = 8
+        # orbit: x = torch.randn(1024, 1024)  # guessed
+        # orbit: n_rows = x.shape[0]; n_cols = x.shape[1]; y = torch.empty((n_rows, n_cols), dtype=torch.float16)
+        # orbit: BLOCK = triton.next_power_of_2(n_cols); num_warps = 8
         # orbit: launch norm[(n_rows, 1, 1)](y, x, x.stride(0), n_cols, BLOCK, num_warps=num_warps)
         """,
         FROM_LAUNCH,
@@ -172,6 +175,50 @@ def test_wrappers_of_triton_kernels() -> None:
         FROM_LAUNCH,
         "triton",
         2,
+    )
+
+
+def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() -> None:
+    """The host's `x` and `n` are others than the kernel's."""
+    check(
+        """
+        __global__ void k(const float* x, float* y, int n, int first) { y[threadIdx.x] = x[0]; }
+        void host(float* out, State s, int count) {
+          int n = 7;
+          float *x;
+          cudaMalloc(&x, n * sizeof(float));
+          k<<<1, 256>>>(s.x(), out, count, s.first);
+          k<<<1, 256>>>(x, x, n, 0);
+        }
+        """,
+        """
+        // orbit: count = 1 << 20  // guessed
+        // orbit: first =  // fill in: int first
+        // orbit: x = randn(count); out = empty(count)  // guessed
+        // orbit: launch k<<<1, 256>>>(x, out, count, first)
+        """,
+        FROM_LAUNCH,
+    )
+
+
+def test_integers_that_are_allocated_have_guessed_contents() -> None:
+    check(
+        """
+        __global__ void k(const int* places, float* y) { y[threadIdx.x] = places[0]; }
+        void host() {
+          int* places;
+          float* y;
+          cudaMalloc(&places, 64 * sizeof(int));
+          cudaMalloc(&y, 64 * sizeof(float));
+          k<<<1, 64>>>(places, y);
+        }
+        """,
+        """
+        // orbit: places = randint(0, 64, 64)  // guessed
+        // orbit: y = empty(64)
+        // orbit: launch k<<<1, 64>>>(places, y)
+        """,
+        FROM_LAUNCH,
     )
 
 

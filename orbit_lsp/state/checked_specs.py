@@ -44,8 +44,8 @@ class SpecLines:
     text: str
     says: bool
     blocks: dict[Target, SpecBlock | None] = field(default_factory=dict["Target", "SpecBlock | None"])
-    drafts: dict[tuple[Target, Limits | None], list[tuple[str, list[str]]]] = field(
-        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, list[str]]]"]
+    drafts: dict[tuple[Target, Limits | None], list[tuple[str, str]]] = field(
+        default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, str]]"]
     )
     _lines: list[str] | None = None
 

@@ -135,7 +135,7 @@ def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
             break
         expression = following.strip()
     match = re.fullmatch(r"dim3\s*[({](.*)[)}]", expression, re.DOTALL)
-    parts = _top_level(match[1]) if match else [expression]
+    parts = top_level(match[1]) if match else [expression]
     if not 1 <= len(parts) <= 3:
         return None
     sizes = [_evaluate(part, names) for part in parts]
@@ -145,7 +145,7 @@ def block_size(expression: str, names: Mapping[str, str]) -> Block | None:
     return x, y, z
 
 
-def _top_level(text: str) -> list[str]:
+def top_level(text: str) -> list[str]:
     parts: list[str] = []
     depth = done = 0
     for match in _BRACKET.finditer(text):

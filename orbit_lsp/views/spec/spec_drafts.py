@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,6 +15,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
 
 if TYPE_CHECKING:
+    from orbit_lsp.drafts.guesses import Statement, Subject
     from orbit_remote.spec.rules import Limits
 
 
@@ -42,7 +44,7 @@ def actions(
 def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = False) -> list[Draft]:
     """Specs to begin with, the one from host code first; none where the kernel has one, or nothing can be made up.
 
-    Each is without fault as it stands. `versioned` says that the client takes `documentChanges`.
+    Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
     """
     file = session.files.get(uri)
     if file is None or kernel.dsl not in RUNNABLE or not kernel.launchable:
@@ -55,9 +57,8 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     key = (spec_cache.target(kernel), limits)
     if key not in present.drafts:
         present.drafts[key] = written(present.lines, kernel, limits)
-    for title, statements in present.drafts[key]:
-        first = file.document.line(kernel.whole.line)
-        text = _above(kernel, statements, first).replace("\n", _line_end(first, file.document.text))
+    for title, lines in present.drafts[key]:
+        text = lines.replace("\n", _line_end(file.document.line(kernel.whole.line), file.document.text))
         at = positions.position(session, file.document, kernel.whole.line, 0)
         edit = lsp.TextEdit(lsp.Range(at, at), text)
         if versioned:
@@ -84,9 +85,11 @@ def _line_end(line: str, text: str) -> str:
     return found[0] if found else "\n"
 
 
-def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, list[str]]]:
-    """Titles and statements of the drafts that have no fault, on the GPU with these limits."""
-    from orbit_lsp.drafts import Subject, cuda, host_cuda, host_triton, triton, used
+def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, str]]:
+    """Titles and lines of the drafts that have no fault but what an author has to fill in, on the GPU with these
+    limits.
+    """
+    from orbit_lsp.drafts.guesses import Subject, used
     from orbit_remote.spec.file_context import Surroundings
     from orbit_remote.spec.signature import signature
 
@@ -95,81 +98,85 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     header = signature(lines, of, around)
     if header is None:
         return []
-    text = around.text
-    clean = text.split("\n")
-    body = "\n".join(clean[of.name_line : kernel.whole.end_line + 1])
-    subject = Subject(kernel.name, header, _body(body[of.name_end :], of.language), text, kernel.bounds)
-    found: list[tuple[str, list[str] | None]] = []
-    if of.language == "cuda":
-        found.append(("Write a launch spec from the launch in this file", host_cuda.draft(subject)))
-        found.append(("Write a launch spec from the signature", cuda.draft(subject)))
-    else:
-        decorators = "\n".join(clean[of.start_line : of.line])
-        found.append(
-            ("Write a launch spec from the launch in this file", host_triton.draft(subject, "\n".join(lines)))
-        )
-        found.append(("Write a launch spec from the signature", triton.draft(subject, decorators)))
-    kept = [(title, used(one)) for title, one in found if one]
-    return [(title, one) for title, one in kept if faultless(lines, kernel, one, limits)]
+    clean = around.text.split("\n")
+    body = "\n".join(clean[of.name_line : kernel.whole.end_line + 1])[of.name_end :]
+    subject = Subject(kernel.name, header, body[body.find("{") :], around)
+    drafts = _cuda(subject) if of.language == "cuda" else _triton(subject, lines)
+    titles = ("Write a launch spec from the launch in this file", "Write a launch spec from the signature")
+    first = lines[kernel.whole.line]
+    texts = [
+        (title, _above(kernel, used(draft), first))
+        for title, draft in zip(titles, drafts, strict=False)
+        if draft
+    ]
+    return [(title, text) for title, text in texts if faultless(lines, kernel, text, limits)]
 
 
-def _body(text: str, language: str) -> str:
-    """What follows the parameters."""
-    depth = 0
-    for at, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
-        if character == "{" and depth == 1 and language == "cuda":
-            return text[at:]
-        if character == ":" and depth == 0 and language == "triton":
-            return text[at + 1 :]
-    return ""
+def _cuda(subject: Subject) -> list[list[Statement] | None]:
+    from orbit_lsp.drafts import cuda, host_cuda
+
+    return [host_cuda.draft(subject), cuda.draft(subject)]
 
 
-def faultless(lines: list[str], kernel: Kernel, statements: list[str], limits: Limits | None = None) -> bool:
-    """Whether the file with the draft in it has no error there."""
+def _triton(subject: Subject, lines: list[str]) -> list[list[Statement] | None]:
+    from orbit_lsp.drafts import host_triton, triton
+
+    try:
+        tree = ast.parse("\n".join(lines))
+        body = triton.body_of(subject, tree)
+        return [host_triton.draft(subject, body, tree), triton.draft(subject, body)] if body else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
+        return []
+
+
+def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | None = None) -> bool:
+    """Whether the file with the draft in it has no error there but at what is to be filled in."""
     from orbit_remote.spec import launch_spec
 
-    added = _above(kernel, statements, lines[kernel.whole.line]).split("\n")[:-1]
     start = kernel.whole.line
+    added = draft.split("\n")[:-1]
+    open_lines = {start + at for at, line in enumerate(added) if "fill in" in line}
     of = spec_cache.target(kernel)
     moved = launch_spec.target_of(spec_cache.definition(kernel), of.language, len(added))
     checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
-    return not any(one.severity == "error" for one in checked.faults)
+    return not any(one.severity == "error" and one.span.line not in open_lines for one in checked.faults)
 
 
 _LINE = 110
 
 
-def _above(kernel: Kernel, statements: list[str], first: str) -> str:
-    """Comment lines in the kernel's indentation: short assignments share one, a launch has its own."""
+def _above(kernel: Kernel, statements: list[Statement], first: str) -> str:
+    """Comment lines in the kernel's indentation: short assignments with the same remark share one."""
     mark = "//" if kernel.language == "cuda" else "#"
     indentation = re.match(r"[ \t]*", first)
     begin = f"{indentation[0] if indentation else ''}{mark} orbit: "
     made: list[str] = []
-    together = ""
+    together, remark = "", ""
     for one in statements:
-        alone = one.startswith("launch ")
-        if together and (alone or len(begin) + len(together) + 2 + len(one) > _LINE):
-            made.append(begin + together)
+        alone = one.missing or one.text.startswith("launch ")
+        end = f"  {mark} {one.remark}" if one.remark else ""
+        longest = _LINE - len(begin) - len(end)
+        if together and (alone or end != remark or len(together) + 2 + len(one.text) > longest):
+            made.append(begin + together + remark)
             together = ""
-        together = f"{together}; {one}" if together else one
         if alone:
-            made += _folded(begin, one)
-            together = ""
-    made += [begin + together] if together else []
+            made += _folded(begin, one.text, end)
+        else:
+            together, remark = (f"{together}; {one.text}" if together else one.text), end
+    made += [begin + together + remark] if together else []
     return "".join(f"{line}\n" for line in made)
 
 
-def _folded(begin: str, launch: str) -> list[str]:
+def _folded(begin: str, statement: str, end: str) -> list[str]:
     """A long launch goes on in further lines, between its arguments: a bracket is open there."""
-    opening = launch.find(">>>(") + 3 if ">>>(" in launch else launch.find("](") + 1
-    head, parts = launch[: opening + 1], launch[opening + 1 :].split(", ")
+    opening = statement.find(">>>(") + 3 if ">>>(" in statement else statement.find("](") + 1
+    head, parts = statement[: opening + 1], statement[opening + 1 :].split(", ")
+    pieces = [*(f"{part}, " for part in parts[:-1]), parts[-1] + end]
     made: list[str] = []
     line = begin + head
-    for at, part in enumerate(parts):
-        piece = part + ("," if at + 1 < len(parts) else "")
-        if len(line) + len(piece) + 1 > _LINE and at:
+    for at, piece in enumerate(pieces):
+        if at and len(line) + len(piece.rstrip()) > _LINE:
             made.append(line.rstrip())
             line = begin + "  "
-        line += piece + (" " if at + 1 < len(parts) else "")
+        line += piece
     return [*made, line]

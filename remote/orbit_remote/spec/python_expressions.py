@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from orbit_remote.spec.lexer import Token
+from orbit_remote.spec.comment_scanner import Piece, Statement
+from orbit_remote.spec.lexer import Token, tokens
 from orbit_remote.spec.parser import Parser
 from orbit_remote.spec.syntax_tree import (
     Binary,
@@ -126,6 +127,17 @@ class PythonParser(Parser):
             grid = Sequence(items[0].span.to(items[-1].span), tuple(items))
         arguments, keywords = self.arguments()
         return Launch(self.to_here(kernel.span), kernel, grid, arguments=arguments, keywords=keywords)
+
+
+def parsed(text: str) -> Expression | None:
+    """An expression of the file's own code; None where it is none that launch specs know."""
+    try:
+        parser = PythonParser(tokens(Statement((Piece(0, 0, text),)), "triton"))
+        node = parser.whole()
+        parser.finish()
+    except SpecError:
+        return None
+    return node
 
 
 def number(token: Token) -> Number:
