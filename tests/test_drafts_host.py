@@ -201,6 +201,21 @@ def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() ->
     )
 
 
+def test_sizes_are_those_that_the_launch_passes() -> None:
+    check(
+        """
+        __global__ void k(float* x, int m, int n) { x[threadIdx.y * n] = m; }
+        void host(float* data, int rows) { dim3 blocks(4), block(16, 16); k<<<blocks, block>>>(data, 2 * rows, 64); }
+        """,
+        """
+        // orbit: m = 1024; data = empty(m, 64)  // guessed
+        // orbit: blocks = dim3(4); block = dim3(16, 16)
+        // orbit: launch k<<<blocks, block>>>(data, m, 64)
+        """,
+        FROM_LAUNCH,
+    )
+
+
 def test_integers_that_are_allocated_have_guessed_contents() -> None:
     check(
         """

@@ -107,8 +107,8 @@ class _Host:
             name += "_"
         if name not in self.assigned:
             allocated = self.allocated(one, name) if one.kind == "pointer" and name == text else None
-            made = allocated or self.guess(one).named(name)  # after the sizes that it assigns
-            self.assigned[name] = made
+            value = allocated or self.guess(one).named(name)
+            self.assigned[name] = value  # below the sizes that it is made of
         return name
 
     def guess(self, one: Parameter) -> Statement:
@@ -116,12 +116,13 @@ class _Host:
         sizes = cuda.sizes_of(self.subject)
         if one.kind == "scalar" and one.name in sizes.values:
             return guessed(one.name, sizes.values[one.name])
-        sizes = sizes.renamed(
-            {name: f"({text})" if "(" in text or " " in text else text for name, text in self.passed.items()}
-        )
-        for name in sizes.values.keys() - self.passed.keys() - self.assigned.keys():
-            self.assigned[name] = guessed(name, sizes.values[name])
-        return cuda.value_of(one, sizes, self.types, self.subject)
+        for name, value in sizes.values.items():
+            if name not in self.passed:
+                self.assigned.setdefault(name, guessed(name, value))
+        texts = {
+            name: text if re.fullmatch(r"\w+", text) else f"({text})" for name, text in self.passed.items()
+        }
+        return cuda.value_of(one, sizes.renamed(texts), self.types, self.subject)
 
     @property
     def types(self) -> dict[str, str]:
@@ -206,7 +207,7 @@ class _Host:
             if bracketed(f"({declaration[1]})") != declaration[1]:
                 continue  # a function's parameter
             for part in _parts(declaration[1]):
-                if made := re.fullmatch(rf"{escaped}\s*=?\s*(?:dim3)?\s*(\S.*)", part, re.DOTALL):
+                if made := re.fullmatch(rf"{escaped}\b\s*=?\s*(?:dim3)?\s*(\S.*)", part, re.DOTALL):
                     listed = made[1].startswith(("(", "{")) and made[1].endswith((")", "}"))
                     at = declaration.start(1) + declaration[1].index(part)
                     values[at] = f"dim3{made[1]}" if listed else f"dim3({made[1]})"

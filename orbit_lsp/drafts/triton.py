@@ -14,6 +14,7 @@ from orbit_lsp.drafts.guesses import Sizes, Statement, Subject, guessed
 from orbit_remote.spec.signature import Parameter
 
 _REALS = frozenset(("eps", "epsilon", "scale", "alpha", "beta", "p"))
+_MOST_PASSES = 8
 
 
 class Mask(NamedTuple):
@@ -34,6 +35,7 @@ class Body:
     constants: set[str]
     nodes: list[ast.AST]
     assigned: dict[str, list[ast.expr]] = field(default_factory=dict[str, list[ast.expr]])
+    derived: dict[str, set[int | str]] = field(default_factory=dict[str, "set[int | str]"])
     _bases: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
 
     def __post_init__(self) -> None:
@@ -43,6 +45,13 @@ class Body:
                 more.append((node.target.id, node.iter if isinstance(node, ast.For) else node.value))
             for name, value in more:
                 self.assigned.setdefault(name, []).append(value)
+        self.calls = [(name, node) for node in self.nodes if (name := _called(node))]
+        for _ in range(_MOST_PASSES):
+            before = sum(map(len, self.derived.values()))
+            for name, values in self.assigned.items():
+                self.derived[name] = {origin for value in values for origin in self.origins(value)}
+            if sum(map(len, self.derived.values())) == before:
+                break
         named = {name for name in self.names if re.search(r"(?:^|_)ptr\d*$", name)}
         accessed = (self.accessed(kind) for kind in ("load", "store", "atomic", "make_"))
         self.pointers = named.union(*accessed) - self.constants
@@ -59,18 +68,17 @@ class Body:
         named = {name for name in self.constants if re.search("block|tile|chunk", name, re.IGNORECASE)}
         return named | {name for name in self.ranges & self.constants if not guesses.is_size(name)}
 
-    def expanded(self, node: ast.AST) -> list[ast.AST]:
-        """The nodes of an expression, and of what the names in it were given."""
-        nodes: list[ast.AST] = []
-        names: set[str] = set()
-        waiting = [node]
-        while waiting:
-            for each in ast.walk(waiting.pop()):
-                nodes.append(each)
-                if isinstance(each, ast.Name) and each.id not in names:
-                    names.add(each.id)
-                    waiting += self.assigned.get(each.id, [])
-        return nodes
+    def origins(self, node: ast.AST) -> set[int | str]:
+        """What a value is made of: axes of the grid, lengths of ranges, and `*pointer` for what is loaded from it."""
+        found: set[int | str] = set()
+        for each in ast.walk(node):
+            axis, name = _axis(each), _range(each)
+            found |= ({axis} if axis is not None else set()) | ({name} if name else set())
+            if isinstance(each, ast.Name):
+                found |= self.derived.get(each.id, set())
+            elif _called(each) == "load":
+                found |= {f"*{base}" for base in self.bases(_first(each))}
+        return found
 
     def bases(self, node: ast.expr | None) -> set[str]:
         """The parameters that an address begins with."""
@@ -92,14 +100,15 @@ class Body:
 
     def accessed(self, kind: str) -> set[str]:
         """Parameters whose addresses functions of this name get: `load`, `store`, `atomic`."""
-        calls = [node for node in self.nodes if _called(node).startswith(kind)]
-        return {base for call in calls for base in self.bases(_first(call))}
+        return {
+            base for name, call in self.calls if name.startswith(kind) for base in self.bases(_first(call))
+        }
 
     def places(self) -> set[str]:
         """Pointers to places in other tensors: what is loaded becomes a part of an address."""
-        addresses = [_first(node) for node in self.nodes if _called(node) in ("load", "store", "atomic_add")]
-        loads = [node for one in addresses if one for node in self.expanded(one) if _called(node) == "load"]
-        return {base for load in loads for base in self.bases(_first(load))}
+        addresses = [_first(call) for name, call in self.calls if name in ("load", "store", "atomic_add")]
+        origins = {origin for address in addresses if address for origin in self.origins(address)}
+        return {name for name in self.pointers if f"*{name}" in origins}
 
     def _masks(self, node: ast.AST) -> Iterator[Mask]:
         match node:
@@ -107,9 +116,9 @@ class Body:
                 ast.Compare(left=left, ops=[ast.Lt()], comparators=[ast.Name(id=extent)])
                 | ast.BinOp(left=left, op=ast.Mod(), right=ast.Name(id=extent))
             ) if guesses.is_size(extent) and extent in self.names:
-                origin = self.expanded(left)
-                axes = [axis for each in origin if (axis := _axis(each)) is not None]
-                ranges = [name for each in origin if (name := _range(each))]
+                origins = self.origins(left)
+                axes = [one for one in origins if isinstance(one, int)]
+                ranges = sorted(one for one in origins if isinstance(one, str) and one in self.ranges)
                 yield Mask(min(axes, default=None), extent, ranges[0] if ranges else "")
             case _:
                 pass
@@ -119,7 +128,7 @@ class Body:
         for node in self.nodes:
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 for number, factor in ((node.left, node.right), (node.right, node.left)):
-                    if isinstance(factor, ast.Name) and axis in map(_axis, self.expanded(number)):
+                    if isinstance(factor, ast.Name) and axis in self.origins(number):
                         return factor.id
         return ""
 
@@ -256,7 +265,7 @@ def tensor(name: str, body: Body, sizes: Sizes) -> str:
     inputs = [each for each in body.names if each in body.pointers - written]
     shape = ", ".join(sizes.operand(name, inputs))
     narrow = [each.attr for each in body.nodes if isinstance(each, ast.Attribute) and "float16" in each.attr]
-    typed = f", dtype={narrow[0]}" if narrow and "dot" in map(_called, body.nodes) else ""
+    typed = f", dtype={narrow[0]}" if narrow and any(called == "dot" for called, _ in body.calls) else ""
     if name in added:
         return f"zeros({shape})"
     if name in written - body.accessed("load"):
