@@ -93,6 +93,21 @@ def test_a_draft_is_indented_as_its_kernel_and_stands_above_decorators() -> None
     ]
 
 
+def test_what_is_being_typed_elsewhere_in_a_file_hides_no_draft() -> None:
+    kernel = """
+    import triton
+    import triton.language as tl
+    class Kernels:
+        @triton.jit
+        def fill(x, n, BLOCK: tl.constexpr):
+            tl.store(x + tl.arange(0, BLOCK), n)
+
+    """
+    draft = written(kernel, FROM_SIGNATURE, "triton")
+    assert "x = empty(n)" in draft
+    assert written(kernel + "    def host(:\n", FROM_SIGNATURE, "triton") == draft
+
+
 MATMUL = """
 import triton
 import triton.language as tl

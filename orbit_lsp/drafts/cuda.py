@@ -25,26 +25,24 @@ def draft(subject: Subject) -> list[Statement] | None:
     """None where a launch spec cannot pass a parameter, or a type cannot be chosen."""
     header = subject.header
     instance = template_arguments(subject)
-    if instance is None or any(one.refused for one in header.parameters):
+    if instance is None or any(parameter.refused for parameter in header.parameters):
         return None
     parameters = named(header.parameters)
     sizes = sizes_of(subject)
     templates = [
-        guessed(one.name, _template_value(one, subject.body), one.type)
-        for one in header.templates
-        if one.name in instance and one.kind == "value"
+        guessed(template.name, _template_value(template, subject.body), template.type)
+        for template in header.templates
+        if template.name in instance and template.kind == "value"
     ]
     statements = [
         *(guessed(name, value) for name, value in sizes.values.items()), *templates,
-        *(value_of(one, sizes, {}, subject) for one in parameters if one.name not in sizes.values),
+        *(value_of(parameter, sizes, {}, subject) for parameter in parameters if parameter.name not in sizes.values),
     ]  # fmt: skip
-    chosen = {name: value for name, _, value in (one.text.partition(" = ") for one in templates)}
+    chosen = {name: value for name, _, value in (statement.text.partition(" = ") for statement in templates)}
     configuration = _Threads(subject, sizes, chosen).configuration()
     together = " cooperative" if _COOPERATIVE.search(subject.body) else ""
     of = f"{subject.name}<{', '.join(instance)}>" if instance else subject.name
-    launch = (
-        f"launch {of}<<<{', '.join(configuration)}>>>({', '.join(one.name for one in parameters)}){together}"
-    )
+    launch = f"launch {of}<<<{', '.join(configuration)}>>>({', '.join(parameter.name for parameter in parameters)}){together}"
     remark = "guessed: grid, block" + ", shared memory" * (len(configuration) > 2)
     return [*statements, Statement(launch, remark)]
 
@@ -52,10 +50,10 @@ def draft(subject: Subject) -> list[Statement] | None:
 def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
     """Every parameter with a name that can be assigned, made up where it has none."""
     known: dict[str, Parameter] = {}
-    for at, one in enumerate(parameters):
-        plain = one.name and one.name.isascii() and one.name not in known
-        name = one.name if plain else f"argument_{at + 1}"
-        known[name] = replace(one, name=name)
+    for at, parameter in enumerate(parameters):
+        plain = parameter.name and parameter.name.isascii() and parameter.name not in known
+        name = parameter.name if plain else f"argument_{at + 1}"
+        known[name] = replace(parameter, name=name)
     return list(known.values())
 
 
@@ -65,31 +63,37 @@ def named(parameters: tuple[Parameter, ...]) -> list[Parameter]:
 def template_arguments(subject: Subject) -> list[str] | None:
     """Up to the last that is needed: a value by its name, `float` for a type. None where a type cannot be chosen."""
 
-    def types(one: TemplateParameter) -> list[str]:
+    def types(template: TemplateParameter) -> list[str]:
         """Those of the parameters that speak of it."""
         every = (plain_type(each.type) for each in subject.header.parameters)
-        return [each for each in every if one.name and re.search(rf"\b{re.escape(one.name)}\b", each)]
+        return [
+            each for each in every if template.name and re.search(rf"\b{re.escape(template.name)}\b", each)
+        ]
 
-    wanted = [one for one in subject.header.templates if not one.pack]
+    wanted = [template for template in subject.header.templates if not template.pack]
     while wanted and wanted[-1].optional and not types(wanted[-1]):
         wanted.pop()
-    for one in wanted:
-        element = re.compile(rf"(?:const\s+)?{re.escape(one.name)}(?:\s+const)?\s*\**")
-        numbers = any("*" in each for each in types(one)) and all(map(element.fullmatch, types(one)))
-        if not one.name or (one.kind == "type" and not numbers):  # it may be a function or a structure
+    for template in wanted:
+        element = re.compile(rf"(?:const\s+)?{re.escape(template.name)}(?:\s+const)?\s*\**")
+        numbers = any("*" in each for each in types(template)) and all(
+            map(element.fullmatch, types(template))
+        )
+        if not template.name or (
+            template.kind == "type" and not numbers
+        ):  # it may be a function or a structure
             return None
-    return [one.name if one.kind == "value" else "float" for one in wanted]
+    return [template.name if template.kind == "value" else "float" for template in wanted]
 
 
-def _template_value(one: TemplateParameter, body: str) -> str:
-    if one.type == "bool":
+def _template_value(template: TemplateParameter, body: str) -> str:
+    if template.type == "bool":
         return "true"
-    if re.search("block|thread", one.name, re.IGNORECASE):
-        return "64" if one.name.lower().endswith(("_m", "_n", "_k")) else "256"
-    if re.search(rf"\+=\s*{re.escape(one.name)}\b", body):
+    if re.search("block|thread", template.name, re.IGNORECASE):
+        return "64" if template.name.lower().endswith(("_m", "_n", "_k")) else "256"
+    if re.search(rf"\+=\s*{re.escape(template.name)}\b", body):
         return "8"
-    square = re.search(rf"\[\s*{one.name}\s*(?:\*|\]\s*\[)\s*{one.name}\b", body)
-    return "16" if square or "tile" in one.name.lower() else ""
+    square = re.search(rf"\[\s*{template.name}\s*(?:\*|\]\s*\[)\s*{template.name}\b", body)
+    return "16" if square or "tile" in template.name.lower() else ""
 
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -98,10 +102,12 @@ def _template_value(one: TemplateParameter, body: str) -> str:
 def sizes_of(subject: Subject) -> Sizes:
     parameters = named(subject.header.parameters)
     wide = {dtype.name for dtype in dtypes.DTYPES.values() if dtype.kind == "integer" and dtype.size >= 4}
-    counts = [one.name for one in parameters if one.kind == "scalar" and one.element in wide]
+    counts = [
+        parameter.name for parameter in parameters if parameter.kind == "scalar" and parameter.element in wide
+    ]
     square = re.search(r"\b(?:threadIdx|blockIdx)\.y\b", subject.body) is not None
     row = _row_length(subject.body) in counts
-    return guesses.sizes(counts, [one.name for one in parameters], row=row, square=square)
+    return guesses.sizes(counts, [parameter.name for parameter in parameters], row=row, square=square)
 
 
 def _row_length(body: str) -> str:
@@ -113,35 +119,39 @@ def _row_length(body: str) -> str:
     return product[1] if product else ""
 
 
-def value_of(one: Parameter, sizes: Sizes, types: dict[str, str], subject: Subject) -> Statement:
+def value_of(parameter: Parameter, sizes: Sizes, types: dict[str, str], subject: Subject) -> Statement:
     """The assignment of a parameter that is no size."""
-    element = element_of(one, types)
-    shown = f"{one.type} {one.name}"
-    if one.kind == "pointer":
+    element = element_of(parameter, types)
+    shown = f"{parameter.type} {parameter.name}"
+    if parameter.kind == "pointer":
         known = {"void", *(each.name for each in subject.header.templates)}
-        if element is None and not known & set(re.findall(r"\w+", one.type)):
-            return guessed(one.name, None, shown)
+        if element is None and not known & set(re.findall(r"\w+", parameter.type)):
+            return guessed(parameter.name, None, shown)
         pointers = [each for each in subject.header.parameters if sizes.matrices and each.kind == "pointer"]
         inputs = [each.name for each in pointers if each.const or not _written(each.name, subject.body)]
-        return guessed(one.name, contents(one, sizes.operand(one.name, inputs), element, subject.body))
+        return guessed(
+            parameter.name, contents(parameter, sizes.operand(parameter.name, inputs), element, subject.body)
+        )
     dtype = element[0] if element else dtypes.DTYPES["float32"]
-    if one.kind == "scalar" and dtype.kind == "bool":
-        return guessed(one.name, "true")
-    if one.kind == "scalar" and dtype.kind == "floating":
-        return guessed(one.name, guesses.real(one.name) + "f" * (dtype.name != "float64"))
-    return guessed(one.name, guesses.stride(one.name, subject.names, sizes), shown)
+    if parameter.kind == "scalar" and dtype.kind == "bool":
+        return guessed(parameter.name, "true")
+    if parameter.kind == "scalar" and dtype.kind == "floating":
+        return guessed(parameter.name, guesses.real(parameter.name) + "f" * (dtype.name != "float64"))
+    return guessed(parameter.name, guesses.stride(parameter.name, subject.names, sizes), shown)
 
 
 def contents(
-    one: Parameter, shape: tuple[str, ...], element: tuple[dtypes.DType, int] | None, body: str
+    parameter: Parameter, shape: tuple[str, ...], element: tuple[dtypes.DType, int] | None, body: str
 ) -> str:
     """What is only written is empty, what atomics add to is zeros, everything else has random contents."""
     dtype, lanes = element or (None, 1)
     extents = [*shape[:-1], f"{lanes} * {shape[-1]}" if lanes > 1 else shape[-1]]
     size = ", ".join(extents)
-    if not one.const and re.search(rf"\batomic\w+\s*\(\s*(?:&\s*)?\(?\s*{re.escape(one.name)}\b", body):
+    if not parameter.const and re.search(
+        rf"\batomic\w+\s*\(\s*(?:&\s*)?\(?\s*{re.escape(parameter.name)}\b", body
+    ):
         return f"zeros({size})"
-    if not one.const and _written(one.name, body) and not _read(one.name, body):
+    if not parameter.const and _written(parameter.name, body) and not _read(parameter.name, body):
         return f"empty({size})"
     if dtype is None or dtype.kind == "floating":
         return f"randn({size})"
@@ -253,7 +263,7 @@ def shared_element(subject: Subject) -> str:
     outside = text = subject.around.text
     for start, end in reversed(bodies(text) if _DYNAMIC.search(text) else []):
         outside = outside[:start] + outside[end:]
-    in_file = [one for one in _DYNAMIC.finditer(outside) if re.search(rf"\b{one[2]}\b", subject.body)]
+    in_file = [array for array in _DYNAMIC.finditer(outside) if re.search(rf"\b{array[2]}\b", subject.body)]
     for array in (*_DYNAMIC.finditer(subject.body), *in_file):
         known = dtypes.cpp(array[1].strip())  # an array of bytes is room for something else
         return array[1].strip() if known and known[0].size > 1 else "float"

@@ -39,7 +39,7 @@ class Subject:
 
     @property
     def names(self) -> list[str]:
-        return [one.name for one in self.header.parameters]
+        return [parameter.name for parameter in self.header.parameters]
 
 
 class Statement(NamedTuple):

@@ -37,7 +37,7 @@ _DEEPEST = 12
 def draft(subject: Subject) -> list[Statement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
     header, text = subject.header, subject.around.text
-    if any(one.refused for one in header.parameters):
+    if any(parameter.refused for parameter in header.parameters):
         return None
     for site in re.finditer(rf"\b{re.escape(subject.name)}\b\s*(<(?!<)[^;{{}}]*?>)?\s*<<<", text):
         launch = launch_sites.find(text, site.end() - 3)
@@ -60,7 +60,7 @@ def _before(text: str, place: int) -> str:
     for start, end in cuda.bodies(text):
         if end <= place:
             directives = _DIRECTIVE.findall(text, start, end)
-            kept += [text[at:start], "{;\n", *(f"{one}\n" for one in directives), "}"]
+            kept += [text[at:start], "{;\n", *(f"{directive}\n" for directive in directives), "}"]
             at = end
     return "".join([*kept, text[at:place]])
 
@@ -81,14 +81,18 @@ class _Host:
         header = self.subject.header
         if header.lacking(len(self.chosen)):
             return None
-        if not all(dtypes.cpp(" ".join(one.split())) or self.expression(one) for one in self.chosen):
+        if not all(
+            dtypes.cpp(" ".join(argument.split())) or self.expression(argument) for argument in self.chosen
+        ):
             return None  # `k<T>` in a template of its own
         pairs = list(zip(cuda.named(header.parameters), arguments, strict=True))
-        for one, text in pairs:  # numbers first: what is allocated is made of them
-            if one.kind == "scalar":
-                self.passed[one.name] = self.argument(one, text)
-        passed = [self.passed.get(one.name) or self.argument(one, text) for one, text in pairs]
-        known = [text for one in configuration[:3] if (text := self.expression(one)) is not None]
+        for parameter, text in pairs:  # numbers first: what is allocated is made of them
+            if parameter.kind == "scalar":
+                self.passed[parameter.name] = self.argument(parameter, text)
+        passed = [
+            self.passed.get(parameter.name) or self.argument(parameter, text) for parameter, text in pairs
+        ]
+        known = [text for part in configuration[:3] if (text := self.expression(part)) is not None]
         if len(known) < len(configuration[:3]):
             return None
         known = known[:2] if known[2:] == ["0"] else known
@@ -96,48 +100,52 @@ class _Host:
         launch = f"launch {instance}<<<{', '.join(known)}>>>({', '.join(passed)})"
         return [*self.assigned.values(), Statement(launch)]
 
-    def argument(self, one: Parameter, text: str) -> str:
+    def argument(self, parameter: Parameter, text: str) -> str:
         """Its expression, or a name with an assignment to it."""
-        if one.kind == "pointer" and text in ("nullptr", "NULL", "0"):
+        if parameter.kind == "pointer" and text in ("nullptr", "NULL", "0"):
             return "nullptr"
-        if one.kind == "scalar" and (known := self.expression(text)) is not None:
+        if parameter.kind == "scalar" and (known := self.expression(text)) is not None:
             return known
-        name = text if text.isidentifier() else one.name
+        name = text if text.isidentifier() else parameter.name
         while name in self.assigned and name != text:
             name += "_"
         if name not in self.assigned:
-            allocated = self.allocated(one, name) if one.kind == "pointer" and name == text else None
-            value = allocated or self.guess(one).named(name)
+            allocated = (
+                self.allocated(parameter, name) if parameter.kind == "pointer" and name == text else None
+            )
+            value = allocated or self.guess(parameter).named(name)
             self.assigned[name] = value  # below the sizes that it is made of
         return name
 
-    def guess(self, one: Parameter) -> Statement:
+    def guess(self, parameter: Parameter) -> Statement:
         """A value as the signature alone suggests it, of the sizes that the launch passes."""
         sizes = cuda.sizes_of(self.subject)
-        if one.kind == "scalar" and one.name in sizes.values:
-            return guessed(one.name, sizes.values[one.name])
+        if parameter.kind == "scalar" and parameter.name in sizes.values:
+            return guessed(parameter.name, sizes.values[parameter.name])
         for name, value in sizes.values.items():
             if name not in self.passed:
                 self.assigned.setdefault(name, guessed(name, value))
         texts = {
             name: text if re.fullmatch(r"\w+", text) else f"({text})" for name, text in self.passed.items()
         }
-        return cuda.value_of(one, sizes.renamed(texts), self.types, self.subject)
+        return cuda.value_of(parameter, sizes.renamed(texts), self.types, self.subject)
 
     @property
     def types(self) -> dict[str, str]:
-        return dict(zip((one.name for one in self.subject.header.templates), self.chosen, strict=False))
+        return dict(
+            zip((parameter.name for parameter in self.subject.header.templates), self.chosen, strict=False)
+        )
 
-    def allocated(self, one: Parameter, name: str) -> Statement | None:
+    def allocated(self, parameter: Parameter, name: str) -> Statement | None:
         """The assignment of a pointer that memory was allocated for, as much as known names say."""
         calls = list(re.finditer(_ALLOCATION.format(name=re.escape(name)), self.before))
         inner = bracketed("(" + self.before[calls[-1].end() : calls[-1].end() + 2000]) if calls else None
-        element = element_of(one, self.types)
+        element = element_of(parameter, self.types)
         lanes = element[1] if element else 1
         count = self.elements(_parts(inner)[0], element[0].size * lanes if element else 4) if inner else None
         if count is None:
             return None
-        made = cuda.contents(one, (f"({count})" if lanes > 1 else count,), element, self.subject.body)
+        made = cuda.contents(parameter, (f"({count})" if lanes > 1 else count,), element, self.subject.body)
         # what integers are good for, an allocation does not tell
         return guessed(name, made) if "randint" in made else Statement(f"{name} = {made}")
 

@@ -34,13 +34,17 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Statement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
-    if any(one.refused for one in subject.header.parameters):
+    if any(parameter.refused for parameter in subject.header.parameters):
         return None
     functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
     for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name == subject.name:
-                around = [one for one in functions if one.lineno <= call.lineno <= (one.end_lineno or 0)]
+                around = [
+                    function
+                    for function in functions
+                    if function.lineno <= call.lineno <= (function.end_lineno or 0)
+                ]
                 if statements := _Host(subject, body, [tree, *around], call.lineno).statements(call):
                     return statements
             case _:
@@ -59,8 +63,11 @@ class _Host:
     assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
 
     def statements(self, call: ast.Call) -> list[Statement] | None:
-        parameters = {one.name: one for one in self.subject.header.parameters}
-        given = [*zip(parameters, call.args, strict=False), *((one.arg, one.value) for one in call.keywords)]
+        parameters = {parameter.name: parameter for parameter in self.subject.header.parameters}
+        given = [
+            *zip(parameters, call.args, strict=False),
+            *((keyword.arg, keyword.value) for keyword in call.keywords),
+        ]
         unpacked = any(name is None or isinstance(node, ast.Starred) for name, node in given)
         if unpacked or len(call.args) > len(parameters) or not isinstance(call.func, ast.Subscript):
             return None
@@ -93,8 +100,8 @@ class _Host:
         elif parameter in sizes.values:
             self.assigned[name] = guessed(name, sizes.values[parameter])
         else:
-            one = next(each for each in self.subject.header.parameters if each.name == parameter)
-            self.assigned[name] = triton.value_of(one, self.body, sizes).named(name)
+            of = next(each for each in self.subject.header.parameters if each.name == parameter)
+            self.assigned[name] = triton.value_of(of, self.body, sizes).named(name)
         return name
 
     # -- tensors -----------------------------------------------------------------------------------
@@ -178,8 +185,8 @@ class _Host:
 
 def _defaults(scope: Function) -> dict[str, ast.expr | None]:
     """A function's parameters, each with its default where it has one."""
-    by_place = [one.arg for one in (*scope.args.posonlyargs, *scope.args.args)]
-    by_name = [one.arg for one in scope.args.kwonlyargs]
+    by_place = [parameter.arg for parameter in (*scope.args.posonlyargs, *scope.args.args)]
+    by_name = [parameter.arg for parameter in scope.args.kwonlyargs]
     last = dict(zip(reversed(by_place), reversed(scope.args.defaults), strict=False))
     return {**dict.fromkeys(by_place), **last, **dict(zip(by_name, scope.args.kw_defaults, strict=True))}
 

@@ -70,15 +70,15 @@ class Body:
 
     def origins(self, node: ast.AST) -> set[int | str]:
         """What a value is made of: axes of the grid, lengths of ranges, and `*pointer` for what is loaded from it."""
-        found: set[int | str] = set()
+        origins: set[int | str] = set()
         for each in ast.walk(node):
             axis, name = _axis(each), _range(each)
-            found |= ({axis} if axis is not None else set()) | ({name} if name else set())
+            origins |= ({axis} if axis is not None else set()) | ({name} if name else set())
             if isinstance(each, ast.Name):
-                found |= self.derived.get(each.id, set())
+                origins |= self.derived.get(each.id, set())
             elif _called(each) == "load":
-                found |= {f"*{base}" for base in self.bases(_first(each))}
-        return found
+                origins |= {f"*{base}" for base in self.bases(_first(each))}
+        return origins
 
     def bases(self, node: ast.expr | None) -> set[str]:
         """The parameters that an address begins with."""
@@ -117,8 +117,10 @@ class Body:
                 | ast.BinOp(left=left, op=ast.Mod(), right=ast.Name(id=extent))
             ) if guesses.is_size(extent) and extent in self.names:
                 origins = self.origins(left)
-                axes = [one for one in origins if isinstance(one, int)]
-                ranges = sorted(one for one in origins if isinstance(one, str) and one in self.ranges)
+                axes = [origin for origin in origins if isinstance(origin, int)]
+                ranges = sorted(
+                    origin for origin in origins if isinstance(origin, str) and origin in self.ranges
+                )
                 yield Mask(min(axes, default=None), extent, ranges[0] if ranges else "")
             case _:
                 pass
@@ -135,14 +137,18 @@ class Body:
 
 def body_of(subject: Subject, tree: ast.Module) -> Body | None:
     """Of the definition with these parameters, which `kernel = triton.jit(function)` may have given another name."""
-    constants = {one.name for one in subject.header.parameters if one.kind == "constexpr"}
+    constants = {parameter.name for parameter in subject.header.parameters if parameter.kind == "constexpr"}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            names = [
+                argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            ]
             if names == subject.names and (
                 node.name == subject.name or f"({node.name})" in subject.around.text
             ):
-                return Body(names, constants, [each for one in node.body for each in ast.walk(one)])
+                return Body(
+                    names, constants, [each for statement in node.body for each in ast.walk(statement)]
+                )
     return None
 
 
@@ -168,7 +174,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _first(node: ast.AST) -> ast.expr | None:
-    given = [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
+    given = [*node.args, *(keyword.value for keyword in node.keywords)] if isinstance(node, ast.Call) else []
     return given[0] if given else None
 
 
@@ -191,16 +197,23 @@ def _range(node: ast.AST) -> str:
 
 def draft(subject: Subject, body: Body) -> list[Statement] | None:
     header = subject.header
-    if any(one.refused for one in header.parameters):
+    if any(parameter.refused for parameter in header.parameters):
         return None
     configurations = re.findall(r"\bConfig\s*\(\s*(?:kwargs\s*=\s*)?\{([^{}]*)\}", subject.around.text)
     tuned = set(re.findall(r"['\"](\w+)['\"]\s*:", " ".join(configurations))) if header.tuned else set[str]()
     sizes = sizes_of(subject, body)
-    given = [one for one in header.parameters if one.name not in tuned and not one.optional]
+    given = [
+        parameter for parameter in header.parameters if parameter.name not in tuned and not parameter.optional
+    ]
     statements = [guessed(name, value) for name, value in sizes.values.items()]
-    statements += [value_of(one, body, sizes) for one in given if one.name not in sizes.values]
-    by_place = list(takewhile(lambda one: one[0] is one[1] and one[0].kind != "constexpr", zip(given, header.parameters, strict=False)))  # fmt: skip
-    arguments = [one.name if at < len(by_place) else f"{one.name}={one.name}" for at, one in enumerate(given)]
+    statements += [
+        value_of(parameter, body, sizes) for parameter in given if parameter.name not in sizes.values
+    ]
+    by_place = list(takewhile(lambda pair: pair[0] is pair[1] and pair[0].kind != "constexpr", zip(given, header.parameters, strict=False)))  # fmt: skip
+    arguments = [
+        parameter.name if at < len(by_place) else f"{parameter.name}={parameter.name}"
+        for at, parameter in enumerate(given)
+    ]
     programs = grid(subject, body, sizes, tuned)
     statements += [] if programs else [guessed("grid", "")]
     launch = f"launch {subject.name}[{programs or 'grid'}]({', '.join(arguments)})"
@@ -210,8 +223,12 @@ def draft(subject: Subject, body: Body) -> list[Statement] | None:
 def sizes_of(subject: Subject, body: Body) -> Sizes:
     called = (node.value for node in body.nodes if isinstance(node, ast.Attribute))
     objects = {of.id for of in called if isinstance(of, ast.Name)}  # descriptors load and store themselves
-    others = body.pointers | body.blocks | objects
-    names = [one.name for one in subject.header.parameters if one.name not in others and not one.optional]
+    no_sizes = body.pointers | body.blocks | objects
+    names = [
+        parameter.name
+        for parameter in subject.header.parameters
+        if parameter.name not in no_sizes and not parameter.optional
+    ]
     row = bool(body.whole & set(names)) or bool({body.factor(0)} - body.blocks - {""})
     known = guesses.sizes(names, body.names, row=row, square=body.axes > 1)
     values = {name: "64" if name in body.constants else value for name, value in known.values.items()}
@@ -238,19 +255,19 @@ def grid(subject: Subject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
         if not divided and len(left) > 2:
             return ""
         divided = divided or {left.pop(0) if left else "1": body.factor(axis)}
-        parts.append(" * ".join(over(*one) for one in reversed(divided.items())))
+        parts.append(" * ".join(over(*part) for part in reversed(divided.items())))
     text = f"({', '.join(parts or ['1'])}{',' * (len(parts) < 2)})"
     return f"lambda META: {text}" if "META[" in text else text
 
 
-def value_of(one: Parameter, body: Body, sizes: Sizes) -> Statement:
+def value_of(parameter: Parameter, body: Body, sizes: Sizes) -> Statement:
     """The assignment of a parameter that is no size."""
-    name = one.name
+    name = parameter.name
     if name in body.pointers:
         return guessed(name, tensor(name, body, sizes))
     if name in body.blocks:
         return guessed(name, block(name, body))
-    if one.kind == "constexpr":
+    if parameter.kind == "constexpr":
         tests = [node.test for node in body.nodes if isinstance(node, ast.If)]
         condition = any(isinstance(test, ast.Name) and test.id == name for test in tests)
         return guessed(name, "8" if "group" in name.lower() else "True" if condition else "")

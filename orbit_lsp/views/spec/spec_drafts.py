@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from textwrap import dedent
 from typing import TYPE_CHECKING, NamedTuple
 
 from lsprotocol import types as lsp
@@ -101,7 +102,7 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     clean = around.text.split("\n")
     body = "\n".join(clean[of.name_line : kernel.whole.end_line + 1])[of.name_end :]
     subject = Subject(kernel.name, header, body[body.find("{") :], around)
-    drafts = _cuda(subject) if of.language == "cuda" else _triton(subject, lines)
+    drafts = _cuda(subject) if of.language == "cuda" else _triton(subject, lines, kernel)
     titles = ("Write a launch spec from the launch in this file", "Write a launch spec from the signature")
     first = lines[kernel.whole.line]
     texts = [
@@ -118,15 +119,18 @@ def _cuda(subject: Subject) -> list[list[Statement] | None]:
     return [host_cuda.draft(subject), cuda.draft(subject)]
 
 
-def _triton(subject: Subject, lines: list[str]) -> list[list[Statement] | None]:
+def _triton(subject: Subject, lines: list[str], kernel: Kernel) -> list[list[Statement] | None]:
     from orbit_lsp.drafts import host_triton, triton
 
-    try:
-        tree = ast.parse("\n".join(lines))
-        body = triton.body_of(subject, tree)
-        return [host_triton.draft(subject, body, tree), triton.draft(subject, body)] if body else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
-        return []
+    own = lines[kernel.whole.line : kernel.whole.end_line + 1]
+    for text in ("\n".join(lines), dedent("\n".join(own))):  # the kernel alone where the rest is being typed
+        try:
+            tree = ast.parse(text)
+            if body := triton.body_of(subject, tree):
+                return [host_triton.draft(subject, body, tree), triton.draft(subject, body)]
+        except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
+            pass
+    return []
 
 
 def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | None = None) -> bool:
@@ -139,7 +143,9 @@ def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | Non
     of = spec_cache.target(kernel)
     moved = launch_spec.target_of(spec_cache.definition(kernel), of.language, len(added))
     checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
-    return not any(one.severity == "error" and one.span.line not in open_lines for one in checked.faults)
+    return not any(
+        fault.severity == "error" and fault.span.line not in open_lines for fault in checked.faults
+    )
 
 
 _LINE = 110
@@ -152,17 +158,17 @@ def _above(kernel: Kernel, statements: list[Statement], first: str) -> str:
     begin = f"{indentation[0] if indentation else ''}{mark} orbit: "
     made: list[str] = []
     together, remark = "", ""
-    for one in statements:
-        alone = one.missing or one.text.startswith("launch ")
-        end = f"  {mark} {one.remark}" if one.remark else ""
+    for statement in statements:
+        alone = statement.missing or statement.text.startswith("launch ")
+        end = f"  {mark} {statement.remark}" if statement.remark else ""
         longest = _LINE - len(begin) - len(end)
-        if together and (alone or end != remark or len(together) + 2 + len(one.text) > longest):
+        if together and (alone or end != remark or len(together) + 2 + len(statement.text) > longest):
             made.append(begin + together + remark)
             together = ""
         if alone:
-            made += _folded(begin, one.text, end)
+            made += _folded(begin, statement.text, end)
         else:
-            together, remark = (f"{together}; {one.text}" if together else one.text), end
+            together, remark = (f"{together}; {statement.text}" if together else statement.text), end
     made += [begin + together + remark] if together else []
     return "".join(f"{line}\n" for line in made)
 
