@@ -269,7 +269,7 @@ def _file(session: Session, target: KernelId, name: str) -> Side:
     except OSError as error:
         raise NoSide(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)
-    known = [one for one, kernel, _ in identify(uri, kernels.track(language, text, macros=session.macros(), headers=header_reader(path)).scan) if kernel.launchable]  # fmt: skip
+    known = [one for one, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
     only = known[0] if len(known) == 1 and same not in known and not harness.named(target) else same
     return _side(session, only, text, Path(path).name)

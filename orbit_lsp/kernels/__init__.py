@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from orbit_lsp.kernels.model import Edit, Kernel, Language, Launch, Scan, Span
+from orbit_lsp.kernels.model import Kernel, Language, Launch, Scan, Span
 
-__all__ = ["Edit", "Kernel", "Language", "Launch", "Scan", "Span", "Tracker", "language_of", "track"]
+__all__ = ["Kernel", "Language", "Launch", "Scan", "Span", "Tracker", "language_of", "tracker"]
 
 CUDA_SUFFIXES = (".cu", ".cuh")
 
 
 class Tracker(Protocol):
-    """A scan that follows edits: always what a fresh scan of the present text would say."""
+    """Scans a text again and again as it changes, sooner than afresh."""
 
-    @property
-    def scan(self) -> Scan: ...
-
-    def update(self, edits: list[Edit], text: str) -> Scan: ...
+    def scan(self, text: str) -> Scan: ...
 
 
 def language_of(path: str) -> Language | None:
@@ -29,18 +26,17 @@ def language_of(path: str) -> Language | None:
     return "triton" if lowered.endswith(".py") else None
 
 
-def track(
+def tracker(
     language: Language,
-    text: str,
     *,
     macros: Collection[str] = (),
     headers: Callable[[str], str | None] | None = None,
 ) -> Tracker:
-    """Scan `text` and keep what is needed to follow its edits; parsers load on first use."""
+    """`macros` are further names that stand for `__global__`. Parsers load on first use."""
     if language == "cuda":
         from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
 
-        return CudaTracker(text, macros=macros, headers=headers)
+        return CudaTracker(macros=macros, headers=headers)
     from orbit_lsp.kernels.python.triton_kernels import TritonTracker
 
-    return TritonTracker(text)
+    return TritonTracker()

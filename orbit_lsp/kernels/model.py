@@ -13,15 +13,6 @@ RUNNABLE = frozenset(("cuda", "triton", "gluon"))
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """Characters [start, end) of the old text became `text` (offsets in code points)."""
-
-    start: int
-    end: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Span:
     """From (line, column) to (end_line, end_column), the end exclusive."""
 

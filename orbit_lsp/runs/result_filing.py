@@ -210,7 +210,9 @@ class _Kernels:
             text = Path(file).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return []
-        scan = kernels.track(language, text, macros=self._session.macros(), headers=header_reader(file)).scan
+        scan = kernels.tracker(language, macros=self._session.macros(), headers=header_reader(file)).scan(
+            text
+        )
         return identify(uri, scan)
 
 

@@ -73,7 +73,6 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
 @server.feature(lsp.SHUTDOWN)
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
-    ls.recheck.close()
     ls.live.close()
     ls.specs.close()
     await ls.runs.close()
@@ -154,7 +153,6 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     changes = [_change(change) for change in params.content_changes]
     uri = params.text_document.uri
     ls.session.change(uri, params.text_document.version, changes)
-    ls.recheck.edited(uri)
     ls.live.edited(uri)
     ls.specs.edited(uri)
     if ls.session.mirror_hints:
@@ -182,7 +180,6 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.runs.cancel_all(uri, "compile")
     ls.live.closed(uri)
     ls.session.close(uri)
-    ls.recheck.forget(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)
 

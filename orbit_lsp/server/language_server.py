@@ -17,7 +17,6 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.server.notifier import EditorWatcher
 from orbit_lsp.server.protocol import OrbitProtocol
-from orbit_lsp.server.scan_audit import Recheck
 from orbit_lsp.specs.spec_cache import Watch
 from orbit_lsp.state.session import Session
 
@@ -38,7 +37,6 @@ class OrbitServer(LanguageServer):
         self.multi_gpu = MultiGpu(self.session, self.environment, self.runs, self.watcher)
         self.ab_compare = AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
         self.live = Live(self.session, self.runs, show, changed, self.compile_quietly)
-        self.recheck = Recheck(self.session, self.watcher.changed)
         self.specs = Watch(self.session, self.watcher.changed)
         self.tasks: set[asyncio.Task[None]] = set()
 

@@ -1,9 +1,9 @@
 """The text of one open file, edited as the protocol edits it.
 
 pygls' own document splits lines wherever Python does (form feeds, U+2028 …), which the protocol does
-not, and rebuilds the whole text on each change; this one knows the protocol's three line ends only
-and says which characters changed, so that a scan can follow. Columns here are Unicode code points;
-`to_client` and `from_client` convert to and from the units the client chose.
+not, and rebuilds the whole text on each change; this one knows the protocol's three line ends only.
+Columns here are Unicode code points; `to_client` and `from_client` convert to and from the units the
+client chose.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
-
-from orbit_lsp.kernels.model import Edit
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
 
@@ -82,19 +80,16 @@ class Document:
     def __post_init__(self) -> None:
         self.lines = split_lines(self.text)
 
-    def apply(self, version: int, changes: list[Change], encoding: Encoding) -> list[Edit]:
-        """Take the changes in order; the edits are in code points of the text each one met."""
-        edits: list[Edit] = []
+    def apply(self, version: int, changes: list[Change], encoding: Encoding) -> None:
+        """Take the changes in order, each in the text that the one before it left."""
         for change in changes:
             if change.start is None or change.end is None:
-                edits.append(Edit(0, len(self.text), change.text))
                 self._remember(_LineEdit(version, 0, len(self.lines), 0))
                 self.text = change.text
                 self.lines = split_lines(change.text)
             else:
-                edits.append(self._replace(version, change.start, change.end, change.text, encoding))
+                self._replace(version, change.start, change.end, change.text, encoding)
         self.version = version
-        return edits
 
     def line(self, number: int) -> str:
         return self.lines[number] if 0 <= number < len(self.lines) else ""
@@ -123,7 +118,7 @@ class Document:
 
     def _replace(
         self, version: int, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding
-    ) -> Edit:
+    ) -> None:
         first, first_column, begin = self._offset(start, encoding)
         last, last_column, finish = self._offset(end, encoding)
         if finish < begin:
@@ -145,7 +140,6 @@ class Document:
         self.lines[first : last + 1] = fresh
         self._remember(_LineEdit(version, changed[0], changed[1], changed[1] + len(self.lines) - before))
         self.text = self.text[:begin] + text + self.text[finish:]
-        return Edit(begin, finish, text)
 
     def _remember(self, edit: _LineEdit) -> None:
         self._edits.append(edit)

@@ -48,7 +48,8 @@ class OpenFile:
 
     @property
     def scan(self) -> Scan:
-        return self.tracker.scan
+        """Of the present text: edits cost nothing until somebody asks."""
+        return self.tracker.scan(self.document.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,16 +294,14 @@ class Session:
         language = kernels.language_of(path)
         if language is None:
             return None
-        tracker = kernels.track(language, text, macros=self.macros(), headers=header_reader(path))
+        tracker = kernels.tracker(language, macros=self.macros(), headers=header_reader(path))
         file = OpenFile(Document(uri, path, version, text), tracker)
         self.files[uri] = file
         return file
 
     def change(self, uri: str, version: int, changes: list[Change]) -> None:
-        if (file := self.files.get(uri)) is None:
-            return
-        edits = file.document.apply(version, changes, self.encoding)
-        file.tracker.update(edits, file.document.text)
+        if file := self.files.get(uri):
+            file.document.apply(version, changes, self.encoding)
 
     def close(self, uri: str) -> None:
         self.files.pop(uri, None)
@@ -319,11 +318,8 @@ class Session:
     def rescan(self) -> None:
         """After a setting that discovery depends on has changed."""
         for file in self.files.values():
-            document = file.document
-            language = file.scan.language
-            file.tracker = kernels.track(
-                language, document.text, macros=self.macros(), headers=header_reader(document.path)
-            )
+            headers = header_reader(file.document.path)
+            file.tracker = kernels.tracker(file.scan.language, macros=self.macros(), headers=headers)
 
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""

@@ -31,7 +31,7 @@ class Bench:
         path.write_text(text)
         language = kernels.language_of(name)
         assert language
-        kernel = kernels.track(language, text).scan.kernels[-1]
+        kernel = kernels.tracker(language).scan(text).kernels[-1]
         self.count += 1
         values: dict[str, Any] = {
             "run": f"r{self.count}", "action": "run", "language": language, "path": str(path), "text": text,

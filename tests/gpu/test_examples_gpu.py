@@ -26,7 +26,7 @@ def launched(path: Path) -> Iterator[tuple[Path, str, c.Definition]]:
     text = path.read_text()
     language = kernels.language_of(path.name)
     assert language
-    for kernel in kernels.track(language, text).scan.kernels:
+    for kernel in kernels.tracker(language).scan(text).kernels:
         definition = launch_plan.definition_of(kernel)
         if launch_spec.check(text, launch_spec.target_of(definition, language)).spec.launches:
             yield path, kernel.name, definition

@@ -1,6 +1,8 @@
-"""A followed scan equals a fresh one, and costs what the edit touches."""
+"""A tracker gives what a fresh scan of the same text gives, and reads again what an edit touches."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker, scan
 from orbit_lsp.kernels.cuda.reading import RegionReader
-from orbit_lsp.kernels.model import Edit
+from orbit_lsp.kernels.cuda.regions import Region
+from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
 from tests.random_cases import random_cases
 
 SOURCE = """\
@@ -47,6 +50,8 @@ FRAGMENTS = """\
 namespace_n_{ struct_T_{ template_<class_T> #define_GLOBAL~ #define_DEFINE(n)_GLOBAL_void_n()_{}~ #undef_GLOBAL~ \
 #include_"b.cuh"~ constexpr_int_N_=_64; dim3_block(3); __global___void_k(int_a)_{_a;_}~ //_orbit:_n_=_2~ int_main()_{\
 """
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TEXTS = [SOURCE, SOURCE * 8, *(path.read_text(encoding="utf-8") for path in sorted(EXAMPLES.glob("*.cu")))]
 TYPED = [
     part.replace("_", " ").replace("  global  ", "__global__").replace("~", "\n")
     for part in FRAGMENTS.split()
@@ -62,19 +67,20 @@ def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
     return draw(st.lists(st.tuples(st.floats(0, 1), removed, typed), min_size=1, max_size=8))
 
 
-@random_cases(150)
-@given(st.lists(edits(), min_size=1, max_size=4))
-def test_following_edits_equals_scanning_again(rounds: list[list[tuple[float, int, str]]]) -> None:
-    text = SOURCE
-    tracker = CudaTracker(text, headers=HEADERS.get)
-    for steps in rounds:
-        changes: list[Edit] = []
-        for place, removed, typed in steps:
-            start = round(place * len(text))
-            end = min(len(text), start + removed)
-            changes.append(Edit(start, end, typed))
-            text = text[:start] + typed + text[end:]
-        assert tracker.update(changes, text) == scan(text, headers=HEADERS.get)
+def edited(text: str, steps: list[tuple[float, int, str]]) -> str:
+    for place, removed, typed in steps:
+        start = round(place * len(text))
+        text = text[:start] + typed + text[start + removed :]
+    return text
+
+
+@random_cases(300)
+@given(st.sampled_from(TEXTS), st.lists(edits(), min_size=1, max_size=4))
+def test_following_edits_equals_scanning_again(text: str, rounds: list[list[tuple[float, int, str]]]) -> None:
+    tracker = CudaTracker(headers=HEADERS.get)
+    for steps in [[], *rounds]:
+        text = edited(text, steps)
+        assert tracker.scan(text) == scan(text, headers=HEADERS.get)
 
 
 @random_cases(100)
@@ -85,20 +91,13 @@ def test_any_text_is_scanned(text: str, more: str) -> None:
 
 
 def test_undone_edits_lead_back() -> None:
-    tracker = CudaTracker(SOURCE)
-    before = tracker.scan
+    tracker = CudaTracker()
+    before = tracker.scan(SOURCE)
     for position in range(0, len(SOURCE), 7):
         for typed in ('"', "/*", "{", "}", "#if 0\n"):
-            edited = SOURCE[:position] + typed + SOURCE[position:]
-            assert tracker.update([Edit(position, position, typed)], edited) == scan(edited)
-            assert tracker.update([Edit(position, position + len(typed), "")], SOURCE) == before
-
-
-def test_edits_that_do_not_lead_to_the_text_are_not_believed() -> None:
-    tracker = CudaTracker("__global__ void a() {}\n")
-    text = "__global__ void b() {}\n"
-    assert tracker.update([Edit(0, 1_000, "x")], text) == scan(text)
-    assert tracker.update([Edit(0, 1, "x")], text) == scan(text)
+            text = SOURCE[:position] + typed + SOURCE[position:]
+            assert tracker.scan(text) == scan(text)
+            assert tracker.scan(SOURCE) == before
 
 
 KERNEL = "// kernel\n__global__ void k%d(float* x)\n{\n  x[0] += %d;\n}\n"
@@ -110,10 +109,10 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     lengths: list[int] = []
 
     class Watched(RegionReader):
-        def regions(self):
-            for region in super().regions():
-                lengths.append(region.length)
-                yield region
+        def read(self, start: int, scope: Scope, conditional: Conditional | None) -> Region:
+            region = super().read(start, scope, conditional)
+            lengths.append(region.length)
+            return region
 
     monkeypatch.setattr(cuda_kernels, "RegionReader", Watched)
     return lengths
@@ -134,32 +133,39 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     ],
 )
 def test_an_edit_rescans_its_neighbourhood(read: list[int], old: str, new: str) -> None:
-    text = "#define N 1\n" + "".join(KERNEL % (i, i) for i in range(1_000))
-    start = text.index(old)
-    tracker = CudaTracker(text)
+    before = "#define N 1\n" + "".join(KERNEL % (i, i) for i in range(1_000))
+    after = before.replace(old, new)
+    tracker = CudaTracker()
+    tracker.scan(before)
     read.clear()
-    edited = text[:start] + new + text[start + len(old) :]
-    found = tracker.update([Edit(start, start + len(old), new)], edited)
+    found = tracker.scan(after)
     assert 0 < sum(read) < 400
-    assert found == scan(edited)
+    assert found == scan(after)
+
+
+def test_edits_far_apart_rescan_their_neighbourhoods(read: list[int]) -> None:
+    text = "".join(KERNEL % (i, i) for i in range(1_000))
+    tracker = CudaTracker()
+    tracker.scan(text)
+    read.clear()
+    after = text.replace("k100", "first").replace("k900", "last_one")
+    found = tracker.scan(after)
+    assert 0 < sum(read) < 400
+    assert found == scan(after)
 
 
 def test_a_macro_that_kernels_use_rescans_them() -> None:
     text = "#define K __global__ void\nK a() {}\nvoid b() {}\n"
-    tracker = CudaTracker(text)
-    edited = text.replace("__global__ void", "static void")
-    start, end = text.index("__global__"), text.index("__global__") + len("__global__")
-    assert tracker.update([Edit(start, end, "static")], edited) == scan(edited)
-    assert not tracker.scan.kernels
+    tracker = CudaTracker()
+    assert [kernel.name for kernel in tracker.scan(text).kernels] == ["a"]
+    assert not tracker.scan(text.replace("__global__ void", "static void")).kernels
 
 
 def test_headers_are_read_again_when_others_are_included() -> None:
     text = '#include "c.cuh"\nHEADER_KERNEL void a() {}\n'
-    tracker = CudaTracker(text, headers=HEADERS.get)
-    assert not tracker.scan.kernels
-    edited = text.replace("c.cuh", "a.cuh")
-    start = text.index("c.cuh")
-    assert [k.name for k in tracker.update([Edit(start, start + 1, "a")], edited).kernels] == ["a"]
+    tracker = CudaTracker(headers=HEADERS.get)
+    assert not tracker.scan(text).kernels
+    assert [kernel.name for kernel in tracker.scan(text.replace("c.cuh", "a.cuh")).kernels] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -173,15 +179,21 @@ def test_a_line_of_generated_data_hides_no_kernel(data: str, end: str) -> None:
         "__global__ void a() {}\nnamespace n {\n__global__ void b() { int x[] = {@};\n}\n"
         "__global__ void c() {}\n}\nint y[] = {@};"
     ).replace("@", data) + end
-    tracker = CudaTracker(text)
-    assert [kernel.qualified for kernel in tracker.scan.kernels] == ["a", "n::b", "n::c"]
-    before = tracker.scan.digests
+    tracker = CudaTracker()
+    before = tracker.scan(text)
+    assert [kernel.qualified for kernel in before.kernels] == ["a", "n::b", "n::c"]
     at = text.rindex(data) + len(data) - 1
     changed = f"{text[:at]}7{text[at:]}"
-    assert tracker.update([Edit(at, at, "7")], changed) == scan(changed)
-    assert all(one != other for one, other in zip(before, tracker.scan.digests, strict=True))
+    after = tracker.scan(changed)
+    assert after == scan(changed)
+    assert all(old != new for old, new in zip(before.digests, after.digests, strict=True))
 
 
 def test_kernels_at_the_end_of_a_line_of_data() -> None:
     text = "int x[] = {" + "{1}," * 20_000 + "}; __global__ void k() {}"
     assert [kernel.name for kernel in scan(text).kernels] == ["k"]
+
+
+def test_a_kernel_whose_last_brace_is_missing_stays() -> None:
+    text = "__global__ void a() {}\n__global__ void b() { if (x) {\n}\n"
+    assert [kernel.name for kernel in scan(text).kernels] == ["a", "b"]

@@ -56,7 +56,7 @@ class Bench:
         if saved:
             path.write_text(text)
         language = "cuda" if name.endswith(".cu") else "triton"
-        scan = kernels.track(language, text).scan
+        scan = kernels.tracker(language).scan(text)
         found = next((one for one in scan.kernels if one.name == kernel), None)
         return replace(
             c.Job(

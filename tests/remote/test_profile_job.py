@@ -248,7 +248,7 @@ async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
         "int main() { a::k<<<1, 1>>>(nullptr); k<<<1, 1>>>((double*)nullptr); return 0; }\n"
     )
     job = bench.job("k.cu", text)
-    scan = kernels.track("cuda", text).scan
+    scan = kernels.tracker("cuda").scan(text)
     asked: list[str] = []
     for kernel in scan.kernels:
         await bench.profile(replace(job, definition=launch_plan.definition_of(kernel)))

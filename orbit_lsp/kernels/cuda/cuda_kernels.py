@@ -1,39 +1,35 @@
-"""CUDA kernels of a file: found lexically, without a compiler, and followed through edits.
+"""CUDA kernels of a file: found lexically, without a compiler.
 
 A file is cut into regions. A region ends with a line at whose end only namespaces are open, nothing is
-half-declared, and the same holds for every branch of `#if` that is open; so what it holds follows from
-its text, the scope and conditionals it starts in, and the macros it asks for. An edit rescans regions
-from the one it touches to the first that starts where an old one did, in the same state. What regions
-say is relative to their first line, so that a shift costs no scan.
+half-declared, and the same holds for every branch of `#if` that is open; so what it says follows from
+its text, the scope and conditionals it starts in, and the macros it asks for. Where all of these are as
+they were, a region is not read again. What it says is relative to its first line.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator
 from itertools import accumulate, chain
 from typing import Final
 
 from orbit_lsp.kernels.cuda import launch_sites
 from orbit_lsp.kernels.cuda.macros import (
-    KEYWORD,
     Environment,
-    Macro,
     base_macros,
     kernel_names,
-    possible_macros,
+    possible_definitions,
     read_headers,
 )
 from orbit_lsp.kernels.cuda.reading import RegionReader
 from orbit_lsp.kernels.cuda.regions import Region, digest_bytes
-from orbit_lsp.kernels.cuda.scopes import Scope, same_conditionals
-from orbit_lsp.kernels.model import Edit, Kernel, Launch, Scan, Span
+from orbit_lsp.kernels.cuda.scopes import Conditional, Scope, same_conditionals
+from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
 
 Headers = Callable[[str], str | None]
+State = tuple[Scope, Conditional | None]
 
 _LONE_RETURN: Final = re.compile(r"\r(?!\n)")
-_MOST_EDITS = 32
 
 
 def scan(text: str, *, macros: Collection[str] = (), headers: Headers | None = None) -> Scan:
@@ -42,180 +38,136 @@ def scan(text: str, *, macros: Collection[str] = (), headers: Headers | None = N
     `macros` are further names that stand for `__global__`. `headers` returns the text of an included
     header, whose macros then count, or None.
     """
-    return CudaTracker(text, macros=macros, headers=headers).scan
+    return CudaTracker(macros=macros, headers=headers).scan(text)
 
 
 class CudaTracker:
-    """A scan that follows edits: `update` gives what `scan` would of the new text, sooner.
+    """Headers are read again only when the names of the included ones change."""
 
-    Headers are read again only when the names of the included ones change.
-    """
-
-    def __init__(self, text: str, *, macros: Collection[str] = (), headers: Headers | None = None) -> None:
+    def __init__(self, *, macros: Collection[str] = (), headers: Headers | None = None) -> None:
         self._headers = headers
         self._given = base_macros(macros)
         self._base = self._given
         self._includes: tuple[str, ...] = ()
+        self._defines: list[str] | None = None
         self._names: frozenset[str] = frozenset()
         self._root = Scope(None, "", namespace=True)
         self._regions: list[Region] = []
-        self._starts: list[int] = []
         self._text = ""
-        self._read(_with_line_feeds(text))
-        self._scan = self._assemble()
+        self._scanned: tuple[str, Scan] | None = None
 
-    @property
-    def scan(self) -> Scan:
-        return self._scan
-
-    def update(self, edits: Sequence[Edit], text: str) -> Scan:
-        """`edits` lead from the last text to `text`, each applied to what the one before it left."""
-        if not self._follow(edits, text):
-            self._read(_with_line_feeds(text))
-        self._scan = self._assemble()
-        return self._scan
-
-    def _follow(self, edits: Sequence[Edit], text: str) -> bool:
-        """Whether rescanning what the edits touch was enough."""
-        if len(edits) > _MOST_EDITS or ("\r" in text and _LONE_RETURN.search(text)):
-            return False
-        texts: list[str] = []
-        now = self._text
-        for edit in edits:
-            if not 0 <= edit.start <= edit.end <= len(now):
-                return False
-            now = f"{now[: edit.start]}{edit.text}{now[edit.end :]}"
-            texts.append(now)
-        if now != text:
-            return False
-        return all(self._splice(edit, new) for edit, new in zip(edits, texts, strict=True))
+    def scan(self, text: str) -> Scan:
+        if self._scanned is None or self._scanned[0] != text:
+            clean = _LONE_RETURN.sub("\n", text) if "\r" in text else text
+            self._read(clean)
+            if self._includes_changed():  # headers define macros
+                self._read(clean)
+            self._scanned = text, self._assemble()
+        return self._scanned[1]
 
     def _read(self, text: str) -> None:
-        """Scan all of `text`."""
-        self._text = text
-        for _ in range(2):  # once more where headers define macros
-            macros = possible_macros(text)
-            self._names = _names((m for known in self._base.values() for m in known), macros)
-            environment = Environment(self._base, self._names)
-            self._root = Scope(None, "", namespace=True)
-            self._regions = list(RegionReader(text, 0, self._root, None, environment).regions())
-            if not self._includes_changed():
-                break
-        self._starts = [0, *accumulate(region.length for region in self._regions[:-1])]
+        """Read the regions of `text`, but for those that stand in it as before and mean the same."""
+        defines = possible_definitions(text)
+        if defines != self._defines:
+            names = kernel_names(chain(*self._base.values()), defines)
+            if names != self._names:  # a reader looks for these words alone
+                self._regions = []
+            self._defines, self._names = defines, names
+        environment = Environment(self._base, self._names)
+        reader = RegionReader(text, environment)
+        starts = accumulate((region.length for region in self._regions), initial=0)
+        numbers = {start: number for number, start in enumerate(starts) if number < len(self._regions)}
+        shift, last_shift = 0, len(text) - len(self._text)  # of the text here, and behind the last edit
+        regions: list[Region] = []
+        state: State = self._root, None
+        position = 0
+        while position < len(text) or not regions:
+            count = len(regions)
+            for by in (shift, last_shift):
+                number = numbers.get(position - by, len(self._regions))
+                regions += self._standing(number, text, position, by, state, environment)
+                if len(regions) > count:
+                    shift = by
+                    break
+            else:
+                regions.append(reader.read(position, *state))
+                if (number := numbers.get(position - shift)) is not None:
+                    shift += regions[-1].length - self._regions[number].length
+            position += sum([region.length for region in regions[count:]])
+            state = regions[-1].end_scope, regions[-1].end_conditional
+        self._regions, self._text = regions, text
+
+    def _standing(
+        self, number: int, text: str, position: int, shift: int, state: State, environment: Environment
+    ) -> Iterator[Region]:
+        """The old regions from `number` on, as long as they stand in `text`, `shift` further, and say the same there."""
+        scope, conditional = state
+        for i in range(number, len(self._regions)):
+            region = self._regions[i]
+            end = position + region.length
+            if not (
+                region.scope is scope
+                and same_conditionals(region.conditional, conditional)
+                and text.startswith(self._text[position - shift : end - shift], position)
+                and (not region.last or end == len(text))
+                and (not region.asked or environment.still_means(region.asked))
+            ):
+                return
+            for definition in region.definitions:
+                environment.apply(definition)
+            yield region
+            position, scope, conditional = end, region.end_scope, region.end_conditional
 
     def _includes_changed(self) -> bool:
         """Read the headers again if others are included now; True if that changes macros."""
         if self._headers is None:
             return False
-        includes = tuple(include for region in self._regions if region.busy for include in region.includes)
+        includes = tuple(include for region in self._regions for include in region.includes)
         if includes == self._includes:
             return False
         self._includes = includes
         environment = Environment(self._given, frozenset())
         for definition in read_headers(includes, self._headers):
             environment.apply(definition)
-        changed = environment.known != self._base
-        self._base = environment.known
-        return changed
-
-    def _splice(self, edit: Edit, text: str) -> bool:
-        """Rescan the regions that `edit` touches; False if others may depend on what it changed."""
-        regions, starts = self._regions, self._starts
-        first = bisect_right(starts, edit.start) - 1
-        environment = Environment(self._base, self._names)
-        for region in regions[:first]:
-            if region.busy:
-                for definition in region.definitions:
-                    environment.apply(definition)
-        position = starts[first]
-        reading = RegionReader(text, position, regions[first].scope, regions[first].conditional, environment)
-        moved = len(edit.text) - (edit.end - edit.start)
-        new: list[Region] = []
-        new_starts: list[int] = []
-        following = len(regions)
-        for region in reading.regions():
-            new.append(region)
-            new_starts.append(position)
-            position += region.length
-            if edit.start + len(edit.text) <= position < len(text):
-                index = bisect_left(starts, position - moved, first)
-                if (
-                    index < len(starts)
-                    and starts[index] == position - moved
-                    and regions[index].scope is reading.scope
-                    and same_conditionals(regions[index].conditional, reading.conditional)
-                ):
-                    following = index
-                    break
-        old = regions[first:following]
-        regions[first:following] = new
-        starts[first:] = new_starts + (
-            [s + moved for s in starts[following:]] if moved else starts[following:]
-        )
-        self._text = text
-        before = [definition for region in old for definition in region.definitions]
-        after = [definition for region in new for definition in region.definitions]
-        if before != after and self._macros_matter({d.name for d in (*before, *after)}):
+        if environment.known == self._base:
             return False
-        includes = [include for region in new for include in region.includes]
-        return (
-            includes == [include for region in old for include in region.includes]
-            or not self._includes_changed()
-        )
-
-    def _macros_matter(self, changed: set[str]) -> bool:
-        """Whether other meanings of the names in `changed` can change what regions say."""
-        definitions = (
-            d.macro for region in self._regions if region.busy for d in region.definitions if d.macro
-        )
-        names = _names((m for known in self._base.values() for m in known), definitions)
-        return not names <= self._names or any(
-            not changed.isdisjoint(region.asked) for region in self._regions
-        )
+        self._base = environment.known
+        self._defines = None
+        return True
 
     def _assemble(self) -> Scan:
         kernels: list[Kernel] = []
         launches: list[Launch] = []
         digests: list[str] = []
-        includes: list[str] = []
-        main = False
-        constants = self._constants()
+        constants: dict[str, str] | None = None
         rest = digest_bytes(b"".join([region.shared for region in self._regions])).hex()
         line = 0
         for region in self._regions:
-            if region.busy:
-                if region.kernels:
-                    if region.line != line:
-                        region.placed = [_at(placed.kernel, line) for placed in region.kernels]
-                        region.line = line
-                    kernels += region.placed
-                    digests += [placed.digest + rest for placed in region.kernels]
-                for launch, local in region.launches:
-                    size = launch.arguments[1] if len(launch.arguments) > 1 else ""
-                    block = launch_sites.block_size(size, {**constants, **local})
-                    launches.append(Launch(launch.kernel, launch.line + line, launch.arguments, block))
-                includes += region.includes
-                main = main or region.main
+            if region.line != line:
+                region.line, region.placed = line, [_at(placed.kernel, line) for placed in region.kernels]
+            kernels += region.placed
+            digests += [placed.digest + rest for placed in region.kernels]
+            for launch, local in region.launches:
+                size = launch.arguments[1] if len(launch.arguments) > 1 else ""
+                constants = self._constants() if constants is None else constants
+                block = launch_sites.block_size(size, {**constants, **local})
+                launches.append(Launch(launch.kernel, launch.line + line, launch.arguments, block))
             line += region.lines
         return Scan(
             "cuda",
             tuple(kernels),
             tuple(launches),
-            ("main",) if main else (),
-            tuple(includes),
+            ("main",) if any(region.main for region in self._regions) else (),
+            tuple(include for region in self._regions for include in region.includes),
             tuple(digests),
         )
 
     def _constants(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        constants: dict[str, str] = {}
         for region in self._regions:
-            if region.busy:
-                for name, value in region.constants.items():
-                    launch_sites.add_constant(found, name, value)
-                for _, macro in region.definitions:
-                    if macro and macro.parameters is None:
-                        launch_sites.add_constant(found, macro.name, macro.body)
-        return found
+            for name, value in region.constants.items():
+                launch_sites.add_constant(constants, name, value)
+        return constants
 
 
 def _at(kernel: Kernel, line: int) -> Kernel:
@@ -232,12 +184,3 @@ def _at(kernel: Kernel, line: int) -> Kernel:
         kernel.bounds,
         kernel.template,
     )
-
-
-def _names(*macros: Iterable[Macro]) -> frozenset[str]:
-    return kernel_names(chain(*macros)) | {KEYWORD}
-
-
-def _with_line_feeds(text: str) -> str:
-    """A lone carriage return ends a line too; as a line feed it takes as much room."""
-    return _LONE_RETURN.sub("\n", text) if "\r" in text else text

@@ -35,9 +35,12 @@ _TAKE_ARGUMENTS: Final = frozenset(
     ]
 )
 _NO_NAMES: Final = frozenset(["void", "auto", "inline", "static", "const", "extern"])
+_ENDS_HEAD: Final = frozenset(["{", ";", "=", "}", ","])
 _MOST_SEARCHED = 20_000
 """How many tokens are looked at in vain for the ends of template arguments."""
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
+_Candidate = tuple[int, int, int]
+"""First and last token of a name, and the last one of its parameters."""
 
 
 class Found(NamedTuple):
@@ -95,88 +98,85 @@ class _Parser:
 
     def _definition(self, begin: int, keyword: int) -> tuple[Found | None, int]:
         """The definition whose first `__global__` is at `keyword`, and where to go on."""
-        texts = self._texts
-        size = len(texts)
-        candidates: list[tuple[int, int, int]] = []  # first and last token of the name, end of the parameters
-        index = keyword + 1
-        while index < size:
-            text = texts[index]
-            if text == KEYWORD:
-                if candidates:
-                    break
-                index += 1
-            elif text in _NO_NAMES:
-                index += 1
-            elif IDENTIFIER.match(text):
-                if text in {"noexcept", "requires"} and candidates:
-                    index = self._skip_to_body(index)
-                    break
-                last = index
-                if text not in _TAKE_ARGUMENTS and index + 1 < size and texts[index + 1] == "<":
-                    last = self._angle(index + 1)
-                if last + 1 < size and texts[last + 1] == "(":
-                    close = self._closing.get(last + 1)
-                    if close is None:
-                        return None, index + 1
-                    if text not in _TAKE_ARGUMENTS:
-                        parameters = close
-                        if close + 1 < size and texts[close + 1] == "(" and last == index:  # NAME(x)(int n)
-                            last = close
-                            parameters = self._closing.get(close + 1, -1)
-                            if parameters < 0:
-                                return None, index + 1
-                        candidates.append((index, last, parameters))
-                        close = parameters
-                    index = close + 1
-                else:
-                    index = last + 1
-            elif text == "(":
-                close = self._closing.get(index)
-                if close is None:
-                    return None, index + 1
-                if not candidates:
-                    candidates += self._parenthesized(index, close)
-                index = max(close, candidates[-1][2] if candidates else 0) + 1
-            elif text == "[":
-                index = self._closing.get(index, index) + 1
-            elif text == "->" and candidates:
-                index = self._skip_to_body(index)
-                break
-            elif text in {"{", ";", "=", "}", ","}:
-                break
-            else:
-                index += 1
+        candidates, index = self._candidates(keyword + 1)
         if not candidates:
             return None, index
-        first, last, parameters = _best(candidates, texts)
+        first, last, parameters = _best(candidates, self._texts)
         end: int | None = None
         after = max(parameters + 1, keyword + 1)
-        if index < size and texts[index] == "{":
+        if self._at(index) == "{":
             close = self._closing.get(index, -1)
             if close < 0:
                 return None, index + 1
             end = self._tokens[close].end
             after = close + 1
-        elif not self._body_follows or (index < size and texts[index] != KEYWORD):
+        elif not self._body_follows or self._at(index) not in {"", KEYWORD}:
             return None, max(index, keyword + 1)
         name, name_start, name_end = self._name(first, last)
         if not name:
             return None, after
-        return (
-            Found(
-                name,
-                name_start,
-                name_end,
-                self._tokens[keyword].start,
-                self._tokens[begin].start,
-                end,
-                self._bounds(begin, index),
-                self._is_template(begin, keyword),
-            ),
-            after,
+        definition = Found(
+            name,
+            name_start,
+            name_end,
+            self._tokens[keyword].start,
+            self._tokens[begin].start,
+            end,
+            self._bounds(begin, index),
+            self._is_template(begin, keyword),
         )
+        return definition, after
 
-    def _parenthesized(self, opening: int, close: int) -> list[tuple[int, int, int]]:
+    def _candidates(self, index: int) -> tuple[list[_Candidate], int]:
+        """What may be the name with its parameters, and where to go on; nothing where a parenthesis stays open."""
+        candidates: list[_Candidate] = []
+        while text := self._at(index):
+            if text in _ENDS_HEAD or (text == KEYWORD and candidates):
+                break
+            if candidates and text in {"noexcept", "requires", "->"}:
+                return candidates, self._skip_to_body(index)
+            if text == "(":
+                close = self._closing.get(index)
+                if close is None:
+                    return [], index + 1
+                if not candidates:
+                    candidates += self._parenthesized(index, close)
+                index = max(close, candidates[-1][2] if candidates else 0) + 1
+            elif text == "[":
+                index = self._closing.get(index, index) + 1
+            elif text != KEYWORD and text not in _NO_NAMES and IDENTIFIER.match(text):
+                candidate, after = self._candidate(index)
+                if after < 0:
+                    return [], index + 1
+                candidates += candidate
+                index = after
+            else:
+                index += 1
+        return candidates, index
+
+    def _candidate(self, word: int) -> tuple[list[_Candidate], int]:
+        """The word at `word` if parameters follow, and where to go on; -1 where a parenthesis stays open."""
+        takes_arguments = self._texts[word] in _TAKE_ARGUMENTS
+        last = word
+        if not takes_arguments and self._at(word + 1) == "<":
+            last = self._angle(word + 1)
+        if self._at(last + 1) != "(":
+            return [], last + 1
+        close = self._closing.get(last + 1, -1)
+        if close < 0:
+            return [], -1
+        if takes_arguments:
+            return [], close + 1
+        if self._at(close + 1) == "(" and last == word:  # NAME(x)(int n)
+            last, close = close, self._closing.get(close + 1, -1)
+            if close < 0:
+                return [], -1
+        return [(word, last, close)], close + 1
+
+    def _at(self, index: int) -> str:
+        return self._texts[index] if index < len(self._texts) else ""
+
+    def _parenthesized(self, opening: int, close: int) -> list[_Candidate]:
         """`(name)(int n)`, and the `(name)` of an unknown `KERNEL(name) {` or `KERNEL(name, …)(int n) {`."""
         texts = self._texts
         if close == opening + 1 or not IDENTIFIER.match(texts[opening + 1]) or texts[close - 1] == "*":
@@ -262,7 +262,7 @@ class _Parser:
         )
 
 
-def _best(candidates: list[tuple[int, int, int]], texts: list[str]) -> tuple[int, int, int]:
+def _best(candidates: list[_Candidate], texts: list[str]) -> _Candidate:
     """The last `word(…)` is the name, but for attribute macros such as `k(…) ATTRIBUTE(x) {`."""
     if len(candidates) > 1 and texts[candidates[-1][0]].isupper():
         return next((c for c in reversed(candidates) if not texts[c[0]].isupper()), candidates[-1])

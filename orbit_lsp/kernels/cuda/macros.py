@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Final, NamedTuple
 
 from orbit_lsp.kernels.cuda.lexer import (
@@ -67,25 +68,31 @@ class Environment:
     """What each name may stand for at one place of a file.
 
     A name stands for several macros where branches of `#if` define it differently. `asked` collects
-    the names that were looked up: what was found with them holds as long as they mean the same.
+    the names that were looked up or changed, with what they meant when they were first: what was found
+    holds as long as they mean the same.
     """
 
     def __init__(self, known: Mapping[str, tuple[Macro, ...]], names: frozenset[str]) -> None:
         self.known = dict(known)
         self.names = names
         """All that can lead to `__global__`, and perhaps more."""
-        self.asked: set[str] = set()
+        self.asked: dict[str, tuple[Macro, ...]] = {}
 
     def get(self, name: str) -> tuple[Macro, ...]:
-        self.asked.add(name)
-        return self.known.get(name, ())
+        macros = self.known.get(name, ())
+        self.asked.setdefault(name, macros)
+        return macros
 
     def apply(self, definition: Definition) -> None:
         name, macro = definition
+        before = self.get(name)
         if macro is None:
             self.known.pop(name, None)
-        elif macro not in (before := self.known.get(name, ())):
+        elif macro not in before:
             self.known[name] = (*before, macro)
+
+    def still_means(self, asked: Mapping[str, tuple[Macro, ...]]) -> bool:
+        return all(self.known.get(name, ()) == macros for name, macros in asked.items())
 
     def kernel_macro(self, name: str) -> Macro | None:
         """The first macro called `name` whose expansion can hold `__global__`."""
@@ -148,17 +155,18 @@ def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
     return {name: (Macro(name, None, KEYWORD),) for name in (*WELL_KNOWN, *names)}
 
 
-def kernel_names(macros: Iterable[Macro]) -> frozenset[str]:
-    """The names of those that contain `__global__`, themselves or through one another."""
+def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset[str]:
+    """`__global__`, and the names of macros that contain it, themselves or through one another."""
+    definitions = filter(None, map(parse_definition, directives))
     users: dict[str, list[str]] = {}
     found: list[str] = []
-    for macro in macros:
+    for macro in chain(known, (definition.macro for definition in definitions if definition.macro)):
         for word in set(IDENTIFIER.findall(macro.body)):
             if word == KEYWORD:
                 found.append(macro.name)
             else:
                 users.setdefault(word, []).append(macro.name)
-    names: set[str] = set()
+    names: set[str] = {KEYWORD}
     while found:
         name = found.pop()
         if name not in names:
@@ -167,12 +175,9 @@ def kernel_names(macros: Iterable[Macro]) -> frozenset[str]:
     return frozenset(names)
 
 
-def possible_macros(text: str) -> list[Macro]:
+def possible_definitions(text: str) -> list[str]:
     """Everything that looks like a definition, also in comments and skipped branches: too many."""
-    if "define" not in text:
-        return []
-    found = (parse_definition(match[0]) for match in _ANY_DEFINE.finditer(text))
-    return [definition.macro for definition in found if definition and definition.macro]
+    return _ANY_DEFINE.findall(text) if "define" in text else []
 
 
 @lru_cache(maxsize=64)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from orbit_lsp.kernels.cuda import declarator
+from orbit_lsp.kernels.cuda.launch_sites import add_constant
 from orbit_lsp.kernels.cuda.lexer import (
     CLOSED_LITERAL,
     COMMENT,
@@ -33,6 +34,11 @@ from orbit_lsp.kernels.cuda.regions import KernelExtent, Region, RegionWriter
 from orbit_lsp.kernels.cuda.scopes import SCOPE_WORD, Conditional, Scope, expects_expression, scope_kind
 
 _LINE_END: Final = re.compile(r"[ \t\r\f\v]*+(?://[^\\\n]*+)?\n")
+_CONDITIONS: Final = frozenset(["if", "ifdef", "ifndef"])
+_BRANCHES: Final = frozenset(["else", "elif", "elifdef", "elifndef"])
+_DECLARATIONS = 8
+"""Of so many declarations without a body, one ends a region. Which one is up to its own text, so that an edit
+further up does not move where regions end."""
 _LONGEST_DECLARATION = 1 << 16
 _MOST_SCOPES = 200
 _MOST_ITEMS = 8_192
@@ -42,16 +48,63 @@ _MOST_RESUMED = 16
 
 
 class RegionReader:
-    """One reading of a text from the start of a region on."""
+    """Reads regions of one text, in its order. What stands between two of them may be left out."""
 
-    def __init__(
-        self, text: str, start: int, scope: Scope, conditional: Conditional | None, environment: Environment
-    ) -> None:
+    def __init__(self, text: str, environment: Environment) -> None:
         self.text = text
         self.source = Source(text)
         self.environment = environment
+        self.pattern = words_pattern(environment.names)
+        self.words = [-1]
+
+    def read(self, start: int, scope: Scope, conditional: Conditional | None) -> Region:
+        """The region that starts at `start`, where `scope` and `conditional` are open."""
+        self._begin(start, scope, conditional)
+        gap = self.source.gap
+        position = start
+        while position >= 0:
+            items = ITEM.finditer(self.text, position)
+            position = -1
+            for item in items:
+                at = item.start()
+                ended = -1
+                self.count += 1
+                if self.count > _MOST_ITEMS and (position := self._skip_data(at)) >= 0:
+                    break
+                character = self.text[at]
+                if character == "(":
+                    self.parens += 1
+                elif character == ")":
+                    self.parens -= self.parens > 0
+                elif character == ";":
+                    ended = self._at_semicolon(at)
+                elif character == "{":
+                    ended = self._at_opening(at)
+                elif character == "}":
+                    ended = self._at_closing(at)
+                elif character == "/":
+                    gap(at, item.end(), COMMENT)
+                elif character == "<":
+                    self.brackets.append(at)
+                    position = at + 3
+                elif character == "#":
+                    position = self._at_hash(at)
+                    ended = position if self.head == position and self.scope.namespace else -1
+                elif item.end() > at + 1:
+                    gap(at, item.end(), LITERAL)
+                if ended >= 0:
+                    self._end_piece(ended)
+                    if (end := self._region_end(ended)) >= 0:
+                        return self._end_region(end)
+                if position >= 0:
+                    break
+        return self._end_of_text()
+
+    def _begin(self, start: int, scope: Scope, conditional: Conditional | None) -> None:
+        self.start = start
         self.scope = scope
         self.conditional = conditional
+        self.environment.asked = {}
         self.writer = RegionWriter(self.source, start, scope, conditional)
         self.head = start  # where the declaration starts that is being read
         self.parens = 0
@@ -59,103 +112,59 @@ class RegionReader:
         self.open: list[KernelExtent] = []
         self.closed: list[KernelExtent] = []
         self.brackets: list[int] = []  # where a `<<<` stands
-        self.pattern = words_pattern(environment.names)
-        self.words = [start - 1]
+        self.count = 0  # of items since `counted_from`
+        self.counted_from = start
+        self.word = self._next_word(start)
 
-    def regions(self) -> Iterator[Region]:
-        """The regions up to the end of the text. Runs no further than the caller asks."""
-        text = self.text
-        gap = self.source.gap
-        position = self.head
-        word = self._next_word(position)
-        count = 0
-        counted_from = position
-        while position >= 0:
-            items = ITEM.finditer(text, position)
-            position = -1
-            for item in items:
-                at = item.start()
-                count += 1
-                if count > _MOST_ITEMS:
-                    if text.find("\n", counted_from, at) < 0 and self._is_data(at, word):
-                        position = self._skip_line(at)
-                        word = self._next_word(position)
-                        break
-                    count = 0
-                    counted_from = at
-                character = text[at]
-                if character == "(":
-                    self.parens += 1
-                    continue
-                if character == ")":
-                    if self.parens:
-                        self.parens -= 1
-                    continue
-                ended = -1
-                if character == ";":
-                    if word < at:
-                        self._statement(at)
-                    self.parens = 0
-                    self.head = at + 1
-                    if word < at:
-                        word = self._next_word(at)
-                    if self.scope.namespace:
-                        ended = at + 1
-                elif character == "{":
-                    if word < at or self.scope.namespace or self.scope.type_body:
-                        settled = self._open(at, word < at)
-                        if settled and self.scope.namespace:
-                            ended = at + 1
-                    else:
-                        self._push(at)
-                    if word < at:
-                        word = self._next_word(at)
-                elif character == "}":
-                    if word < at:
-                        self._statement(at)
-                    if self._close(at):
-                        ended = at + 1
-                    if word < at or self.head < at:
-                        word = self._next_word(self.head)
-                elif character == "/":
-                    gap(at, item.end(), COMMENT)
-                    continue
-                elif character == "<":
-                    self.brackets.append(at)
-                    position = at + 3
-                    break
-                elif character == "#":
-                    if (end := directive_end(text, at)) < 0:
-                        continue
-                    position = self._directive(at, end, word < at)
-                    if word < self.head:
-                        word = self._next_word(self.head)
-                    if self.head == position and self.scope.namespace:
-                        ended = position
-                else:
-                    if item.end() > at + 1:
-                        gap(at, item.end(), LITERAL)
-                    continue
-                if ended >= 0:
-                    self._end_piece(ended)
-                    if not (self.open or self.parens) and (
-                        self.conditional is None or self.conditional.neutral
-                    ):
-                        line_end = _LINE_END.match(text, ended)
-                        if line_end:
-                            yield self._end_region(line_end.end())
-                            position = counted_from = line_end.end()
-                            count = 0
-                            break
-                if position >= 0:
-                    break
-        if word <= len(text):
-            self._statement(len(text))
-        for kernel in self.open:
-            kernel.end = len(text)
-        self.closed += self.open
-        self._end_piece(len(text))
-        yield self._end_region(len(text))
+    def _at_semicolon(self, at: int) -> int:
+        """Where the declaration ends, if one of a namespace does; else -1. So do the two below."""
+        if has_word := self.word < at:
+            self._statement(at)
+        self.parens = 0
+        self.head = at + 1
+        if has_word:
+            self.word = self._next_word(at)
+        return at + 1 if self.scope.namespace else -1
+
+    def _at_opening(self, at: int) -> int:
+        ended = -1
+        has_word = self.word < at
+        if has_word or self.scope.namespace or self.scope.type_body:
+            settled = self._open(at, has_word)
+            if settled and self.scope.namespace:
+                ended = at + 1
+        else:
+            self._push(at)
+        if has_word:
+            self.word = self._next_word(at)
+        return ended
+
+    def _at_closing(self, at: int) -> int:
+        if has_word := self.word < at:
+            self._statement(at)
+        ended = at + 1 if self._close(at) else -1
+        if has_word or self.head < at:
+            self.word = self._next_word(self.head)
+        return ended
+
+    def _at_hash(self, at: int) -> int:
+        """Where to go on after the directive at `at`; -1 where none starts there."""
+        if (end := directive_end(self.text, at)) < 0:
+            return -1
+        position = self._directive(at, end, self.word < at)
+        if self.word < self.head:
+            self.word = self._next_word(self.head)
+        return position
+
+    def _skip_data(self, at: int) -> int:
+        """Where to go on if more than `_MOST_ITEMS` stand in the line before `at`; else -1."""
+        if self.text.find("\n", self.counted_from, at) < 0 and self._is_data(at, self.word):
+            end = self._skip_line(at)
+            self.word = self._next_word(end)
+            return end
+        self.count = 0
+        self.counted_from = at
+        return -1
 
     def _is_data(self, at: int, word: int) -> bool:
         """Whether the line goes on from `at` without a kernel: `word` is the next name that can lead to one."""
@@ -184,7 +193,7 @@ class RegionReader:
         """Where the next name stands that can lead to `__global__`, in code or not."""
         words = self.words
         while words[-1] < position:
-            match = self.pattern.search(self.text, words[-1] + 1)
+            match = self.pattern.search(self.text, max(words[-1] + 1, self.start))
             words.append(match.start() if match else len(self.text) + 1)
         return words[bisect_left(words, position)]
 
@@ -300,51 +309,68 @@ class RegionReader:
 
     def _directive(self, at: int, end: int, has_word: bool) -> int:
         """Where to go on after the directive [at, end) and what it removes."""
-        text = self.text
-        directive = text[at:end]
+        directive = self.text[at:end]
         name = directive_name(directive)
-        fresh = not self.source.code(self.head, at).strip() if self.head < at else True
+        fresh = self.head >= at or not self.source.code(self.head, at).strip()
+        after = end
         if name in {"define", "undef"}:
-            if (definition := parse_definition(directive)) is not None:
-                if has_word and definition.macro is None and self._statement(at):
-                    fresh = True  # what stands before the #undef means what it meant
-                self.environment.apply(definition)
-                self.writer.region.definitions.append(definition)
+            fresh = self._define_macro(directive, at, has_word) or fresh
         elif name in {"include", "import", "include_next"} and (include := parse_include(directive)):
             self.writer.region.includes.append(include)
         self.source.gap(at, end, DIRECTIVE)
-        after = end
-        if name in {"if", "ifdef", "ifndef"}:
-            dead = name == "if" and is_never(directive)
-            outer = self.conditional
-            neutral = self.scope.namespace and self.parens == 0 and (outer is None or outer.neutral)
-            taken = name == "if" and is_always(directive)
-            self.conditional = Conditional(outer, self.scope, self.parens, None, taken, dead, neutral)
-            after = self._skip(end) if dead else end
-        elif name in {"else", "elif", "elifdef", "elifndef"} and self.conditional:
-            before = self.conditional
-            ending = before.after
-            if ending is None and not before.dead:
-                ending = (self.scope, self.parens)
-            dead = before.taken or (name == "elif" and is_never(directive))
-            self.conditional = before._replace(
-                after=ending,
-                dead=dead,
-                taken=before.taken or (name == "elif" and is_always(directive)),
-                neutral=before.neutral and (ending is None or (ending[0].namespace and ending[1] == 0)),
-            )
-            fresh = self._return_to(before.scope, before.parens) or fresh
-            after = self._skip(end) if dead else end
+        if name in _CONDITIONS:
+            self._begin_conditional(name, directive)
+        elif name in _BRANCHES and self.conditional:
+            fresh = self._begin_branch(self.conditional, name, directive) or fresh
         elif name == "endif" and self.conditional:
             before = self.conditional
             self.conditional = before.outer
             if before.after is not None:
                 fresh = self._return_to(*before.after) or fresh
-        if after > end:
-            self.source.gap(end, after, COMMENT)
+        if name in _CONDITIONS | _BRANCHES and self.conditional and self.conditional.dead:
+            after = self._skip(end)
+            if after > end:
+                self.source.gap(end, after, COMMENT)
         if fresh:
             self.head = after
         return after
+
+    def _define_macro(self, directive: str, at: int, has_word: bool) -> bool:
+        """Whether the declaration before an `#undef` is settled: it means what it meant."""
+        if (definition := parse_definition(directive)) is None:
+            return False
+        settled = has_word and definition.macro is None and self._statement(at)
+        self.environment.apply(definition)
+        region = self.writer.region
+        region.definitions.append(definition)
+        if (macro := definition.macro) and macro.parameters is None:
+            add_constant(region.constants, macro.name, macro.body)
+        return settled
+
+    def _begin_conditional(self, name: str, directive: str) -> None:
+        outer = self.conditional
+        self.conditional = Conditional(
+            outer,
+            self.scope,
+            self.parens,
+            after=None,
+            taken=name == "if" and is_always(directive),
+            dead=name == "if" and is_never(directive),
+            neutral=self.scope.namespace and self.parens == 0 and (outer is None or outer.neutral),
+        )
+
+    def _begin_branch(self, before: Conditional, name: str, directive: str) -> bool:
+        """The next branch of `before`; True if it begins in another scope than now."""
+        ending = before.after
+        if ending is None and not before.dead:
+            ending = (self.scope, self.parens)
+        self.conditional = before._replace(
+            after=ending,
+            dead=before.taken or (name == "elif" and is_never(directive)),
+            taken=before.taken or (name == "elif" and is_always(directive)),
+            neutral=before.neutral and (ending is None or (ending[0].namespace and ending[1] == 0)),
+        )
+        return self._return_to(before.scope, before.parens)
 
     def _return_to(self, scope: Scope, parens: int) -> bool:
         """Go on in `scope`; True if that is another one than now."""
@@ -367,9 +393,9 @@ class RegionReader:
                 continue
             position = end
             name = directive_name(text[at:end])
-            if name in {"if", "ifdef", "ifndef"}:
+            if name in _CONDITIONS:
                 depth += 1
-            elif depth == 0 and name in {"else", "elif", "elifdef", "elifndef", "endif"}:
+            elif depth == 0 and (name in _BRANCHES or name == "endif"):
                 return at
             elif name == "endif":
                 depth -= 1
@@ -387,9 +413,31 @@ class RegionReader:
         self.brackets = []
         self.source.forget()
 
+    def _region_end(self, ended: int) -> int:
+        """Where the region ends, if it does with the line of the declaration that has `ended`; else -1."""
+        if self.open or self.parens or not (self.conditional is None or self.conditional.neutral):
+            return -1
+        last = self.text[max(self.start, ended - 16) : ended]
+        if last[-1] != "}" and sum(map(ord, last)) % _DECLARATIONS:
+            return -1
+        line_end = _LINE_END.match(self.text, ended)
+        return line_end.end() if line_end else -1
+
+    def _end_of_text(self) -> Region:
+        end = len(self.text)
+        if self.word <= end:
+            self._statement(end)
+        for kernel in self.open:
+            kernel.end = end
+        self._sort_open()
+        self._end_piece(end)
+        region = self._end_region(end)
+        region.last = True
+        return region
+
     def _end_region(self, end: int) -> Region:
-        asked = self.environment.asked
-        region = self.writer.end_region(end, frozenset(asked), self.scope, self.conditional)
-        asked.clear()
-        self.head = end
+        region = self.writer.end_region(end)
+        region.asked = self.environment.asked
+        region.end_scope = self.scope
+        region.end_conditional = self.conditional
         return region

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from orbit_lsp.kernels.cuda import launch_sites
 from orbit_lsp.kernels.cuda.declarator import Found
 from orbit_lsp.kernels.cuda.lexer import Source
-from orbit_lsp.kernels.cuda.macros import Definition
+from orbit_lsp.kernels.cuda.macros import Definition, Macro
 from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
 from orbit_lsp.kernels.model import Kernel, Launch, Span
 
@@ -46,10 +46,12 @@ class PlacedKernel(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Region:
-    """What a part of a file says, lines counted from its first, and what is open where it begins."""
+    """What a part of a file says, lines counted from its first, and what is open where it begins and ends."""
 
     scope: Scope
     conditional: Conditional | None
+    end_scope: Scope
+    end_conditional: Conditional | None
     length: int = 0
     lines: int = 0
     kernels: list[PlacedKernel] = field(default_factory=list[PlacedKernel])
@@ -60,31 +62,31 @@ class Region:
     shared: bytes = b""
     """Digests of what is not a kernel's body, declaration by declaration."""
     definitions: list[Definition] = field(default_factory=list[Definition])
-    asked: frozenset[str] = frozenset()
+    asked: dict[str, tuple[Macro, ...]] = field(default_factory=dict[str, "tuple[Macro, ...]"])
+    """The macros that it asked for or changed, as they were where it begins."""
     includes: list[str] = field(default_factory=list[str])
     constants: dict[str, str] = field(default_factory=dict[str, str])
     main: bool = False
-    busy: bool = False
-    """Whether it says anything."""
+    last: bool = False
+    """It ends because the text does."""
     line: int = -1
     """The first line that `placed` was computed for."""
     placed: list[Kernel] = field(default_factory=list[Kernel])
 
 
 class RegionWriter:
-    """Writes down what regions say, one after the other, as a reader finds their ends.
+    """Writes down what one region says, in pieces, each up to the end of a declaration.
 
-    A region is described in pieces, each up to the end of a declaration; after that `source` may forget
-    the gaps in it. What directives say is put into `region` by the reader.
+    After each piece `source` may forget the gaps in it. What directives say is put into `region` by the reader.
     """
 
     def __init__(self, source: Source, start: int, scope: Scope, conditional: Conditional | None) -> None:
         self.source = source
-        self.region = Region(scope, conditional)
+        self.region = Region(scope, conditional, scope, conditional)
         self._begin = start
         self._piece = start
         self._shared: list[bytes] = []
-        self._newlines: list[int] = []
+        self._newlines = [start - 1]
 
     def describe(self, end: int, kernels: Sequence[KernelExtent], brackets: Sequence[int]) -> None:
         """Digest and describe the piece that ends at `end`: it holds `kernels`, and a `<<<` at each of `brackets`."""
@@ -113,7 +115,8 @@ class RegionWriter:
             and text.endswith(";", begin, end)
             and text.find("const", begin, end) >= 0
         ):
-            self.region.constants.update(launch_sites.constants(source.code(begin, end)))
+            for name, value in launch_sites.constants(source.code(begin, end)).items():
+                launch_sites.add_constant(self.region.constants, name, value)
         if not self.region.main and text.find("main", begin, end) >= 0:
             self.region.main = self._defines_main(begin, end)
 
@@ -156,35 +159,17 @@ class RegionWriter:
     def _position(self, offset: int) -> tuple[int, int]:
         """Line and column of `offset`, the line from the start of the region."""
         newlines = self._newlines
-        if not newlines:
-            newlines.append(self._begin - 1)
         while newlines[-1] < offset:
             following = self.source.text.find("\n", newlines[-1] + 1)
             newlines.append(following if following >= 0 else len(self.source.text) + 1)
         line = bisect_left(newlines, offset) - 1
         return line, offset - newlines[line] - 1
 
-    def end_region(
-        self, end: int, asked: frozenset[str], scope: Scope, conditional: Conditional | None
-    ) -> Region:
-        """The region that ends at `end` and has asked for the macros `asked`; the next one starts in `scope`."""
+    def end_region(self, end: int) -> Region:
         region = self.region
         region.length = end - self._begin
         region.lines = self.source.text.count("\n", self._begin, end)
         region.shared = b"".join(self._shared)
-        region.asked = asked
-        region.busy = bool(
-            region.kernels
-            or region.launches
-            or region.main
-            or region.includes
-            or region.definitions
-            or region.constants
-        )
-        self._shared = []
-        self._newlines.clear()
-        self.region = Region(scope, conditional)
-        self._begin = self._piece = end
         return region
 
 

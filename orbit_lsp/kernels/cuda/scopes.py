@@ -102,6 +102,15 @@ def scope_kind(head: str) -> tuple[str, str] | None:
     tokens = [token.text for token in tokenize(head)]
     if tokens[-2:-1] == ["extern"] and tokens[-1].startswith('"'):
         return "namespace", ""
+    keyword = _scope_keyword(tokens)
+    name = _scope_name(tokens[keyword + 1 :]) if keyword >= 0 else None
+    if name is None:
+        return None
+    return ("namespace" if tokens[keyword] == "namespace" else "type"), name
+
+
+def _scope_keyword(tokens: list[str]) -> int:
+    """Where the last `namespace`, `struct` and the like stands outside of brackets; -1 if none does, or an `enum`."""
     depth = angle = 0
     keyword = -1
     for index, text in enumerate(tokens):
@@ -115,33 +124,36 @@ def scope_kind(head: str) -> tuple[str, str] | None:
             angle = max(0, angle - 1)
         elif depth == 0 and angle == 0 and text in {"namespace", "struct", "class", "union", "enum"}:
             if text == "enum":
-                return None
+                return -1
             keyword = index
-    if keyword < 0:
-        return None
+    return keyword
+
+
+def _scope_name(tokens: list[str]) -> str | None:
+    """The name after a scope's keyword, "" if it has none; None where no scope opens."""
     names: list[str] = []
     depth = 0
-    for index in range(keyword + 1, len(tokens)):
-        text = tokens[index]
+    for text in tokens:
         if text == "(" and depth == 0 and names and not _is_attribute(names[-1]):
             return None  # a function that returns a struct
         if text in {"(", "[", "<"}:
             depth += 1
         elif text in {")", "]", ">"}:
             depth -= 1
-        elif depth == 0:
-            if text == ":":
-                break
-            if text == "=":
-                return None
-            if text == "::" and names:
-                names[-1] += "::"
-            elif IDENTIFIER.match(text) and text != "final":
-                if names and names[-1].endswith("::"):
-                    names[-1] += text
-                else:
-                    names.append(text)
-    return ("namespace" if tokens[keyword] == "namespace" else "type"), names[-1] if names else ""
+        elif depth:
+            continue
+        elif text == ":":
+            break
+        elif text == "=":
+            return None
+        elif text == "::" and names:
+            names[-1] += "::"
+        elif IDENTIFIER.match(text) and text != "final":
+            if names and names[-1].endswith("::"):
+                names[-1] += text
+            else:
+                names.append(text)
+    return names[-1] if names else ""
 
 
 def _is_attribute(name: str) -> bool:

@@ -62,7 +62,7 @@ class _Global:
 class Names:
     """The names of one file. `outlines` are its statements in order."""
 
-    def __init__(self, outlines: list[Outline]) -> None:
+    def __init__(self, outlines: Sequence[Outline]) -> None:
         self.outlines = outlines
         self.module: dict[str, list[_Global]] = {}
         self.stars: list[str] = []
@@ -73,49 +73,23 @@ class Names:
         self.functions: dict[tuple[int, int], Meanings] = {}
         self.simple: dict[tuple[str, ...], Meanings] = {}
         self.depth = 0
-
         self.aliases = self._aliases()
-
-    def replace(self, region: int, outline: Outline) -> None:
-        """Take another outline of the same interface."""
-        self.outlines[region] = outline
-        for key in [key for key in self.functions if key[0] == region]:
-            del self.functions[key]
-
-    def interface(self, outline: Outline) -> tuple[object, ...]:
-        """All of an outline that the meaning of other regions' names can depend on."""
-        wraps = outline.classes or any(function.returns for function in outline.functions)
-        maker = wraps and (outline.says_maker or not self.aliases.isdisjoint(outline.words))
-        return (
-            tuple(outline.scopes[0].bindings.items()),
-            outline.stars,
-            [
-                (function.decorators, function.returns_value, function.piece,
-                 outline.scopes[function.body_scope].parameters)
-                for function in outline.functions
-                if function.scope == 0
-            ],
-            [piece.parent for piece in outline.pieces],
-            outline.text if maker else "",
-        )  # fmt: skip
 
     # -- questions -----------------------------------------------------------------------------
 
-    def kernel_language(self, statement: int, function: Function) -> str:
-        """The language of the kernel that a `def` is; empty when it is none."""
+    def decorated(self, statement: int, function: Function) -> tuple[str, bool]:
+        """The language of the kernel that a `def` is, empty when it is none; whether other kernels cannot call it."""
         place = Place(statement, function.scope, function.order, function.path)
+        language, tuned = "", False
         for decorator in function.decorators:
-            if decorator is None:
-                continue
-            for meaning in self.meanings(decorator, place):
-                if meaning.kind == "maker" or (meaning.kind == "kernel" and isinstance(decorator, Call)):
-                    return meaning.text
-        return ""
-
-    def tuned(self, statement: int, function: Function) -> bool:
-        """Whether a decorator makes it a kernel that other kernels cannot call."""
-        place = Place(statement, function.scope, function.order, function.path)
-        return any(self._is_wrapper(decorator, place) for decorator in function.decorators)
+            call = decorator if isinstance(decorator, Call) else None
+            meanings = self.meanings(call.function if call else decorator, place)
+            tuned = tuned or any(one.kind == "path" and one.text in WRAPPERS for one in meanings)
+            for meaning in () if language else self.meanings(call, place) if call else meanings:
+                if meaning.kind == "maker" or (meaning.kind == "kernel" and call):
+                    language = meaning.text
+                    break
+        return language, tuned
 
     def assigned_language(self, statement: int, assignment: Assignment) -> str:
         """The language of the kernel that `name = call` makes; empty when it makes none."""
@@ -260,7 +234,7 @@ class Names:
         self.functions[statement, index] = _NOTHING  # while it is being asked: it may name itself
         function = self.outlines[statement].functions[index]
         result = _NOTHING
-        if language := self.kernel_language(statement, function):
+        if language := self.decorated(statement, function)[0]:
             result = frozenset((Meaning("kernel", language),))
         elif function.returns:
             place = Place(statement, function.body_scope, _LATER, ())
@@ -333,15 +307,6 @@ class Names:
             parameters.update(scopes[scope].parameters)
             scope = scopes[scope].parent
         return bool(parameters) and next(_innermost(_resolve(value)), "") in parameters
-
-    def _is_wrapper(self, expression: Expression, place: Place) -> bool:
-        expression = _resolve(expression)
-        if isinstance(expression, Call):
-            expression = expression.function
-        return expression is not None and any(
-            meaning.kind == "path" and meaning.text in WRAPPERS
-            for meaning in self.meanings(expression, place)
-        )
 
     # -- lookup --------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Function:
-    """A `def`. `piece` is its number in the outline's pieces."""
+    """A `def`. `pieces` are those of the outline that make it up: its own, then those of the functions in it."""
 
     name: str
     scope: int
@@ -49,11 +49,13 @@ class Function:
     decorators: tuple[Expression, ...]
     name_span: Span
     whole: Span
-    piece: int
+    pieces: range
     comments: tuple[str, ...]
     returns: list[Expression]
     callable_bare: bool
     returns_value: bool = False
+    words: frozenset[str] = frozenset()
+    """The words in its pieces, less its parameters and variables."""
 
 
 @dataclass(slots=True)

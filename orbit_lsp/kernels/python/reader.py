@@ -1,19 +1,15 @@
-"""The outlines of a file's regions -> its `Scan`: which functions are kernels, who calls whom, digests.
-
-A `Reader` follows edits: as long as the changed regions mean the same to the others (imports,
-aliases, signatures), what was found elsewhere stands.
-"""
+"""The outlines of a file's regions -> its `Scan`: which functions are kernels, who calls whom, digests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import accumulate
 
 from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
-from orbit_lsp.kernels.python.expressions import Written
 from orbit_lsp.kernels.python.names import Names
-from orbit_lsp.kernels.python.outline import Assignment, Function, Outline, Scope
+from orbit_lsp.kernels.python.outline import Assignment, Function, Outline
 
 ENTRIES = ("benchmark", "benchmark_kernel", "main", "run", "test")
 """Functions that run a file, the first of them wins; after them the `__main__` part."""
@@ -39,27 +35,28 @@ class _Found:
     """The words in them, less the names of its own."""
     tuned: bool
     returns_value: bool
-    said: frozenset[str] = frozenset()
-    """Names of kernels among the words."""
     calls: list[int] = field(default_factory=list[int])
     reached: list[int] = field(default_factory=list[int])
     """Kernels that it calls, directly or through others."""
-    says: tuple[int, bool, tuple[str, ...]] | None = None
-    kernel: Kernel | None = None
-    """Made of it when `says` was true: its row, whether it can be launched, its callers."""
 
 
-class Reader:
-    def __init__(self) -> None:
-        self._outlines: list[Outline] = []
-        self._names = Names([])
-        self._found: list[list[_Found]] = []
-        self._known: frozenset[str] = frozenset()
-        self._host: dict[int, tuple[Outline, frozenset[int], bytes]] = {}
+def read(outlines: Sequence[Outline]) -> Scan:
+    return _Reader(outlines).scan()
 
-    def scan(self, outlines: Sequence[Outline], rows: Sequence[int]) -> Scan:
-        """`rows` are the lines at which the outlines' regions begin."""
-        found = self._find(outlines)
+
+class _Reader:
+    def __init__(self, outlines: Sequence[Outline]) -> None:
+        self._outlines = outlines
+        self._names = Names(outlines)
+
+    def scan(self) -> Scan:
+        outlines = self._outlines
+        rows = list(accumulate((outline.lines for outline in outlines), initial=0))
+        found = [
+            kernel
+            for region in range(len(outlines))
+            for kernel in sorted(self._find_in(region), key=lambda kernel: kernel.source.order)
+        ]
         by_word: dict[str, list[int]] = {}
         for i, one in enumerate(found):
             by_word.setdefault(one.source.name, []).append(i)
@@ -93,43 +90,15 @@ class Reader:
 
     # -- finding -------------------------------------------------------------------------------
 
-    def _find(self, outlines: Sequence[Outline]) -> list[_Found]:
-        past = self._outlines
-        changed = [i for i, outline in enumerate(outlines) if i >= len(past) or outline is not past[i]]
-        same = len(past) == len(outlines) and all(
-            self._names.interface(past[i]) == self._names.interface(outlines[i]) for i in changed
-        )
-        self._outlines = list(outlines)
-        if same:
-            for i in changed:
-                self._names.replace(i, outlines[i])
-            touched = set(changed)  # an assignment's kernel has its body in another region
-            changed = sorted(
-                touched.union(
-                    one.region
-                    for region in self._found
-                    for one in region
-                    if isinstance(one.source, Assignment) and any(i in touched for i, _ in one.pieces)
-                )
-            )
-        else:
-            self._names = Names(self._outlines)
-            self._found = [[] for _ in outlines]
-            changed = range(len(outlines))
-        for i in changed:
-            self._found[i] = sorted(self._find_in(i), key=lambda one: one.source.order)
-        return [one for region in self._found for one in region]
-
     def _find_in(self, region: int) -> Iterator[_Found]:
         outline = self._outlines[region]
         for function in outline.functions:
-            if function.decorators and (dsl := self._names.kernel_language(region, function)):
+            dsl, tuned = self._names.decorated(region, function) if function.decorators else ("", False)
+            if dsl:
                 around, body = outline.scopes[function.scope], outline.scopes[function.body_scope]
-                pieces = self._with_nested(region, function.piece)
                 yield _Found(
-                    region, function, dsl, body.qualified, around.kind == "class", pieces,
-                    self._words(pieces, _own_names(body)), self._names.tuned(region, function),
-                    function.returns_value,
+                    region, function, dsl, body.qualified, around.kind == "class",
+                    _pieces(region, function.pieces), function.words, tuned, function.returns_value,
                 )  # fmt: skip
         for assignment in outline.assignments:
             if dsl := self._names.assigned_language(region, assignment):
@@ -138,49 +107,29 @@ class Reader:
     def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found:
         outline = self._outlines[region]
         pieces: tuple[PieceId, ...] = ()
-        own: set[str] = set()
+        words = frozenset[str]()
         returns_value = False
         if not outline.functions and not outline.classes:
-            pieces = ((region, 0),)
+            pieces, words = ((region, 0),), outline.pieces[0].words
         if target := self._names.target(region, assignment):
             where, function = target
-            pieces += self._with_nested(where, function.piece)
-            own = _own_names(self._outlines[where].scopes[function.body_scope])
+            pieces += _pieces(where, function.pieces)
+            words |= function.words
             returns_value = function.returns_value
         around = outline.scopes[assignment.scope]
         qualified = f"{around.qualified}.{assignment.name}" if around.qualified else assignment.name
         return _Found(
-            region, assignment, dsl, qualified, around.kind == "class", pieces,
-            self._words(pieces, own), False, returns_value,
-        )  # fmt: skip
-
-    def _with_nested(self, region: int, piece: int) -> tuple[PieceId, ...]:
-        inside = {piece}
-        pieces = self._outlines[region].pieces
-        for i in range(piece + 1, len(pieces)):
-            if pieces[i].parent not in inside:
-                break
-            inside.add(i)
-        return tuple((region, i) for i in sorted(inside))
-
-    def _words(self, pieces: Sequence[PieceId], own: set[str]) -> frozenset[str]:
-        words = frozenset[str]().union(*(self._outlines[i].pieces[j].words for i, j in pieces))
-        return words.difference(own)
+            region, assignment, dsl, qualified, around.kind == "class", pieces, words, False, returns_value
+        )
 
     # -- who calls whom ------------------------------------------------------------------------
 
     def _link(self, found: Sequence[_Found], by_word: dict[str, list[int]]) -> None:
         known = frozenset(by_word)
-        if known != self._known:
-            self._known = known
-            for one in found:
-                one.said = frozenset()
         for i, one in enumerate(found):
-            if not one.said:  # it says its own name at least, so this is asked once
-                one.said = known & (one.words | {one.source.name})
-            one.calls = (
-                sorted({j for word in one.said for j in by_word[word]} - {i}) if len(one.said) > 1 else []
-            )
+            words = known & (one.words | {one.source.name})
+            if len(words) > 1:  # its own name is among them
+                one.calls = sorted({j for word in words for j in by_word[word]} - {i})
         for one in found:
             reached: set[int] = set()
             waiting = list(one.calls)
@@ -225,15 +174,11 @@ class Reader:
     ) -> Iterator[Kernel]:  # fmt: skip
         for i, one in enumerate(found):
             row = rows[one.region]
-            says = (row, launchable[i], tuple(dict.fromkeys(callers[i])))
-            if one.kernel is None or one.says != says:
-                span = _down(one.source.name_span, row)
-                one.says = says
-                one.kernel = Kernel(
-                    one.source.name, one.qualified, "triton", span.line, span, _down(one.source.whole, row),
-                    *says[1:], dsl=one.dsl,
-                )  # fmt: skip
-            yield one.kernel
+            span = _down(one.source.name_span, row)
+            yield Kernel(
+                one.source.name, one.qualified, "triton", span.line, span, _down(one.source.whole, row),
+                launchable[i], tuple(dict.fromkeys(callers[i])), dsl=one.dsl,
+            )  # fmt: skip
 
     def _entries(self, found: Sequence[_Found]) -> tuple[str, ...]:
         kernels = {id(one.source) for one in found}
@@ -247,7 +192,11 @@ class Reader:
         return (*(name for name in ENTRIES if bare.get(name)), *((MAIN_GUARD,) if guarded else ()))
 
     def _digests(self, found: Sequence[_Found], owned: dict[int, set[int]]) -> Iterator[str]:
-        host = blake2b(self._host_digests(owned), digest_size=16)
+        """Of a kernel's own pieces, those of what it calls, and everything that belongs to no kernel."""
+        host = blake2b(digest_size=16)
+        for i, outline in enumerate(self._outlines):
+            own = owned.get(i, ())
+            host.update(b"".join([piece.digest for j, piece in enumerate(outline.pieces) if j not in own]))
         for one in found:
             total = host.copy()
             pieces = dict.fromkeys(one.pieces)
@@ -258,19 +207,6 @@ class Reader:
             for line in self._specs(one):
                 total.update(b"\0" + line.encode())
             yield total.hexdigest()
-
-    def _host_digests(self, owned: dict[int, set[int]]) -> bytes:
-        """Of everything in the file that belongs to no kernel."""
-        kept: dict[int, tuple[Outline, frozenset[int], bytes]] = {}
-        for i, outline in enumerate(self._outlines):
-            own = frozenset(owned.get(i, ()))
-            past = self._host.get(i)
-            if past is None or past[0] is not outline or past[1] != own:
-                digests = b"".join(piece.digest for j, piece in enumerate(outline.pieces) if j not in own)
-                past = (outline, own, digests)
-            kept[i] = past
-        self._host = kept
-        return b"".join(digests for _, _, digests in kept.values())
 
     def _specs(self, one: _Found) -> tuple[str, ...]:
         """The `# orbit:` lines above a kernel; the region before may end with them."""
@@ -285,11 +221,5 @@ def _down(span: Span, rows: int) -> Span:
     return Span(span.line + rows, span.column, span.end_line + rows, span.end_column)
 
 
-def _own_names(body: Scope) -> set[str]:
-    """Parameters and variables, which mean no function of the module; but `total = total(x)` calls one."""
-    called = {
-        name
-        for name, bindings in body.bindings.items()
-        if any(f"{name}(" in one.value.text for one in bindings if isinstance(one.value, Written))
-    }
-    return {*body.parameters, *body.bindings} - body.globals - called
+def _pieces(region: int, numbers: range) -> tuple[PieceId, ...]:
+    return tuple([(region, number) for number in numbers])

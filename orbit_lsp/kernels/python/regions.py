@@ -1,4 +1,4 @@
-"""A Python text cut into regions, each a top-level statement: what an edit touches is a region or two.
+"""A Python text cut into regions, each a top-level statement.
 
 Regions are found by a lexer that knows strings, comments, brackets and the first column, so that they
 depend on nothing but the text. Each is parsed on its own: a syntax error stays in its region.
@@ -9,18 +9,9 @@ begin a definition or an import ends it.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
+from itertools import pairwise
 from typing import NamedTuple
-
-
-class Change(NamedTuple):
-    """Characters [start, old_end) of the text before became [start, new_end)."""
-
-    start: int
-    old_end: int
-    new_end: int
-
 
 _MARK = re.compile(
     r'''
@@ -52,53 +43,48 @@ _TOP = re.compile(rf"\n(?={_DECORATES.pattern}|{_ONLY_TOP.pattern})")
 
 
 class Split(NamedTuple):
-    """Where regions begin, in order."""
+    """The texts of the regions, which together are the whole text: comments and blank lines included."""
 
-    starts: list[int]
+    regions: list[str]
     recovered: bool
     """A triple-quoted string had no end, so all such strings were held broken that have a definition in them."""
 
 
-def split(text: str) -> Split:
-    """The regions of `text`; the first begins at 0, comments and blank lines included."""
+def split(text: str, before: Split | None = None) -> Split:
+    """The regions of `text`. Most of those of another text, `before`, are taken over where they stand at either end."""
+    old = before.regions if before and not before.recovered else []
+    same = count = 0
+    for region in old:
+        if not text.startswith(region, same):
+            break
+        same += len(region)
+        count += 1
+    count = max(count - 2, 0)  # what follows says where a region ends, and the last one may have grown
+    start = sum(map(len, old[:count]))
+    known: dict[int, int] = {}  # where the last regions begin -> their numbers
+    end = len(text)
+    for number in reversed(range(len(old))):
+        end -= len(old[number])
+        if end < start or not text.startswith(old[number], end):
+            break
+        known[end] = number
     try:
-        return Split(list(_boundaries(text, 0)), recovered=False)
+        return Split([*old[:count], *_until_known(text, start, old, known)], recovered=False)
     except _EndlessStringError:
-        return Split(list(_boundaries(text, 0, recover=True)), recovered=True)
+        starts = _boundaries(text, 0, recover=True)
+        return Split([text[a:b] for a, b in pairwise([*starts, len(text)])], recovered=True)
 
 
-def resplit(old: Split, text: str, change: Change) -> tuple[int, Split, int]:
-    """Follow a change: (regions kept before it, the new ones, first old region kept after it).
-
-    `old` are the regions of the text before, `text` is the text after. Lexing goes on until it
-    meets a beginning that was one before, too: from there on nothing can differ. What was cut to
-    recover says nothing of a text whose strings end, so then all of it is cut anew.
-    """
-    starts, recovered = old
-    if recovered:
-        return 0, split(text), len(starts)
-    # an edit at a region's beginning may join it to the one above
-    first = max(bisect_right(starts, change.start) - 3, 0)
-    try:
-        found, after = _until_known(starts, first, text, change, recover=False)
-    except _EndlessStringError:
-        recovered = True
-        found, after = _until_known(starts, first, text, change, recover=True)
-    return first, Split(found, recovered), after
-
-
-def _until_known(
-    starts: Sequence[int], first: int, text: str, change: Change, *, recover: bool
-) -> tuple[list[int], int]:
-    found: list[int] = []
-    by = change.new_end - change.old_end
-    for boundary in _boundaries(text, starts[first], recover=recover):
-        if boundary >= change.new_end:
-            old = bisect_left(starts, boundary - by)
-            if old < len(starts) and starts[old] == boundary - by:
-                return found, old
-        found.append(boundary)
-    return found, len(starts)
+def _until_known(text: str, start: int, old: list[str], known: dict[int, int]) -> Iterator[str]:
+    """The regions from `start` on: where one begins that is known, nothing after it can differ."""
+    for boundary in _boundaries(text, start):
+        if boundary > start:
+            yield text[start:boundary]
+        if boundary in known:
+            yield from old[known[boundary] :]
+            return
+        start = boundary
+    yield text[start:]
 
 
 class _EndlessStringError(Exception):
@@ -108,8 +94,7 @@ class _EndlessStringError(Exception):
 def _boundaries(text: str, start: int, *, recover: bool = False) -> Iterator[int]:
     """The beginnings of regions from `start`, itself one of them, on.
 
-    To `recover` is to hold every triple-quoted string broken that has a definition in its first
-    column.
+    To `recover` is to hold every triple-quoted string broken that has a definition in its first column.
     """
     at: int | None = start
     while at is not None:

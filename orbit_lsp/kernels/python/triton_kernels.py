@@ -1,8 +1,7 @@
 """Triton (and its neighbours in Python) -> kernels: the file's text says, nothing is imported or run.
 
 A file is a row of top-level statements. Each is reduced to an `Outline` that is kept while its text
-stands; a keystroke makes one new outline. Names are resolved over all of them, anew only where what
-the changed one offers to the others is different.
+stands: a keystroke makes one new outline. Everything else is done again.
 
 While the text has a syntax error, the parser loses what is near it. A `TritonTracker` then keeps the
 last good result of every kernel whose header, from the first decorator through the name, was not
@@ -12,74 +11,43 @@ touched: lenses do not blink while someone types. On error-free text it says wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
-from itertools import accumulate
 
-from orbit_lsp.kernels.model import Edit, Kernel, Scan, Span
+from orbit_lsp.kernels.model import Kernel, Scan, Span
 from orbit_lsp.kernels.python.outline import Outline
-from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, Reader
-from orbit_lsp.kernels.python.regions import Change, Split, resplit, split
+from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, read
+from orbit_lsp.kernels.python.regions import Split, split
 from orbit_lsp.kernels.python.walk import outline
 
 
 def scan(text: str) -> Scan:
     """Every kernel of a Python file; never raises."""
-    return TritonTracker(text).scan
+    return TritonTracker().scan(text)
 
 
 class TritonTracker:
-    """The scan of a text that is being edited."""
-
-    def __init__(self, text: str) -> None:
-        self._text = clean(text)
-        self._split = split(self._text)
+    def __init__(self) -> None:
+        self._split: Split | None = None
         self._outlines: list[Outline] = []
-        self._reader = Reader()
-        self._replace(0, 0, self._split.starts)
-        self._scan = self._reader.scan(self._outlines, self._rows())
+        self._scanned: tuple[str, Scan] | None = None
 
-    @property
-    def scan(self) -> Scan:
-        return self._scan
-
-    def update(self, edits: Sequence[Edit], text: str) -> Scan:
-        """What `edits` changed is found by comparing: that is right for any edits, and cheap."""
-        del edits
-        text = clean(text)
-        if text == self._text:
-            return self._scan
-        before, self._text = self._text, text
-        change = difference(before, text)
-        by = change.new_end - change.old_end
-        first, found, after = resplit(self._split, text, change)
-        starts = self._split.starts
-        kept = [start + by for start in starts[after:]]
-        self._split = Split([*starts[:first], *found.starts, *kept], found.recovered)
-        self._replace(first, len(kept), found.starts)
-        fresh = self._reader.scan(self._outlines, self._rows())
-        if any(one.has_error for one in self._outlines):
-            fresh = keep(self._scan, fresh, before, text, change)
-        self._scan = fresh
+    def scan(self, text: str) -> Scan:
+        if self._scanned and self._scanned[0] == text:
+            return self._scanned[1]
+        readable = clean(text)
+        self._split = split(readable, self._split)
+        known = {region.text: region for region in self._outlines}
+        self._outlines = [known.get(region) or outline(region) for region in self._split.regions]
+        fresh = read(self._outlines)
+        if self._scanned and any(region.has_error for region in self._outlines):
+            fresh = keep(clean(self._scanned[0]), self._scanned[1], readable, fresh)
+        self._scanned = text, fresh
         return fresh
 
-    def _replace(self, first: int, kept: int, found: Sequence[int]) -> None:
-        """Outline the regions that begin at `found`; `first` regions before them and `kept` after stay."""
-        last = len(self._outlines) - kept
-        known = {one.text: one for one in self._outlines[first:last]}
-        ends = self._split.starts[first + 1 : first + len(found) + 1]
-        if len(ends) < len(found):
-            ends.append(len(self._text))
-        texts = [self._text[start:end] for start, end in zip(found, ends, strict=True)]
-        self._outlines[first:last] = [known.get(text) or outline(text) for text in texts]
 
-    def _rows(self) -> list[int]:
-        """The line at which each region begins."""
-        return list(accumulate((one.lines for one in self._outlines), initial=0))
-
-
-# -- texts and edits -----------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _UNUSUAL = re.compile("\r(?!\n)|[\0\ud800-\udfff]")
@@ -123,64 +91,28 @@ def _long_lines(text: str) -> Iterator[tuple[int, int]]:
                 yield start, end
 
 
-def difference(old: str, new: str) -> Change:
-    """The one change that leads from `old` to `new`."""
-    start = _common(old, new, min(len(old), len(new)), from_end=False)
-    same = _common(old, new, min(len(old), len(new)) - start, from_end=True)
-    return Change(start, len(old) - same, len(new) - same)
-
-
-def _common(a: str, b: str, limit: int, *, from_end: bool) -> int:
-    """How many characters two texts share at one end, at most `limit`; by halving, which slices fast."""
-    low, high = 0, limit
-    while low < high:
-        middle = (low + high + 1) // 2
-        if (
-            a[len(a) - middle : len(a) - low] == b[len(b) - middle : len(b) - low]
-            if from_end
-            else a[low:middle] == b[low:middle]
-        ):
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
 # -- what stays through a syntax error ----------------------------------------------------------
 
 
-def keep(old: Scan, fresh: Scan, before: str, after: str, change: Change) -> Scan:
+def keep(before: str, old: Scan, text: str, fresh: Scan) -> Scan:
     """`fresh`, with the kernels of `old` that vanished though nobody touched their headers."""
-    first_touched = before.count("\n", 0, change.start)
-    last_touched = before.count("\n", 0, change.old_end)
-    old_lines, new_lines = before.split("\n"), after.split("\n")
+    old_lines, new_lines = before.split("\n"), text.split("\n")
     by = len(new_lines) - len(old_lines)
     entries = tuple(
         name
         for name in (*ENTRIES, MAIN_GUARD)
-        if name in fresh.entries or (name in old.entries and _still_there(name, after))
+        if name in fresh.entries or (name in old.entries and _still_there(name, text))
     )
     there = {(kernel.line, kernel.name) for kernel in fresh.kernels}
     kept: list[tuple[Kernel, str]] = []
     for kernel, digest in zip(old.kernels, old.digests, strict=True):
-        first, column = kernel.line, kernel.name_span.end_column
-        shift = 0 if first <= first_touched else by if kernel.whole.line > last_touched else None
+        top, first, last = kernel.whole.line, kernel.line, kernel.whole.end_line
+        shift = next((n for n in (0, by) if _same_header(kernel, old_lines, new_lines, n)), None)
         if shift is None or (first + shift, kernel.name) in there:
             continue
-        top = kernel.whole.line
-        if (
-            old_lines[top:first] == new_lines[top + shift : first + shift]
-            and first + shift < len(new_lines)
-            and old_lines[first][:column] == new_lines[first + shift][:column]
-        ):
-            kept.append(
-                (
-                    _moved(
-                        kernel, shift, by if kernel.whole.end_line > last_touched else shift, len(new_lines)
-                    ),
-                    digest,
-                )
-            )
+        there.add((first + shift, kernel.name))
+        untouched = old_lines[top : last + 1] == new_lines[top + shift : last + 1 + shift]
+        kept.append((_moved(kernel, shift, shift if untouched else by, len(new_lines)), digest))
     if not kept:
         return replace(fresh, entries=entries)
     known = {kernel.qualified: kernel for kernel in old.kernels}
@@ -193,6 +125,17 @@ def keep(old: Scan, fresh: Scan, before: str, after: str, change: Change) -> Sca
         kernels=tuple(kernel for kernel, _ in kept),
         digests=tuple(digest for _, digest in kept),
         entries=entries,
+    )
+
+
+def _same_header(kernel: Kernel, old: list[str], new: list[str], shift: int) -> bool:
+    """Whether the lines from the first decorator through the name stand `shift` lines below where they stood."""
+    top, first, column = kernel.whole.line, kernel.line, kernel.name_span.end_column
+    return (
+        top + shift >= 0
+        and first + shift < len(new)
+        and old[top:first] == new[top + shift : first + shift]
+        and old[first][:column] == new[first + shift][:column]
     )
 
 

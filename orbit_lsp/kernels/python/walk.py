@@ -99,6 +99,9 @@ class _Walk:
             Piece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
             for tokens, parent in zip(found, self.parents, strict=True)
         ]
+        for function in self.functions:
+            words = frozenset[str]().union(*(made[i].words for i in function.pieces))
+            function.words = words.difference(_own_names(self.scopes[function.body_scope]))
         return Outline(
             self.scopes, self.functions, self.classes, self.assignments, made, launches,
             frozenset(self.exported), tuple(self.imports), tuple(self.stars), self.main_guard,
@@ -342,12 +345,14 @@ class _Walk:
         is_async = any(child.type == "async" for child in definition.children[:1])
         function = Function(
             name, at.scope, inside.scope, self.order, at.path, tuple(map(expression_of, decorators)),
-            self.span(label, label), self.span(node, node), len(self.cuts), comments, [],
+            self.span(label, label), self.span(node, node), range(0), comments, [],
             all(optional for _, optional in parameters) and not is_async,
         )  # fmt: skip
         self.functions.append(function)
         self.bind(name, at, Local("function", len(self.functions) - 1))
-        self.visit_body(definition, inside._replace(piece=function.piece, owner=function))
+        piece = len(self.cuts)
+        self.visit_body(definition, inside._replace(piece=piece, owner=function))
+        function.pieces = range(piece, len(self.cuts) + 1)
         if at.owner is not None:
             at.owner.returns.extend(function.returns)
 
@@ -384,6 +389,16 @@ class _Walk:
 def _digest(tokens: list[str]) -> bytes:
     """Nothing for nothing: what surrounds a kernel is as if the kernel were not there."""
     return blake2b("\0".join(tokens).encode(), digest_size=16).digest() if tokens else b""
+
+
+def _own_names(body: Scope) -> set[str]:
+    """Parameters and variables, which mean no function of the module; but `total = total(x)` calls one."""
+    called = {
+        name
+        for name, bindings in body.bindings.items()
+        if any(f"{name}(" in one.value.text for one in bindings if isinstance(one.value, Written))
+    }
+    return {*body.parameters, *body.bindings} - body.globals - called
 
 
 def _orbit_comment(data: bytes, node: Node) -> tuple[str, ...]:
