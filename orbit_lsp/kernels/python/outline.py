@@ -121,3 +121,20 @@ class Outline:
     has_error: bool
     text: str
     lines: int
+    interface: tuple[object, ...] = ()
+    """All that the meaning of other regions' names can depend on."""
+
+    def __post_init__(self) -> None:
+        wraps = self.classes or any(function.returns for function in self.functions)
+        self.interface = (
+            tuple(self.scopes[0].bindings.items()),
+            self.stars,
+            [
+                (function.decorators, function.returns_value, function.pieces,
+                 self.scopes[function.body_scope].parameters)
+                for function in self.functions
+                if function.scope == 0
+            ],
+            [piece.parent for piece in self.pieces],
+            self.text if wraps else "",
+        )  # fmt: skip

@@ -38,25 +38,22 @@ class _Found:
     calls: list[int] = field(default_factory=list[int])
     reached: list[int] = field(default_factory=list[int])
     """Kernels that it calls, directly or through others."""
+    made: tuple[tuple[int, bool, tuple[str, ...]], Kernel] | None = None
+    """The kernel, and the row, whether it can be launched, and the callers that it was made with."""
 
 
-def read(outlines: Sequence[Outline]) -> Scan:
-    return _Reader(outlines).scan()
+class Reader:
+    """Reads one file's outlines again and again. Kernels are found anew in what changed, and everywhere if that
+    means something else to the other regions.
+    """
 
+    def __init__(self) -> None:
+        self._outlines: Sequence[Outline] = ()
+        self._found: list[list[_Found]] = []
 
-class _Reader:
-    def __init__(self, outlines: Sequence[Outline]) -> None:
-        self._outlines = outlines
-        self._names = Names(outlines)
-
-    def scan(self) -> Scan:
-        outlines = self._outlines
+    def scan(self, outlines: Sequence[Outline]) -> Scan:
+        found = self._find(outlines)
         rows = list(accumulate((outline.lines for outline in outlines), initial=0))
-        found = [
-            kernel
-            for region in range(len(outlines))
-            for kernel in sorted(self._find_in(region), key=lambda kernel: kernel.source.order)
-        ]
         by_word: dict[str, list[int]] = {}
         for i, one in enumerate(found):
             by_word.setdefault(one.source.name, []).append(i)
@@ -89,6 +86,18 @@ class _Reader:
         )
 
     # -- finding -------------------------------------------------------------------------------
+
+    def _find(self, outlines: Sequence[Outline]) -> list[_Found]:
+        before, self._outlines = self._outlines, outlines
+        self._names = Names(outlines)
+        if [outline.interface for outline in before] != [outline.interface for outline in outlines]:
+            before = [None] * len(outlines)
+            self._found = [[] for _ in outlines]
+        for region, (old, new) in enumerate(zip(before, outlines, strict=True)):
+            # what `k = jit(f)` makes a kernel of may stand in another region
+            if old is not new or any(isinstance(kernel.source, Assignment) for kernel in self._found[region]):
+                self._found[region] = sorted(self._find_in(region), key=lambda kernel: kernel.source.order)
+        return [kernel for region in self._found for kernel in region]
 
     def _find_in(self, region: int) -> Iterator[_Found]:
         outline = self._outlines[region]
@@ -128,8 +137,9 @@ class _Reader:
         known = frozenset(by_word)
         for i, one in enumerate(found):
             words = known & (one.words | {one.source.name})
-            if len(words) > 1:  # its own name is among them
-                one.calls = sorted({j for word in words for j in by_word[word]} - {i})
+            one.calls = (  # its own name is among them
+                sorted({j for word in words for j in by_word[word]} - {i}) if len(words) > 1 else []
+            )
         for one in found:
             reached: set[int] = set()
             waiting = list(one.calls)
@@ -173,12 +183,21 @@ class _Reader:
         callers: Sequence[Sequence[str]],
     ) -> Iterator[Kernel]:  # fmt: skip
         for i, one in enumerate(found):
-            row = rows[one.region]
-            span = _down(one.source.name_span, row)
-            yield Kernel(
-                one.source.name, one.qualified, "triton", span.line, span, _down(one.source.whole, row),
-                launchable[i], tuple(dict.fromkeys(callers[i])), dsl=one.dsl,
-            )  # fmt: skip
+            made_with = (rows[one.region], launchable[i], tuple(dict.fromkeys(callers[i])))
+            if one.made is None or one.made[0] != made_with:
+                span, whole = (_down(span, made_with[0]) for span in (one.source.name_span, one.source.whole))
+                kernel = Kernel(
+                    one.source.name,
+                    one.qualified,
+                    "triton",
+                    span.line,
+                    span,
+                    whole,
+                    *made_with[1:],
+                    dsl=one.dsl,
+                )
+                one.made = made_with, kernel
+            yield one.made[1]
 
     def _entries(self, found: Sequence[_Found]) -> tuple[str, ...]:
         kernels = {id(one.source) for one in found}

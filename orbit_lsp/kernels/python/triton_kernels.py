@@ -1,7 +1,8 @@
 """Triton (and its neighbours in Python) -> kernels: the file's text says, nothing is imported or run.
 
 A file is a row of top-level statements. Each is reduced to an `Outline` that is kept while its text
-stands: a keystroke makes one new outline. Everything else is done again.
+stands: a keystroke makes one new outline. Names are resolved over all of them, anew only where what
+the changed one offers to the others is different.
 
 While the text has a syntax error, the parser loses what is near it. A `TritonTracker` then keeps the
 last good result of every kernel whose header, from the first decorator through the name, was not
@@ -17,7 +18,7 @@ from hashlib import blake2b
 
 from orbit_lsp.kernels.model import Kernel, Scan, Span
 from orbit_lsp.kernels.python.outline import Outline
-from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, read
+from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, Reader
 from orbit_lsp.kernels.python.regions import Split, split
 from orbit_lsp.kernels.python.walk import outline
 
@@ -31,6 +32,7 @@ class TritonTracker:
     def __init__(self) -> None:
         self._split: Split | None = None
         self._outlines: list[Outline] = []
+        self._reader = Reader()
         self._scanned: tuple[str, Scan] | None = None
 
     def scan(self, text: str) -> Scan:
@@ -40,7 +42,7 @@ class TritonTracker:
         self._split = split(readable, self._split)
         known = {region.text: region for region in self._outlines}
         self._outlines = [known.get(region) or outline(region) for region in self._split.regions]
-        fresh = read(self._outlines)
+        fresh = self._reader.scan(self._outlines)
         if self._scanned and any(region.has_error for region in self._outlines):
             fresh = keep(clean(self._scanned[0]), self._scanned[1], readable, fresh)
         self._scanned = text, fresh
