@@ -24,7 +24,7 @@ from orbit_remote.worker import prefork
 JOB = c.Job("1", "run", "triton", "/kernels.py", "import torch, triton\ndef main(): pass\n")
 
 
-async def once(pool: prefork.Spares) -> float:
+async def once(pool: prefork.PreforkPool) -> float:
     began = time.perf_counter()
     child = await pool.take(JOB, os.environ)
     events = [event async for event in child.events()]
@@ -42,7 +42,7 @@ def memory(pid: int) -> str:
 
 async def main(jobs: int) -> None:
     with tempfile.TemporaryDirectory() as cache:
-        pool = prefork.Spares(cache=Path(cache))
+        pool = prefork.PreforkPool(cache=Path(cache))
         print(f"first job, template started for it   {await once(pool):8.3f} s")
         warm: list[float] = []
         ready: list[float] = []
@@ -62,7 +62,7 @@ async def main(jobs: int) -> None:
         await pool.close()
 
         prefork.FORKS = False
-        pool = prefork.Spares(cache=Path(cache))
+        pool = prefork.PreforkPool(cache=Path(cache))
         fresh = [await once(pool) for _ in range(3)]
         print(f"job in a fresh process, best of 3    {min(fresh):8.3f} s")
 

@@ -42,11 +42,13 @@ def call(name: str, microseconds: float, kernels: int) -> c.Launches:
     return c.Launches(name, name, *shape, timing(microseconds), 52, kernels=kernels)
 
 
-FASTER = c.Versus("Model", "faster", 0.704, 0.70, 0.71, 40)
+FASTER = c.AgainstReference("Model", "faster", 0.704, 0.70, 0.71, 40)
 PASSED = c.Check("ModelNew(*inputs)", True, elements=4096 * 4096, error=0.0, rtol=1e-2, atol=1e-2)
 
 
-def answer(versus: c.Versus | None = FASTER, *checks: c.Check, **more: str) -> tuple[c.Point, c.Point]:
+def answer(
+    versus: c.AgainstReference | None = FASTER, *checks: c.Check, **more: str
+) -> tuple[c.Point, c.Point]:
     new = c.Point(
         {"version": "ModelNew", **more}, "", (call("ModelNew", 3100, 1),), checks or (PASSED,), versus=versus
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.server.notifier import EditorWatcher
+from orbit_lsp.server.notifier import Notifier
 from orbit_lsp.state.session import Problems
 from orbit_remote.common import messages as c
 from tests.loop_check import settled
@@ -35,7 +35,7 @@ async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
     client: Any = SimpleNamespace(
         client_capabilities=lsp.ClientCapabilities(), text_document_publish_diagnostics=publish
     )
-    watcher = EditorWatcher(client, bench.session)
+    watcher = Notifier(client, bench.session)
 
     async def flush() -> None:
         watcher.changed({URI})

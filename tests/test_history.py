@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.history import history_store
-from orbit_lsp.history.history_store import Entry, Said, Store
+from orbit_lsp.history.history_store import Entry, Store, StoredResult
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 from tests.e2e import recorded_worker as recorded
@@ -31,7 +31,9 @@ def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> Entry:
         "r1", "ok", launches=launches, points=(point,), device=recorded.DEVICE, telemetry=recorded.TELEMETRY,
         toolchain={"nvcc": "13.0.88"}, stdout="no error\n",
     )  # fmt: skip
-    said = Said(finished, launches, {"/src/a.cuh": "00"}, "spec", kernel, "// orbit: n = 1024", ("float32",))
+    said = StoredResult(
+        finished, launches, {"/src/a.cuh": "00"}, "spec", kernel, "// orbit: n = 1024", ("float32",)
+    )
     made = Entry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", said)
     return replace(made, **fields)
 
@@ -92,7 +94,7 @@ def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: St
         "_Z5saxpyv", "saxpy()", "counters", metrics={metric.name: metric}, lines=(line,), samples=130,
         advice=(c.Advice("rule", "section", "title", "message", 12.5, "global"),),
     )  # fmt: skip
-    said = Said(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
+    said = StoredResult(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
     store.keep(entry(action="profile", said=said), TEXT)
     (found,) = store.entries("/src/saxpy.cu")
     assert (found.action, found.said.finished.profiles) == ("profile", (profile,))

@@ -15,7 +15,7 @@ from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.sessions import Session
 from orbit_lsp.runs import multi_gpu, run_environment, summary
 from orbit_lsp.state import session as sessions
-from orbit_lsp.state.session import Comparison, OnGpu
+from orbit_lsp.state.session import GpuResult, MultiGpuResult
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 from tests.settings_check import settings_of_values
@@ -177,19 +177,21 @@ def launched(name: str, median: float, **more: object) -> c.Launches:
     return c.Launches("k", name, (4, 1, 1), (256, 1, 1), timing, 20, registers=40, **more)  # type: ignore[arg-type]
 
 
-def on(gpu: str, device: str, capability: str, median: float, usd_per_s: float | None) -> OnGpu:
+def on(gpu: str, device: str, capability: str, median: float, usd_per_s: float | None) -> GpuResult:
     one = launched("saxpy", median)
     finished = c.Finished("r1", "ok", launches=(one,), device=c.Device(device, 0, capability))
-    return OnGpu(gpu, finished, (one,), usd_per_s, "Modal's rates" if usd_per_s else "")
+    return GpuResult(gpu, finished, (one,), usd_per_s, "Modal's rates" if usd_per_s else "")
 
 
 H100 = on("H100", "NVIDIA H100 80GB HBM3", "9.0", 288_000, 0.001)
 L4 = on("L4", "NVIDIA L4", "8.9", 2_660_000, None)
-REFUSED = OnGpu("B200", c.Finished("r1", "infrastructure", c.Failure("infrastructure", "no room\nmore")), ())
+REFUSED = GpuResult(
+    "B200", c.Finished("r1", "infrastructure", c.Failure("infrastructure", "no room\nmore")), ()
+)
 
 
-def text(*rows: OnGpu, stale: bool = False) -> str:
-    table = gpu_table.table(Comparison("", NOW - 300, rows), "saxpy", NOW, stale=stale)
+def text(*rows: GpuResult, stale: bool = False) -> str:
+    table = gpu_table.table(MultiGpuResult("", NOW - 300, rows), "saxpy", NOW, stale=stale)
     return tables.render([table], markdown=False)
 
 
@@ -215,7 +217,7 @@ def test_a_launch_spec_s_rate_is_in_the_table() -> None:
         "NVIDIA H100 80GB HBM3", 0, "9.0", memory_clock_mhz=2619, bus_width_bits=5120, multiprocessors=132
     )
     finished = c.Finished("r1", "ok", device=device, points=(point,))
-    shown = text(OnGpu("H100", finished, point.launches, 0.001, "Modal's rates"))
+    shown = text(GpuResult("H100", finished, point.launches, 0.001, "Modal's rates"))
     assert "2.80 TB/s" in shown
 
 
@@ -233,7 +235,7 @@ def test_one_end_for_all_of_them() -> None:
 
 
 def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
-    found = gpu_table.as_json("saxpy", Comparison("", NOW, (H100, L4, REFUSED)))
+    found = gpu_table.as_json("saxpy", MultiGpuResult("", NOW, (H100, L4, REFUSED)))
     assert [one["usd_per_million_launches"] for one in found["gpus"]] == [pytest.approx(0.288), None, None]
     assert [one["time_ns"] for one in found["gpus"]] == [288_000, 2_660_000, None]
 

@@ -11,9 +11,9 @@ import pytest
 
 from orbit_lsp.closure import closure
 from orbit_lsp.history import ab_compare, compare_candidates, variants
-from orbit_lsp.history.compare_candidates import Other
-from orbit_lsp.history.history_tracker import Versions
-from orbit_lsp.history.variants import NoSide, Side
+from orbit_lsp.history.compare_candidates import Candidate
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.history.variants import NoVariant, Variant
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.session import KernelId, Session, path_of
@@ -36,11 +36,11 @@ class Author:
         self.session.open(self.uri, 1, text)
         self.target = KernelId(self.uri, "k")
         self.folder = repository.folder.parent / "beside"
-        self.versions = Versions(
+        self.versions = HistoryTracker(
             self.session, lambda: self.folder / "history.sqlite", print, lambda uris: None
         )
 
-    async def side(self, kind: str, name: str = "") -> Side:
+    async def side(self, kind: str, name: str = "") -> Variant:
         wanted = compare_candidates.other(f"{kind}:{name}" if name else kind)
         assert wanted
         now = variants.now(self.session, self.target)
@@ -193,22 +193,22 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
 )
 async def test_what_there_is_not(repository: Repository, kind: str, name: str, said: str) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    with pytest.raises(NoSide) as error:
+    with pytest.raises(NoVariant) as error:
         await author.side(kind, name)
     assert str(error.value).startswith(said)
 
 
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
-    with pytest.raises(NoSide, match="now has neither a launch spec above k nor a way in"):
+    with pytest.raises(NoVariant, match="now has neither a launch spec above k nor a way in"):
         variants.now(author.session, author.target)
     broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
-    with pytest.raises(NoSide, match="now cannot be run: "):
+    with pytest.raises(NoVariant, match="now cannot be run: "):
         variants.now(broken.session, broken.target)
 
 
-@pytest.mark.parametrize("one", [Other("last"), Other("revision", "a:b"), Other("gpu", "H100:2")])
-def test_a_choice_and_its_word(one: Other) -> None:
+@pytest.mark.parametrize("one", [Candidate("last"), Candidate("revision", "a:b"), Candidate("gpu", "H100:2")])
+def test_a_choice_and_its_word(one: Candidate) -> None:
     assert compare_candidates.other(one.word) == one
 
 
@@ -222,7 +222,7 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
     author.session.modal_account = True
     found = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
-    with pytest.raises(NoSide, match="Z9 is none of the GPUs on Modal: T4, "):
+    with pytest.raises(NoVariant, match="Z9 is none of the GPUs on Modal: T4, "):
         variants._gpu(author.session, found, "Z9")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_lsp.history import counter_diff, version_groups
 from orbit_lsp.history.history_store import Entry
-from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.report import history_report as history_page
 from orbit_lsp.report import page
 from orbit_lsp.runs.scheduler import Run
@@ -162,8 +162,8 @@ class Kept:
         self.path = folder / "history.sqlite"
         self.said: list[str] = []
 
-    def of(self, session: Session) -> Versions:
-        return Versions(session, lambda: self.path, self.said.append, lambda uris: None)
+    def of(self, session: Session) -> HistoryTracker:
+        return HistoryTracker(session, lambda: self.path, self.said.append, lambda uris: None)
 
     async def end(self, bench: Profiling) -> None:
         """A click has filed what is in the session: keep it, and quit."""

@@ -37,14 +37,14 @@ async def run(
         finished = await scheduler.result(started)
         wrong = [
             row.finished
-            for comparison in session.comparisons.values()
+            for comparison in session.multi_gpu_results.values()
             for row in comparison.rows
             if row.finished.outcome != "ok"
         ]
         code = code or c.EXIT_CODES[next(iter(wrong), finished).outcome]
         if not as_json:
             _say(finished)
-    found = session.comparisons.items()
+    found = session.multi_gpu_results.items()
     if as_json:
         every = [gpu_table.as_json(target.key, one) for target, one in found]
         print(json.dumps(every, ensure_ascii=False, indent=2))

@@ -13,9 +13,9 @@ from orbit_lsp import kernels
 from orbit_lsp.cli import json_output, terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history.ab_compare import AbCompare
-from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
-from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.version_groups import grouped, regression
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
@@ -36,7 +36,7 @@ async def compare(
     options: argparse.Namespace,
     session: Session,
     environment: Environment,
-    versions: Versions,
+    versions: HistoryTracker,
     scheduler: Scheduler,
     watcher: Watcher,
     uri: str,
@@ -50,7 +50,7 @@ async def compare(
     assert run
     finished = await scheduler.result(run)
     name = harness.named(kernel) or kernel.key
-    versus = session.versus.get(kernel)
+    versus = session.ab_results.get(kernel)
     if options.json and versus:
         _print_json(json_output.compared(name, versus))
     elif versus and (tables := versus_view.tables(name, versus, time.time(), stale=False)):
@@ -64,28 +64,28 @@ async def compare(
     return c.EXIT_CODES[finished.outcome]
 
 
-def other(options: argparse.Namespace) -> Other:
+def other(options: argparse.Namespace) -> Candidate:
     """What the options name. Raises UsageError where they name two things."""
     named = [
-        Other("kernel", options.with_kernel) if options.with_kernel else None,
-        Other("gpu", options.with_gpu) if options.with_gpu else None,
+        Candidate("kernel", options.with_kernel) if options.with_kernel else None,
+        Candidate("gpu", options.with_gpu) if options.with_gpu else None,
         _file_or_revision(options.against) if options.against else None,
     ]
     found = [one for one in named if one]
     if len(found) > 1:
         raise UsageError("compare with one thing: --with, --with-kernel or --with-gpu")
-    return found[0] if found else Other("last")
+    return found[0] if found else Candidate("last")
 
 
-def _file_or_revision(name: str) -> Other:
+def _file_or_revision(name: str) -> Candidate:
     if name == "last":
-        return Other("last")
+        return Candidate("last")
     path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
     if path.suffix and path.exists():
-        return Other("file", name)
+        return Candidate("file", name)
     if kernels.language_of(name):
         raise UsageError(f"there is no file {name} to compare with")
-    return Other("revision", name)
+    return Candidate("revision", name)
 
 
 def _only(session: Session, uri: str) -> KernelId:
@@ -108,7 +108,7 @@ def _only(session: Session, uri: str) -> KernelId:
 # -- history ----------------------------------------------------------------------------------------
 
 
-async def history(options: argparse.Namespace, versions: Versions, uri: str) -> int:
+async def history(options: argparse.Namespace, versions: HistoryTracker, uri: str) -> int:
     """Returns the exit code. Raises UsageError. A kernel that is no longer in the file has its history all the same."""
     path = path_of(uri)
     by_kernel: dict[str, list[Entry]] = {}
@@ -139,7 +139,7 @@ async def history(options: argparse.Namespace, versions: Versions, uri: str) -> 
     return 0
 
 
-async def _text(versions: Versions, by_kernel: dict[str, list[Entry]], number: int) -> int:
+async def _text(versions: HistoryTracker, by_kernel: dict[str, list[Entry]], number: int) -> int:
     """Print the file as it was when a version of its one kernel ran."""
     if len(by_kernel) != 1:
         raise UsageError("--text is of one kernel's versions: add --kernel")

@@ -9,7 +9,7 @@ from typing import Literal
 from orbit_lsp.history import counter_diff as moved
 from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.version_groups import grouped, regression
-from orbit_lsp.state.session import Versus
+from orbit_lsp.state.session import AbResult
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_remote.common.messages import Cost, Failure, Launches, Metric, Timing
@@ -103,7 +103,7 @@ class FileHistory:
     kernels: tuple[KernelHistory, ...]
 
 
-def compared(name: str, versus: Versus) -> Compared:
+def compared(name: str, versus: AbResult) -> Compared:
     found = versus.comparison
     metrics = tuple(
         MovedMetric(one.name, one.metric, one.before, one.after, one.unit) for one in versus.moved

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
-from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
@@ -114,7 +114,7 @@ async def _main(options: argparse.Namespace) -> int:
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
-    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    versions = HistoryTracker(session, environment.history_file, _complain, watcher.changed)
     runs.when_ended(versions.filed)
     try:
         if options.command == "doctor":
@@ -141,7 +141,7 @@ async def _history(options: argparse.Namespace) -> int:
     session = Session(folders=_folders())
     watcher = TerminalWatcher(quiet=True)
     environment = run_environment.Environment(session, _complain, watcher.changed)
-    versions = Versions(session, environment.history_file, _complain, watcher.changed)
+    versions = HistoryTracker(session, environment.history_file, _complain, watcher.changed)
     try:
         from orbit_lsp.cli import history_command
 
@@ -207,7 +207,7 @@ async def _file(
         )
     code = 0
     for each in targets:
-        finished, made = await _carry_out(runs, action, uri, each, full=getattr(options, "full", False))
+        finished, made = await _perform(runs, action, uri, each, full=getattr(options, "full", False))
         if action == "compile":
             finished = _with_specs(finished, session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
@@ -338,7 +338,7 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
     raise UsageError(f"there is no kernel {name} in this file; it has: {have}")
 
 
-async def _carry_out(
+async def _perform(
     runs: Scheduler, action: Action, uri: str, target: KernelId | None, *, full: bool = False
 ) -> tuple[c.Finished, Path | None]:
     """How it ended, and the folder of what the compiler made, if that is kept."""

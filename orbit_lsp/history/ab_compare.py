@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from orbit_lsp.history import counter_diff, variants
-from orbit_lsp.history.compare_candidates import Other
-from orbit_lsp.history.history_tracker import Versions
-from orbit_lsp.history.variants import NoSide, Side
+from orbit_lsp.history.compare_candidates import Candidate
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.history.variants import NoVariant, Variant
 from orbit_lsp.runners import Runner
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
@@ -25,7 +25,7 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import KernelId, Session, Versus, path_of
+from orbit_lsp.state.session import AbResult, KernelId, Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 
@@ -36,7 +36,7 @@ _PREFIX = "compare"
 class _Side:
     """One of the two versions, and what came of its runs."""
 
-    variant: Side | None = None
+    variant: Variant | None = None
     ended: list[c.Finished] = field(default_factory=list[c.Finished])
     times: list[list[c.Timing]] = field(default_factory=list["list[c.Timing]"])
     """Of each counted run, of each launch."""
@@ -63,7 +63,7 @@ class AbCompare:
         self,
         session: Session,
         environment: Environment,
-        versions: Versions,
+        versions: HistoryTracker,
         scheduler: Scheduler,
         watcher: Watcher,
     ) -> None:
@@ -73,7 +73,7 @@ class AbCompare:
         self._scheduler = scheduler
         self._watcher = watcher
 
-    def start(self, target: KernelId, other: Other) -> Run | None:
+    def start(self, target: KernelId, other: Candidate) -> Run | None:
         """Compare a kernel as its text stands with `other`, and return at once; a comparison of the same kernel that
         is under way is joined. None where the file is not open.
         """
@@ -106,10 +106,10 @@ class _Comparison:
         self,
         run: Run,
         target: KernelId,
-        other: Other,
+        other: Candidate,
         session: Session,
         environment: Environment,
-        versions: Versions,
+        versions: HistoryTracker,
         scheduler: Scheduler,
         watcher: Watcher,
     ) -> None:
@@ -126,26 +126,26 @@ class _Comparison:
         try:
             # its text as it was clicked
             self._now.variant = variants.now(session, target)
-        except NoSide as reason:
+        except NoVariant as reason:
             self._no_side = str(reason)
         self._pair = 0
         self._allowed = False
         """The author has agreed that it may exceed the month's budget."""
         self._built: c.Built | None = None
-        self._verdict: measure.Comparison | None = None
+        self._verdict: measure.AbVerdict | None = None
 
     async def perform(self) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
                 await self._compare(Path(folder))
-        except NoSide as reason:
+        except NoVariant as reason:
             raise Failed(c.Failure("infrastructure", str(reason))) from None
 
     async def _compare(self, folder: Path) -> None:
         """Raises NoSide and Failed."""
         now = self._now.variant
         if now is None:
-            raise NoSide(self._no_side)
+            raise NoVariant(self._no_side)
         then = self._then.variant = await variants.against(
             self._session, self._versions, now, self._other, folder
         )
@@ -153,7 +153,7 @@ class _Comparison:
         self._then.profile = await self._profile(then)
         self._now.profile = await self._profile(now)
 
-    async def _in_turn(self, then: Side, now: Side) -> None:
+    async def _in_turn(self, then: Variant, now: Variant) -> None:
         for pair in range(measure.PAIRS[-1] + 1):
             self._pair = pair
             for side, variant in ((self._then, then), (self._now, now)):
@@ -166,7 +166,7 @@ class _Comparison:
                 self._verdict = verdict
                 return
 
-    async def _run_once(self, side: _Side, variant: Side) -> c.Finished:
+    async def _run_once(self, side: _Side, variant: Variant) -> c.Finished:
         """One job to its end. Raises Failed where it did not end well."""
         is_now = side is self._now
         job = replace(variant.job, run=f"{self._run.id}.{self._pair}.{int(is_now)}")
@@ -225,7 +225,7 @@ class _Comparison:
         finally:
             budget.over(wanted)
 
-    def _timings(self, side: _Side, variant: Side, finished: c.Finished) -> list[c.Timing]:
+    def _timings(self, side: _Side, variant: Variant, finished: c.Finished) -> list[c.Timing]:
         """Of the launches that are compared: all of a launch spec; of a program's kernel the configuration that took
         most of its time. Raises Failed where there are none.
         """
@@ -243,7 +243,7 @@ class _Comparison:
             side.shapes.add(f"<<<({grid}), ({block})>>>")
         return [launch.timing for launch in launches]
 
-    async def _profile(self, variant: Side) -> c.Profile | None:
+    async def _profile(self, variant: Variant) -> c.Profile | None:
         """The last profile of just this code that the history has."""
         path = path_of(self._target.uri if self._other.kind == "revision" else variant.target.uri)
         entries = await self._versions.entries(path, variant.target.key)
@@ -267,7 +267,7 @@ class _Comparison:
             )
         cost = spending.total([finished.cost for finished in (*then.ended, *now.ended)])
         if failure is None or failure.category != "cancelled":
-            self._session.versus[self._target] = Versus(
+            self._session.ab_results[self._target] = AbResult(
                 now.variant.digest if now.variant else "",
                 time.time(),
                 then.name or self._other.title,

@@ -11,7 +11,7 @@ from orbit_lsp.state.session import KernelId, Session
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class Candidate:
     """What to compare with: the version before, a revision, another file, a kernel of the same file, a GPU on Modal."""
 
     kind: Literal["last", "revision", "file", "kernel", "gpu"]
@@ -33,14 +33,14 @@ class Other:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
-def other(word: str) -> Other | None:
+def other(word: str) -> Candidate | None:
     """The reverse of `Other.word`; None for anything else."""
     kind, _, name = word.partition(":")
     match kind:
         case "last":
-            return Other("last")
+            return Candidate("last")
         case "revision" | "file" | "kernel" | "gpu" if name:
-            return Other(kind, name)
+            return Candidate(kind, name)
         case _:
             return None
 
@@ -50,19 +50,19 @@ def in_git(path: str) -> bool:
     return any((folder / ".git").exists() for folder in Path(path).absolute().parents)
 
 
-def choices(session: Session, target: KernelId) -> list[Other]:
+def choices(session: Session, target: KernelId) -> list[Candidate]:
     """What an editor offers, most likely first."""
-    found = [Other("last")] if target in session.results else []
+    found = [Candidate("last")] if target in session.results else []
     if target.uri in session.in_git:
-        found.append(Other("revision", "HEAD"))
+        found.append(Candidate("revision", "HEAD"))
     if not harness.named(target):
         found += [
-            Other("kernel", other.key)
+            Candidate("kernel", other.key)
             for other, kernel, _ in session.kernels(target.uri)
             if other != target and kernel.launchable
         ][:3]
     if session.modal_account:
         settings = placement.settings_of(session)
         here = settings.gpu if placement.place(session) == "modal" else ""
-        found += [Other("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
+        found += [Candidate("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
     return found

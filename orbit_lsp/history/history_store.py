@@ -53,7 +53,7 @@ create table runs (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StoredResult:
     """What a run or a profile said of one kernel; `asked` is the name of the kernel that was clicked. See
     `session.Result` and `session.Profiled`.
     """
@@ -80,7 +80,7 @@ class Entry:
     action: Action
     digest: str
     inputs: str
-    said: Said
+    said: StoredResult
     text: str | None = None
     id: int = 0
 
@@ -327,7 +327,7 @@ def _drop_texts(file: sqlite3.Connection) -> None:
     file.execute("delete from texts where hash not in (select text from runs where text is not null)")
 
 
-def _packed(said: Said) -> bytes:
+def _packed(said: StoredResult) -> bytes:
     finished = replace(
         said.finished,
         stdout=said.finished.stdout[-_OUTPUT:],
@@ -342,7 +342,7 @@ def _packed(said: Said) -> bytes:
 def _entry(row: tuple[Any, ...]) -> Entry | None:
     number, at, path, kernel, action, digest, inputs, text, packed = row
     try:
-        said = codec.build(Said, json.loads(zlib.decompress(packed)), lenient=True)
+        said = codec.build(StoredResult, json.loads(zlib.decompress(packed)), lenient=True)
     except (ValueError, zlib.error) as error:  # of an older contract, or a damaged row
         log.warning("run %s of %s cannot be read: %s", number, kernel, str(error).partition("\n")[0])
         return None

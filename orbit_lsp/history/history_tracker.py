@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from orbit_lsp.history.history_store import Action, Entry, Said, Store
+from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.runs.scheduler import Run
@@ -43,7 +43,7 @@ class _Known:
     regression: measure.Regression | None
 
 
-class Versions:
+class HistoryTracker:
     def __init__(
         self,
         session: Session,
@@ -233,9 +233,11 @@ def _entry(target: KernelId, known: Result | Profiled) -> Entry:
     files = dict(known.files)
     if isinstance(known, Profiled):
         finished = replace(known.finished, profiles=known.profiles)
-        said = Said(finished, finished.launches, files, known.through, asked, detail=known.detail)
+        said = StoredResult(finished, finished.launches, files, known.through, asked, detail=known.detail)
     else:
-        said = Said(known.finished, known.launches, files, known.through, asked, known.lines, known.elements)
+        said = StoredResult(
+            known.finished, known.launches, files, known.through, asked, known.lines, known.elements
+        )
     action: Action = "profile" if isinstance(known, Profiled) else "run"
     return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, said)
 
@@ -248,5 +250,5 @@ def _result(uri: str, entry: Entry) -> Result:
     )  # fmt: skip
 
 
-def _asked(uri: str, said: Said) -> KernelId | None:
+def _asked(uri: str, said: StoredResult) -> KernelId | None:
     return KernelId(uri, said.asked) if said.asked else None

@@ -16,12 +16,12 @@ from pathlib import Path
 from orbit_lsp import closure, kernels
 from orbit_lsp.closure import includes
 from orbit_lsp.history import git
-from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
-from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan
-from orbit_lsp.specs.launch_plan import Recipe
+from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import Frozen, KernelId, Session, header_reader, identify, path_of, uri_of
@@ -31,12 +31,12 @@ from orbit_remote.common import messages as c
 _CLOSURE_BYTES = 256 << 20
 
 
-class NoSide(Exception):  # noqa: N818 - it is no error of anybody's
+class NoVariant(Exception):  # noqa: N818 - it is no error of anybody's
     """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class Variant:
     """`session` knows nothing but the text that runs, under the name of the file. `remarks` are sentences that a reader
     of the verdict has to know.
     """
@@ -46,17 +46,19 @@ class Side:
     session: Session
     frozen: Frozen
     job: c.Job
-    recipe: Recipe
+    recipe: LaunchPlan
     digest: str
     remarks: tuple[str, ...] = ()
 
 
-def now(session: Session, target: KernelId) -> Side:
+def now(session: Session, target: KernelId) -> Variant:
     """The kernel as it stands in the editor. Raises NoSide."""
     return _side(session, target, session.files[target.uri].document.text, "now")
 
 
-async def against(session: Session, versions: Versions, side: Side, wanted: Other, folder: Path) -> Side:
+async def against(
+    session: Session, versions: HistoryTracker, side: Variant, wanted: Candidate, folder: Path
+) -> Variant:
     """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoSide."""
     target = side.target
     match wanted.kind:
@@ -77,7 +79,7 @@ async def against(session: Session, versions: Versions, side: Side, wanted: Othe
 
 def _side(
     session: Session, target: KernelId, text: str, name: str, spec: str = "", file_name: str = ""
-) -> Side:
+) -> Variant:
     """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own. `file_name` is
     where the kernel is looked for, if that is not the side's name.
     """
@@ -88,7 +90,7 @@ def _side(
     remarks: tuple[str, ...] = ()
     file = scratch.open(target.uri, 0, text)
     if file is None:
-        raise NoSide(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
+        raise NoVariant(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if not harness.named(target):
         kernel = _kernel(scratch, target, file_name or name)
         recipe = launch_plan.of(scratch, target.uri, kernel)
@@ -102,7 +104,7 @@ def _side(
                 remarks=(f"{name} has no launch spec: it is run by the one that stands there now",),
             )
         if recipe is launch_plan.PROGRAM and not file.scan.entries:
-            raise NoSide(
+            raise NoVariant(
                 f"{name} has neither a launch spec above {target.key} nor a way in, so it cannot be run"
             )
         if recipe.swept:
@@ -110,15 +112,15 @@ def _side(
         if spec and spec != recipe.lines:
             remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
     elif not harness.holds(scratch, target):
-        raise NoSide(f"{name} does not keep the contract that {harness.named(target)} is checked by")
+        raise NoVariant(f"{name} does not keep the contract that {harness.named(target)} is checked by")
     recipe = job_builder.recipe_of(scratch, target)
     if why := job_builder.refusal(scratch, recipe):
-        raise NoSide(f"{name} cannot be run: {why}")
+        raise NoVariant(f"{name} cannot be run: {why}")
     frozen = scratch.freeze(target.uri)
     assert frozen
     digests = {found: digest for found, _, digest in scratch.kernels(target.uri)}
     digest = digests.get(target) or harness.digest(text)
-    return Side(
+    return Variant(
         name,
         target,
         scratch,
@@ -134,23 +136,23 @@ def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
     kernel = session.find(target)
     if kernel is None:
         have = ", ".join(one.key for one, _, _ in session.kernels(target.uri)) or "none"
-        raise NoSide(f"there is no kernel {target.key} in {name}; it has: {have}")
+        raise NoVariant(f"there is no kernel {target.key} in {name}; it has: {have}")
     if not kernel.launchable:
-        raise NoSide(f"{target.key} is called by other kernels and cannot be launched by itself")
+        raise NoVariant(f"{target.key} is called by other kernels and cannot be launched by itself")
     return kernel
 
 
 # -- from the history -------------------------------------------------------------------------------
 
 
-async def _before(session: Session, versions: Versions, side: Side) -> Side:
+async def _before(session: Session, versions: HistoryTracker, side: Variant) -> Variant:
     """The text of the last run of another version of the kernel."""
     target = side.target
     entries = await versions.entries(path_of(target.uri), target.key)
     found = next((one for one in reversed(entries) if one.digest != side.digest and one.text), None)
     text = await versions.text(found.text) if found else None
     if found is None or text is None:
-        raise NoSide(f"the history has no run of another version of {target.key} to compare with")
+        raise NoVariant(f"the history has no run of another version of {target.key} to compare with")
     name = f"the version of {when(found)}"
     made = _side(session, target, text, name, side.recipe.lines)
     changed = _changed_files(found)
@@ -181,7 +183,7 @@ def _changed_files(entry: Entry) -> list[str]:
 # -- from git ---------------------------------------------------------------------------------------
 
 
-def _revision(session: Session, side: Side, name: str, folder: Path) -> Side:
+def _revision(session: Session, side: Variant, name: str, folder: Path) -> Variant:
     target = side.target
     path, folder = path_of(target.uri), folder.resolve()
     try:
@@ -190,12 +192,12 @@ def _revision(session: Session, side: Side, name: str, folder: Path) -> Side:
         made = replace(made, remarks=(*made.remarks, *found.remarks))
         return _with_its_files(session, made, found, path, folder) if found.others else made
     except git.GitError as error:
-        raise NoSide(str(error)) from None
+        raise NoVariant(str(error)) from None
     except OSError as error:
-        raise NoSide(f"the files of {name} cannot be written beside: {error.strerror}") from None
+        raise NoVariant(f"the files of {name} cannot be written beside: {error.strerror}") from None
 
 
-def _with_its_files(session: Session, made: Side, found: git.Revision, path: str, folder: Path) -> Side:
+def _with_its_files(session: Session, made: Variant, found: git.Revision, path: str, folder: Path) -> Variant:
     """The same in a folder of its own, where a file that it needs was another in that revision."""
     root = _real(found.root)
     tree = closure.closure(made.job, session.folders, data=(), limit=_CLOSURE_BYTES)
@@ -256,18 +258,18 @@ def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
 # -- elsewhere --------------------------------------------------------------------------------------
 
 
-def _file(session: Session, target: KernelId, name: str) -> Side:
+def _file(session: Session, target: KernelId, name: str) -> Variant:
     """The kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:
-        raise NoSide(f"{name} is not a .cu, .cuh or .py file")
+        raise NoVariant(f"{name} is not a .cu, .cuh or .py file")
     try:
         # a pipe would be waited for
         if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-            raise NoSide(f"{name} is not a regular file")
+            raise NoVariant(f"{name} is not a regular file")
         text = Path(path).read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:
-        raise NoSide(f"{name} cannot be read: {error.strerror}") from None
+        raise NoVariant(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)
     known = [one for one, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
@@ -275,13 +277,13 @@ def _file(session: Session, target: KernelId, name: str) -> Side:
     return _side(session, only, text, Path(path).name)
 
 
-def _gpu(session: Session, side: Side, name: str) -> Side:
+def _gpu(session: Session, side: Variant, name: str) -> Variant:
     if not session.modal_account:
-        raise NoSide(
+        raise NoVariant(
             "another GPU is one on Modal: `modal token new` makes a token, and `orbit.runner` must not be `local`"
         )
     gpu = placement.rented(name)
     if not gpu:
-        raise NoSide(f"{name} is none of the GPUs on Modal: {', '.join(placement.gpus())}")
+        raise NoVariant(f"{name} is none of the GPUs on Modal: {', '.join(placement.gpus())}")
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

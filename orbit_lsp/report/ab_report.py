@@ -8,12 +8,12 @@ from dataclasses import replace
 from orbit_lsp.report.page import Block, Facts, Page, Rows
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Versus
+from orbit_lsp.state.session import AbResult
 from orbit_lsp.views import ab_table as view
 from orbit_lsp.views.tables import Table
 
 
-def page(versus: Versus, kernel: str, path: str) -> Page:
+def page(versus: AbResult, kernel: str, path: str) -> Page:
     """Of a comparison that came to a verdict."""
     blocks: list[Block] = [] if (plot := _plot(versus)) is None else [plot]
     blocks += [Rows(one.title, one.header, one.rows) for one in _tables(versus, kernel)]
@@ -31,7 +31,7 @@ def page(versus: Versus, kernel: str, path: str) -> Page:
     return Page(f"{kernel} against {versus.against}", f"{view.sentence(kernel, versus)} · {when}", blocks)
 
 
-def _tables(versus: Versus, kernel: str) -> list[Table]:
+def _tables(versus: AbResult, kernel: str) -> list[Table]:
     both, *beside = view.tables(kernel, versus, versus.at, stale=False)
     pairs = [
         (str(number), units.time(then), units.time(now), f"{100 * (now / then - 1):+.1f}%")
@@ -41,7 +41,7 @@ def _tables(versus: Versus, kernel: str) -> list[Table]:
     return [replace(both, title="Both sides"), Table("Pairs of runs", header, tuple(pairs)), *beside]
 
 
-def _plot(versus: Versus) -> Plot | None:
+def _plot(versus: AbResult) -> Plot | None:
     """The time of every counted run, by pairs."""
     series = [
         Series(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from orbit_lsp.runs.scheduler import Run, Scheduler
 from orbit_lsp.state import placement, units
-from orbit_lsp.state.debounce import Pauses
+from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import KernelId, Session
 
 log = logging.getLogger("orbit.live")
@@ -41,8 +41,8 @@ class Live:
         self._changed = changed
         self._compile = compile_file
         self._idle: dict[KernelId, asyncio.TimerHandle] = {}
-        self._pauses = Pauses(self._paused, "live")
-        self._keys = Pauses(self._build_ahead, "build ahead")
+        self._pauses = Debounce(self._paused, "live")
+        self._keys = Debounce(self._build_ahead, "build ahead")
         self._ahead: dict[KernelId, asyncio.Task[None]] = {}
         runs.when_ended(self._ended)
 

@@ -18,7 +18,7 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement
-from orbit_lsp.state.session import Comparison, KernelId, OnGpu, Session
+from orbit_lsp.state.session import GpuResult, KernelId, MultiGpuResult, Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
@@ -136,7 +136,7 @@ class _OnGpus:
     def _store(self) -> set[str]:
         """The table under every kernel that was launched; what the main GPU reported as any run of it."""
         run = self._run
-        rows: dict[KernelId, dict[str, OnGpu]] = {}
+        rows: dict[KernelId, dict[str, GpuResult]] = {}
         digests: dict[KernelId, str] = {}
         for gpu, finished in self._finished.items():
             price = self._environment.costs.price(gpu)
@@ -145,16 +145,18 @@ class _OnGpus:
                 self._session, run.frozen, self._jobs[gpu], run.targets, finished
             )
             for target, (digest, launches) in launched.items():
-                rows.setdefault(target, {})[gpu] = OnGpu(gpu, finished, launches, *priced)
+                rows.setdefault(target, {})[gpu] = GpuResult(gpu, finished, launches, *priced)
                 digests[target] = digest
             for target in run.targets:
-                rows.setdefault(target, {}).setdefault(gpu, OnGpu(gpu, finished, (), *priced))
+                rows.setdefault(target, {}).setdefault(gpu, GpuResult(gpu, finished, (), *priced))
         current = {target: digest for target, _, digest in self._session.kernels(run.frozen.uri)}
         now = time.time()
         for target, by_gpu in rows.items():
-            every = [by_gpu.get(gpu, OnGpu(gpu, self._finished[gpu], ())) for gpu in self._jobs]
+            every = [by_gpu.get(gpu, GpuResult(gpu, self._finished[gpu], ())) for gpu in self._jobs]
             digest = digests.get(target) or current.get(target, "")
-            self._session.comparisons[target] = Comparison(digest, now, tuple(every), run.recipe.elements)
+            self._session.multi_gpu_results[target] = MultiGpuResult(
+                digest, now, tuple(every), run.recipe.elements
+            )
         changed = {target.uri for target in rows}
         main = job_builder.gpu_of(self._session, run.recipe)
         if placement.place(self._session) != "modal" or main not in self._jobs:

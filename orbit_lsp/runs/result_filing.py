@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.specs.launch_plan import PROGRAM, Recipe
+from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.session import (
     Figures,
@@ -55,7 +55,7 @@ def finished(
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,
-    recipe: Recipe = PROGRAM,
+    recipe: LaunchPlan = PROGRAM,
 ) -> set[str]:
     """File a finished run's results and problems; returns the uris whose views changed.
 

@@ -19,7 +19,7 @@ from orbit_lsp.profile import report_store
 from orbit_lsp.runners import Runner
 from orbit_lsp.runs import memory_filing, profile_filing, result_filing
 from orbit_lsp.specs import job_builder
-from orbit_lsp.specs.launch_plan import PROGRAM, Recipe
+from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.session import Frozen, KernelId, Running, Session
 from orbit_remote.common import messages as c
@@ -43,7 +43,7 @@ class Run:
     targets: set[KernelId] = field(default_factory=set["KernelId"])
     disk: int = 0
     """`Session.disk` when it was made: a header saved since then may not have been read."""
-    recipe: Recipe = PROGRAM
+    recipe: LaunchPlan = PROGRAM
     live: bool = False
     """Nobody has clicked: what it says stands on its line, and is no message."""
     refused: bool = False

@@ -282,7 +282,7 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
     """The table in the log; the hover has it too."""
     if task:
         await asyncio.wait([task])
-    if comparison := ls.session.comparisons.get(target):
+    if comparison := ls.session.multi_gpu_results.get(target):
         found = gpu_table.table(comparison, target.key, time.time(), stale=False)
         ls.watcher.log(render([found], markdown=False), lsp.MessageType.Info)
 

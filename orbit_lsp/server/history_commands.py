@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from orbit_lsp.history import compare_candidates
-from orbit_lsp.history.compare_candidates import Other
+from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
@@ -47,7 +47,7 @@ def compare_with(ls: OrbitServer, target: KernelId, request: Request) -> dict[st
     return once_configured(ls, lambda: start(ls, target, wanted))
 
 
-def start(ls: OrbitServer, target: KernelId, wanted: Other) -> Run | None:
+def start(ls: OrbitServer, target: KernelId, wanted: Candidate) -> Run | None:
     started = ls.ab_compare.start(target, wanted)
     if started:
         ls.spawn(tell(ls, started, target), "tell comparison")
@@ -58,7 +58,7 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
     """The verdict as a message and the table in the log; the hover has it too. What failed has been said."""
     if run.task:
         await asyncio.wait([run.task])
-    versus = ls.session.versus.get(target)
+    versus = ls.session.ab_results.get(target)
     if versus is None or versus.comparison is None or not run.finished or run.finished.outcome != "ok":
         return
     name = harness.named(target) or target.key
@@ -88,7 +88,7 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
 
 def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     name = harness.named(target) or target.key
-    versus = ls.session.versus.get(target)
+    versus = ls.session.ab_results.get(target)
     if versus is None or versus.comparison is None:
         ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
         return

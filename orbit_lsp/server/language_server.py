@@ -10,12 +10,12 @@ from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
 from orbit_lsp.history.ab_compare import AbCompare
-from orbit_lsp.history.history_tracker import Versions
+from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.runs.live import Live
 from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.server.notifier import EditorWatcher
+from orbit_lsp.server.notifier import Notifier
 from orbit_lsp.server.protocol import OrbitProtocol
 from orbit_lsp.specs.spec_cache import Watch
 from orbit_lsp.state.session import Session
@@ -26,10 +26,10 @@ class OrbitServer(LanguageServer):
         # pygls' own arguments are not typed
         cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
         self.session = Session()
-        self.watcher = EditorWatcher(self, self.session)
+        self.watcher = Notifier(self, self.session)
         show, changed = self.watcher.message, self.watcher.changed
         self.environment = Environment(self.session, show, changed, self.watcher.ask)
-        self.versions = Versions(self.session, self.environment.history_file, show, changed)
+        self.versions = HistoryTracker(self.session, self.environment.history_file, show, changed)
         self.runs = Scheduler(
             self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
         )

@@ -26,7 +26,7 @@ _QUIET_S = 0.7
 """A compile that ends sooner shows no progress: it would only flicker."""
 
 
-class EditorWatcher:
+class Notifier:
     def __init__(self, server: LanguageServer, session: Session) -> None:
         self._server = server
         self._session = session

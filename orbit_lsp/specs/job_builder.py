@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Literal
 
 from orbit_lsp.specs import launch_plan
-from orbit_lsp.specs.launch_plan import PROGRAM, Recipe
+from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.session import Frozen, KernelId, Session, path_of
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
 
-def make(session: Session, frozen: Frozen, action: c.Action, run: str, recipe: Recipe = PROGRAM) -> c.Job:
+def make(session: Session, frozen: Frozen, action: c.Action, run: str, recipe: LaunchPlan = PROGRAM) -> c.Job:
     """`recipe` is how the kernel that was asked for is run; a compile needs none."""
     settings = placement.settings_of(session)
     path = path_of(frozen.uri)
@@ -53,14 +53,14 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     return tuple(one.definition for one in found if one.definition and not one.refusal)
 
 
-def restricted(session: Session, job: c.Job, recipe: Recipe) -> c.Job:
+def restricted(session: Session, job: c.Job, recipe: LaunchPlan) -> c.Job:
     """The same on Modal wherever runs go, because there alone code that is not the author's is kept apart."""
     gpu = job.gpu or gpu_of(session, recipe)
     architecture = architectures.architecture_for(gpu) or job.architecture
     return replace(job, restricted=True, gpu=gpu, architecture=architecture)
 
 
-def recipe_of(session: Session, target: KernelId | None) -> Recipe:
+def recipe_of(session: Session, target: KernelId | None) -> LaunchPlan:
     """How a kernel is run; the file's program where none is named."""
     if target and harness.named(target):
         return launch_plan.CONTRACT
@@ -86,7 +86,7 @@ def under_a_tool(
     return replace(job, detail=detail, tools=tools)
 
 
-def refusal(session: Session, recipe: Recipe) -> str:
+def refusal(session: Session, recipe: LaunchPlan) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
     if (
         not recipe.refusal
@@ -98,7 +98,7 @@ def refusal(session: Session, recipe: Recipe) -> str:
     return recipe.refusal
 
 
-def gpu_of(session: Session, recipe: Recipe) -> str:
+def gpu_of(session: Session, recipe: LaunchPlan) -> str:
     """The GPU on Modal that a run asks for, as the settings spell it."""
     return placement.rented(recipe.gpu) or placement.settings_of(session).gpu
 

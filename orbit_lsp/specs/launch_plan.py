@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class LaunchPlan:
     """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
 
     `refusal` is the sentence why it cannot be run, empty where it can. `swept` says that it is run with
@@ -38,13 +38,13 @@ class Recipe:
     elements: tuple[str, ...] = ()
 
 
-PROGRAM = Recipe()
+PROGRAM = LaunchPlan()
 """A kernel without a launch spec: its file is run as it is."""
-CONTRACT = Recipe("contract")
+CONTRACT = LaunchPlan("contract")
 """A file that keeps KernelBench's or popcorn's contract."""
 
 
-def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
+def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
     """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
     found = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
     if found is None:
@@ -57,7 +57,7 @@ def of(session: Session, uri: str, kernel: Kernel) -> Recipe:
     # a mistake may be what keeps its launch from being read: it is no reason to run something else
     by_spec = bool(said.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
     words = {name: one.values for name, one in said.words.items()}
-    return Recipe(
+    return LaunchPlan(
         through="spec" if by_spec else "program",
         definition=spec_cache.definition(kernel) if by_spec else None,
         gpu=next(iter(words.get("gpu", ())), ""),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.state import placement
 from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
-from orbit_lsp.state.debounce import Pauses
+from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.session import KernelId, Session
 from orbit_remote.common import messages as c
 
@@ -295,7 +295,7 @@ class Watch:
     def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
         self._session = session
         self._changed = changed
-        self._pauses = Pauses(self._begin, "launch specs")
+        self._pauses = Debounce(self._begin, "launch specs")
         self._told: set[str] = set()
 
     def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:

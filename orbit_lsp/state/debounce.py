@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 
-class Pauses:
+class Debounce:
     """One timer for each file, begun anew by every edit; `then` is called with the file's URI when it runs out.
 
     What `then` returns, if anything, is carried out as a task of this object.

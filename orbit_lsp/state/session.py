@@ -30,8 +30,7 @@ from orbit_remote.common.messages import (
 if TYPE_CHECKING:
     from orbit_lsp.state.checked_specs import CheckedSpec, SpecKey, SpecLines
     from orbit_lsp.state.config import Settings
-    from orbit_remote.common.measure import Comparison as InTurn
-    from orbit_remote.common.measure import Difference, Regression
+    from orbit_remote.common.measure import AbVerdict, Difference, Regression
 
 
 class KernelId(NamedTuple):
@@ -140,7 +139,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
+class AbResult:
     """The last time that a kernel was run in turn with something else, by the name `against`.
 
     `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `runs` are the times
@@ -152,7 +151,7 @@ class Versus:
     digest: str
     at: float
     against: str
-    comparison: InTurn | None = None
+    comparison: AbVerdict | None = None
     then: Timing | None = None
     now: Timing | None = None
     runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
@@ -191,7 +190,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class OnGpu:
+class GpuResult:
     """A kernel's part of a run on one of several GPUs, `gpu` as it was asked for. `usd_per_s` is of its
     whole container by the prices that `rates` names; None where it is not known.
     """
@@ -204,12 +203,12 @@ class OnGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class MultiGpuResult:
     """The last time a kernel was run on several GPUs side by side; `elements` as in `Result`."""
 
     digest: str
     at: float
-    rows: tuple[OnGpu, ...]
+    rows: tuple[GpuResult, ...]
     elements: tuple[str, ...] = ()
 
 
@@ -245,12 +244,14 @@ class Session:
     results: dict[KernelId, Result] = field(default_factory=dict["KernelId", Result])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict["KernelId", Profiled])
     memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict["KernelId", MemoryCheck])
-    comparisons: dict[KernelId, Comparison] = field(default_factory=dict["KernelId", Comparison])
+    multi_gpu_results: dict[KernelId, MultiGpuResult] = field(
+        default_factory=dict["KernelId", MultiGpuResult]
+    )
     regressions: dict[KernelId, tuple[str, Regression]] = field(
         default_factory=dict["KernelId", "tuple[str, Regression]"]
     )
     """Kernels whose history has a faster version, with the digest of the slower one."""
-    versus: dict[KernelId, Versus] = field(default_factory=dict["KernelId", Versus])
+    ab_results: dict[KernelId, AbResult] = field(default_factory=dict["KernelId", AbResult])
     in_git: set[str] = field(default_factory=set[str])
     """Open files that lie in a working tree of git."""
     running: dict[KernelId, Running] = field(default_factory=dict["KernelId", Running])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Moved, Versus
+from orbit_lsp.state.session import AbResult, Moved
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Timing
@@ -11,7 +11,7 @@ from orbit_remote.common.messages import Timing
 _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}
 
 
-def sentence(name: str, versus: Versus) -> str:
+def sentence(name: str, versus: AbResult) -> str:
     """`saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 6 pairs of runs)`; its failure where it came to none."""
     found = versus.comparison
     if found is None:
@@ -37,7 +37,7 @@ def _signed(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f}%"
 
 
-def tables(name: str, versus: Versus, now: float, *, stale: bool) -> list[Table]:
+def tables(name: str, versus: AbResult, now: float, *, stale: bool) -> list[Table]:
     """Both sides' times and what moved, then what a reader has to know. None of it where there is no verdict."""
     if versus.comparison is None:
         return []
@@ -63,7 +63,7 @@ def _count(timing: Timing | None) -> str:
     return "" if timing is None else f"{timing.n} ({timing.label})"
 
 
-def _change(versus: Versus) -> str:
+def _change(versus: AbResult) -> str:
     found = versus.comparison
     if found is None or found.low is None or found.high is None:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Comparison, OnGpu
+from orbit_lsp.state.session import GpuResult, MultiGpuResult
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Launches
@@ -13,7 +13,7 @@ from orbit_remote.common.messages import Launches
 _HEADER = ("GPU", "time", "rate", "occupancy", "an hour", "a million launches", "")
 
 
-def table(comparison: Comparison, name: str, now: float, *, stale: bool) -> Table:
+def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> Table:
     """A row for each GPU by the name that NVML gave, the columns that no GPU fills left out. Dollars are of
     the whole container; a launch costs its device time alone.
     """
@@ -31,7 +31,7 @@ def table(comparison: Comparison, name: str, now: float, *, stale: bool) -> Tabl
     )
 
 
-def _row(comparison: Comparison, one: OnGpu) -> tuple[str, ...]:
+def _row(comparison: MultiGpuResult, one: GpuResult) -> tuple[str, ...]:
     finished = one.finished
     name = finished.device.name if finished.device else one.gpu
     price = "" if one.usd_per_s is None else f"{units.money(one.usd_per_s * 3600)}/h"
@@ -56,7 +56,7 @@ def _row(comparison: Comparison, one: OnGpu) -> tuple[str, ...]:
     )
 
 
-def launches(one: OnGpu) -> tuple[Launches, ...]:
+def launches(one: GpuResult) -> tuple[Launches, ...]:
     """Those that its time speaks of: all that a launch spec makes with its first values, else the
     configuration that took most of the program's time.
     """
@@ -66,13 +66,13 @@ def launches(one: OnGpu) -> tuple[Launches, ...]:
     return (main,) if main else ()
 
 
-def usd_per_million(one: OnGpu) -> float | None:
+def usd_per_million(one: GpuResult) -> float | None:
     """Dollars for the device time of a million launches; None where the time or the price is not known."""
     total = sweep_tables.total_ns(launches(one))
     return None if total is None or one.usd_per_s is None else total * 1e-9 * one.usd_per_s * 1e6
 
 
-def _rate(comparison: Comparison, one: OnGpu) -> str:
+def _rate(comparison: MultiGpuResult, one: GpuResult) -> str:
     every = sweep_tables.timed(one.finished.points)
     if not every:
         return ""
@@ -82,12 +82,12 @@ def _rate(comparison: Comparison, one: OnGpu) -> str:
     return rates.short(found)
 
 
-def _capability(one: OnGpu) -> str:
+def _capability(one: GpuResult) -> str:
     device = one.finished.device
     return (device.capability if device else None) or ""
 
 
-def as_json(name: str, comparison: Comparison) -> dict[str, Any]:
+def as_json(name: str, comparison: MultiGpuResult) -> dict[str, Any]:
     """For the command line's `--json`; numbers that are not known are null."""
     import dataclasses
 

@@ -41,7 +41,7 @@ def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]
         ]
     if target in session.results or target in session.profiles:
         found.append(kernel_commands.of_kernel(f"Open the history ({name})", "orbit.history", target))
-    if (versus := session.versus.get(target)) and versus.comparison:
+    if (versus := session.ab_results.get(target)) and versus.comparison:
         title = f"Open the comparison with {versus.against} ({name})"
         found.append(kernel_commands.of_kernel(title, "orbit.compareWith", target, show="report"))
     return found

@@ -10,7 +10,7 @@ from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.profile import dump_files
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.kernel_status import KernelStatus
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
@@ -37,7 +37,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return found
 
 
-def commands(session: Session, uri: str, known: Facts) -> list[lsp.Command]:
+def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
     name, target = known.kernel.name, known.target
     by_spec = known.recipe.through == "spec"
     entries = session.files[uri].scan.entries

@@ -8,7 +8,7 @@ from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.state import placement
 from orbit_lsp.state.session import KernelId, Session
 from orbit_lsp.views import harness_view, kernel_status, positions
-from orbit_lsp.views.kernel_status import Facts, HarnessStatus
+from orbit_lsp.views.kernel_status import HarnessStatus, KernelStatus
 
 
 def of_kernel(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
@@ -43,7 +43,7 @@ def check_harness(session: Session, found: HarnessStatus, now: float) -> lsp.Com
     return of_kernel(title, "orbit.check", found.entry.target)
 
 
-def check_memory(session: Session, uri: str, known: Facts) -> lsp.Command | None:
+def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """*Check memory*, of a kernel that something launches and that does not run now."""
     started = known.recipe.through == "spec" or session.files[uri].scan.entries
     if not (started and known.kernel.launchable and known.kernel.dsl in RUNNABLE) or known.running:
@@ -51,7 +51,7 @@ def check_memory(session: Session, uri: str, known: Facts) -> lsp.Command | None
     return of_kernel(f"Check memory ({known.kernel.name})", "orbit.checkMemory", known.target)
 
 
-def memory_lens(session: Session, uri: str, known: Facts) -> lsp.Command | None:
+def memory_lens(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """The same as a lens, where the settings want one."""
     if not placement.settings_of(session).check_memory.lens or check_memory(session, uri, known) is None:
         return None

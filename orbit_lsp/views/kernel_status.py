@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
-from orbit_lsp.specs.launch_plan import Recipe
+from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, placement, staleness, units
 from orbit_lsp.state.harness import Entry
 from orbit_lsp.state.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
@@ -17,7 +17,7 @@ from orbit_remote.common.messages import Launches, Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KernelStatus:
     """`stale`, `figures_stale` and `profile_stale` say that the text, a header or a setting is no longer what it was."""
 
     target: KernelId
@@ -27,13 +27,13 @@ class Facts:
     result: Result | None
     stale: bool
     running: Running | None
-    recipe: Recipe = launch_plan.PROGRAM
+    recipe: LaunchPlan = launch_plan.PROGRAM
     digest: str = ""
     profile: Profiled | None = None
     profile_stale: bool = False
 
 
-def of(session: Session, uri: str) -> list[Facts]:
+def of(session: Session, uri: str) -> list[KernelStatus]:
     """In the order of the file."""
     frozen = session.freeze(uri)
     if frozen is None:
@@ -41,7 +41,7 @@ def of(session: Session, uri: str) -> list[Facts]:
     known = session.kernels(uri)
     made = {target: launch_plan.of(session, uri, kernel) for target, kernel, _ in known}
     inputs = _Inputs(session, frozen, made)
-    found: list[Facts] = []
+    found: list[KernelStatus] = []
     for target, kernel, digest in known:
         figures = session.figures.get(target)
         result = session.results.get(target)
@@ -63,7 +63,7 @@ def of(session: Session, uri: str) -> list[Facts]:
         running = session.running.get(target)
         recipe = inputs.recipes[target]
         found.append(
-            Facts(
+            KernelStatus(
                 target, kernel, figures, figures_stale, result, stale, running, recipe, digest, profile,
                 profile_stale,
             )
@@ -74,7 +74,7 @@ def of(session: Session, uri: str) -> list[Facts]:
 class _Inputs:
     """`bundle.job_key` of the jobs that would be made now."""
 
-    def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, Recipe]) -> None:
+    def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, LaunchPlan]) -> None:
         self._session = session
         self._frozen = frozen
         self.recipes = known
@@ -89,7 +89,7 @@ class _Inputs:
             return self.compiled
         return self._key(recipe)
 
-    def _key(self, recipe: Recipe) -> str:
+    def _key(self, recipe: LaunchPlan) -> str:
         return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", recipe))
 
 

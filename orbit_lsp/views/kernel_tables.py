@@ -13,7 +13,7 @@ from orbit_lsp.views import (
     sweep_tables,
 )
 from orbit_lsp.views.ab_table import tables as tables_in_turn
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Code, Row, Section
 from orbit_remote.common import measure, occupancy
@@ -25,7 +25,7 @@ def profile_sections(name: str, profiled: Profiled, now: float, *, stale: bool) 
     return [*found, ("conditions of the profile", run_rows(profiled.finished))]
 
 
-def content(session: Session, uri: str, known: Facts, now: float) -> list[Section]:
+def content(session: Session, uri: str, known: KernelStatus, now: float) -> list[Section]:
     """Titled tables; empty where nothing is known yet."""
     found: list[Section] = []
     name = known.kernel.qualified
@@ -47,10 +47,10 @@ def content(session: Session, uri: str, known: Facts, now: float) -> list[Sectio
         found += profile_sections(name, known.profile, now, stale=known.profile_stale)
     if checked := memory_view.section(session, uri, known, now):
         found.append(checked)
-    if comparison := session.comparisons.get(known.target):
+    if comparison := session.multi_gpu_results.get(known.target):
         stale = comparison.digest != known.digest
         found.append(gpu_table.table(comparison, name, now, stale=stale))
-    if in_turn := session.versus.get(known.target):
+    if in_turn := session.ab_results.get(known.target):
         stale = in_turn.digest != known.digest
         found += tables_in_turn(name, in_turn, now, stale=stale)
     if known.figures:
@@ -78,7 +78,7 @@ def _spec_rows(result: Result) -> list[Row]:
     return rows + sweep_tables.check_rows(sweep_tables.telling(finished.points))
 
 
-def _launch_rows(launches: Launches, known: Facts) -> list[Row]:
+def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
     timing = launches.timing
     rows: list[Row] = [
         (Code(f"{launches.name}{labels.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
@@ -124,7 +124,7 @@ def _stopped(timing: Timing) -> str:
     return f"n={timing.n}, the most that is made" + (f": {error}" if error else "")
 
 
-def _occupancy(launches: Launches, known: Facts) -> occupancy.Occupancy | None:
+def _occupancy(launches: Launches, known: KernelStatus) -> occupancy.Occupancy | None:
     capability = labels.architecture_of(known)
     assert known.result
     compiled = known.result.finished.resources
@@ -186,7 +186,7 @@ def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
     return rows
 
 
-def _resource_rows(session: Session, uri: str, known: Facts, resources: Resources) -> list[Row]:
+def _resource_rows(session: Session, uri: str, known: KernelStatus, resources: Resources) -> list[Row]:
     rows: list[Row] = []
     source = "ptxas" if known.kernel.language == "cuda" else "Triton's compiler"
     amounts = (

@@ -10,13 +10,13 @@ from orbit_lsp.views import (
     rates,
     sweep_tables,
 )
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.measure import Difference
 from orbit_remote.common.messages import Launches, Resources, Timing
 
 
-def labels(session: Session, uri: str, known: Facts) -> list[str]:
+def labels(session: Session, uri: str, known: KernelStatus) -> list[str]:
     """The texts for one kernel, most telling first."""
     wanted = placement.settings_of(session).hints
     found: list[str] = []
@@ -31,7 +31,7 @@ def labels(session: Session, uri: str, known: Facts) -> list[str]:
     return found
 
 
-def measured(session: Session, known: Facts) -> str:
+def measured(session: Session, known: KernelStatus) -> str:
     assert known.result
     mark = " · edited since" if known.stale else ""
     if known.result.through == "spec":
@@ -87,7 +87,7 @@ def time_text(timing: Timing) -> str:
     return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
 
 
-def static(session: Session, uri: str, known: Facts) -> str:
+def static(session: Session, uri: str, known: KernelStatus) -> str:
     """`40 regs · 8 KB smem · occ 75% (registers) · sm_90a`; of several instances, the widest said so."""
     assert known.figures
     resources = known.figures.resources
@@ -118,7 +118,7 @@ def resource_parts(resources: Resources) -> list[str]:
     return parts
 
 
-def architecture_of(known: Facts) -> str | None:
+def architecture_of(known: KernelStatus) -> str | None:
     """Of the GPU that the last run was on."""
     device = known.result.finished.device if known.result else None
     return device.capability if device else None

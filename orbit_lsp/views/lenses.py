@@ -15,7 +15,7 @@ from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement
 from orbit_lsp.state.session import KernelId, Result, Session
 from orbit_lsp.views import kernel_commands, kernel_status, labels, positions, sweep_tables
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common.measure import Regression
 
 
@@ -71,7 +71,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
 
 
-def all_command(session: Session, uri: str, known: Facts) -> lsp.Command | None:
+def all_command(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
     gpus = placement.settings_of(session).gpus
@@ -94,7 +94,7 @@ def _each_gpu(session: Session) -> list[lsp.Command]:
     ]
 
 
-def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> list[lsp.Command]:
+def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: float) -> list[lsp.Command]:
     kernel = known.kernel
     if kernel.dsl not in RUNNABLE:
         return []
@@ -130,7 +130,7 @@ def commands(session: Session, uri: str, known: Facts, gpu: str, now: float) -> 
     ]
 
 
-def _restricted(session: Session, command: lsp.Command, known: Facts) -> lsp.Command | None:
+def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
     always = placement.settings_of(session).modal.restricted
     runs = known.recipe.through != "program" or session.files[known.target.uri].scan.entries
@@ -152,7 +152,7 @@ def last(result: Result) -> str:
     return f"{sweep_tables.time_text(result.launches)} {mark}".strip()
 
 
-def regressed(session: Session, known: Facts) -> str:
+def regressed(session: Session, known: KernelStatus) -> str:
     """` · +12% since 3 edits`, where the history says that the code as it stands was faster before."""
     digest, found = session.regressions.get(known.target, ("", None))
     if found is None or digest != known.digest:

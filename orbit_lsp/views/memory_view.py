@@ -6,13 +6,13 @@ from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.state import staleness
 from orbit_lsp.state.session import MemoryCheck, Session, path_of
 from orbit_lsp.views import kernel_status
-from orbit_lsp.views.kernel_status import Facts
+from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common.messages import NOT_LAUNCHED
 
 Row = tuple[str, str, str]
 
 
-def label(session: Session, uri: str, known: Facts) -> str:
+def label(session: Session, uri: str, known: KernelStatus) -> str:
     """`✓ memory checked`, `✗ 2 faults of memory`; empty where nothing is known."""
     check = session.memory_checks.get(known.target)
     if check is None:
@@ -21,7 +21,7 @@ def label(session: Session, uri: str, known: Facts) -> str:
     return _verdict(check) + mark
 
 
-def section(session: Session, uri: str, known: Facts, now: float) -> tuple[str, list[Row]] | None:
+def section(session: Session, uri: str, known: KernelStatus, now: float) -> tuple[str, list[Row]] | None:
     check = session.memory_checks.get(known.target)
     if check is None:
         return None
@@ -41,7 +41,7 @@ def section(session: Session, uri: str, known: Facts, now: float) -> tuple[str, 
     return title, rows
 
 
-def is_stale(session: Session, uri: str, known: Facts, check: MemoryCheck) -> bool:
+def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck) -> bool:
     """Whether the kernel, a file that was read or a setting is no longer what it was."""
     if check.digest != known.digest or staleness.files_changed(session, path_of(uri), check.files):
         return True

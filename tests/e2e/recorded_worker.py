@@ -184,7 +184,7 @@ def by_contract(request: c.Job) -> None:
         return c.Launches(name, name, (0, 0, 0), (0, 0, 0), timing, 50, kernels=kernels)
 
     check = c.Check("ModelNew", True, elements=1 << 24, error=0.0, rtol=1e-2, atol=1e-2)
-    versus = c.Versus("Model", "faster", 0.704, 0.70, 0.71, 40)
+    versus = c.AgainstReference("Model", "faster", 0.704, 0.70, 0.71, 40)
     new = c.Point({"version": "ModelNew"}, "", (call("ModelNew", 3.1e6, 1),), (check,), versus=versus)
     old = c.Point({"version": "Model"}, "", (call("Model", 4.41e6, 2),))
     finished(request.run, "ok", launches=new.launches, points=(new, old), run_s=1.2)

@@ -75,8 +75,8 @@ def run(tmp_path_factory):
 
     with asyncio.Runner() as runner:
 
-        async def make() -> prefork.Spares:
-            return prefork.Spares(cache=cache)
+        async def make() -> prefork.PreforkPool:
+            return prefork.PreforkPool(cache=cache)
 
         pool = runner.run(make())
 

@@ -68,7 +68,7 @@ class Bench:
 
     async def profile(self, job: c.Job) -> c.Finished:
         self.events.clear()
-        await self.worker._carry_out(job)
+        await self.worker._perform(job)
         finished = self.events[-1]
         assert isinstance(finished, c.Finished)
         return finished

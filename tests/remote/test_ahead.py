@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from orbit_remote.common.messages import Job
-from orbit_remote.worker.prebuild import Ahead
+from orbit_remote.worker.prebuild import Prebuild
 from tests.loop_check import settled
 
 SAXPY = Job("r1", "compile", "cuda", "/src/saxpy.cu", "first text", architecture="sm_90a")
@@ -28,7 +28,7 @@ async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
             raise
         said.append(f"built {job.text}")
 
-    ahead, running = Ahead(build), []
+    ahead, running = Prebuild(build), []
     for step in steps:
         what, _, text = step.partition(" ")
         job = replace(SAXPY, text=text)
@@ -44,7 +44,7 @@ async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
     assert said == expected
 
 
-async def _run(ahead: Ahead, job: Job, said: list[str]) -> None:
+async def _run(ahead: Prebuild, job: Job, said: list[str]) -> None:
     await ahead.join(job)
     said.append(f"run {job.text}")
 

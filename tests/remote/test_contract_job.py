@@ -36,7 +36,7 @@ def carry_out(tmp_path, monkeypatch):
         job = c.Job(
             "1", "run", "triton", str(tmp_path / name), textwrap.dedent(text), through="contract", **fields
         )
-        return harness_job.carry_out(job, lambda _: None, recorder.Nothing(), device="cpu")
+        return harness_job.check_and_time(job, lambda _: None, recorder.Nothing(), device="cpu")
 
     yield run
     sys.meta_path[:], sys.argv[:] = finders, argv

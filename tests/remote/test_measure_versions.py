@@ -80,7 +80,7 @@ def test_the_tables_are_read() -> None:
 # -- in turn ----------------------------------------------------------------------------------------
 
 
-def in_turn(rng: random.Random, deviation: float, ratio: float) -> measure.Comparison:
+def in_turn(rng: random.Random, deviation: float, ratio: float) -> measure.AbVerdict:
     """Two versions run in turn until there is a verdict."""
     machine = runs(rng, deviation)
     before: list[float] = []
@@ -130,7 +130,7 @@ def test_more_pairs_are_asked_for_only_where_they_may_tell() -> None:
     before = [100.0] * 6
     assert measure.settled(before[:5], [90.0] * 5) is None
     clear = measure.settled(before, [90.0, 91.0, 90.0, 92.0, 90.0, 90.0])
-    assert clear == measure.Comparison("faster", 0.90, 0.90, 0.92, 6)
+    assert clear == measure.AbVerdict("faster", 0.90, 0.90, 0.92, 6)
     nothing = measure.settled(before, [99.5, 100.3, 100.2, 99.9, 100.0, 100.4])
     assert nothing
     assert (nothing.verdict, nothing.pairs) == ("inconclusive", 6)

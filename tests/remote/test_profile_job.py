@@ -377,7 +377,7 @@ async def test_the_kernels_that_were_launched_instead_are_named(
         used = c.Resources("_Z5otherPf", "other", "sm_90a"), c.Resources("_Z5saxpyifPKfPf", "saxpy", "sm_90a")
         return c.Finished(job.run, "ok", launches=(launches,), resources=used)
 
-    monkeypatch.setattr(plain_action, "carry_out", ordinary)
+    monkeypatch.setattr(plain_action, "build_or_run", ordinary)
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("ok", ())
     assert finished.remarks == ("nothing was profiled: the program did not launch saxpy; it launched other",)
@@ -395,7 +395,7 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
         asked.append(job)
         return c.Finished(job.run, "ok", launches=(launches,))
 
-    monkeypatch.setattr(plain_action, "carry_out", ordinary)
+    monkeypatch.setattr(plain_action, "build_or_run", ordinary)
     finished = await bench.profile(saxpy(bench))
     assert [one.action for one in asked] == ["run"]
     (profile,) = finished.profiles
@@ -460,7 +460,7 @@ async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPat
 
 async def test_a_profile_is_cancelled(bench: Faked) -> None:
     bench.ncu()
-    task = asyncio.ensure_future(bench.worker._carry_out(saxpy(bench, arguments=("0", "hang"))))
+    task = asyncio.ensure_future(bench.worker._perform(saxpy(bench, arguments=("0", "hang"))))
     await bench.profiling.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

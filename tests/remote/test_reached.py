@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common import messages as c
-from orbit_remote.worker.calibration_store import Reached
+from orbit_remote.worker.calibration_store import CalibrationStore
 
 H100 = c.Device("NVIDIA H100 80GB HBM3", uuid="GPU-1", driver="580.159.04")
 RATES = {"dram": 3.0e12, "fp32": 6.0e13}
@@ -36,7 +36,7 @@ class Spare:
         self.closed = True
 
 
-class Spares:
+class PreforkPool:
     def __init__(self, *children: Spare) -> None:
         self.children = list(children)
         self.given_back = 0
@@ -56,7 +56,7 @@ class Spares:
 
 class Context:
     def __init__(self, *children: Spare) -> None:
-        self.spares = Spares(*children)
+        self.spares = PreforkPool(*children)
 
     def environment(self) -> dict[str, str]:
         return {}
@@ -71,19 +71,19 @@ def answer(rates: dict[str, float]) -> Spare:
     return Spare(c.Finished("calibration", "ok", device=device))
 
 
-async def measured(reached: Reached, context: Context, device: c.Device = H100) -> None:
+async def measured(reached: CalibrationStore, context: Context, device: c.Device = H100) -> None:
     reached.measure(device, context)  # pyright: ignore[reportArgumentType]
     await asyncio.gather(*reached._tasks)
 
 
 async def test_it_is_measured_once_and_remembered_over_restarts(tmp_path: Path) -> None:
     file, context = tmp_path / "reached.json", Context(answer(RATES), answer({"dram": 1.0}))
-    reached = Reached(file)
+    reached = CalibrationStore(file)
     assert reached.told(H100) == H100
     await measured(reached, context)
     await measured(reached, context)
     assert context.spares.given_back == 1
-    for one in (reached, Reached(file)):
+    for one in (reached, CalibrationStore(file)):
         known = one.told(H100)
         assert known
         assert known.reached == RATES
@@ -93,7 +93,7 @@ async def test_it_is_measured_once_and_remembered_over_restarts(tmp_path: Path) 
     "other", [replace(H100, uuid="GPU-2"), replace(H100, driver="590.1"), replace(H100, uuid=None)]
 )
 async def test_another_gpu_or_driver_is_another_matter(tmp_path: Path, other: c.Device) -> None:
-    reached = Reached(tmp_path / "reached.json")
+    reached = CalibrationStore(tmp_path / "reached.json")
     await measured(reached, Context(answer(RATES)))
     known = reached.told(other)
     assert known
@@ -103,7 +103,7 @@ async def test_another_gpu_or_driver_is_another_matter(tmp_path: Path, other: c.
 async def test_where_it_fails_it_is_not_tried_again(tmp_path: Path) -> None:
     failed = Spare(c.Finished("calibration", "infrastructure"), stays=False)
     context = Context(failed, answer(RATES))
-    reached = Reached(tmp_path / "reached.json")
+    reached = CalibrationStore(tmp_path / "reached.json")
     await measured(reached, context)
     await measured(reached, context)
     assert failed.closed
@@ -112,7 +112,7 @@ async def test_where_it_fails_it_is_not_tried_again(tmp_path: Path) -> None:
 
 
 async def test_it_waits_for_a_process_that_is_there_anyway(tmp_path: Path) -> None:
-    reached = Reached(tmp_path / "reached.json")
+    reached = CalibrationStore(tmp_path / "reached.json")
     await measured(reached, Context())
     assert reached.told(H100) == H100
 
@@ -123,6 +123,6 @@ async def test_it_waits_for_a_process_that_is_there_anyway(tmp_path: Path) -> No
 def test_a_file_that_says_something_else_is_none(tmp_path: Path, content: str) -> None:
     file = tmp_path / "reached.json"
     file.write_text(content)
-    known = Reached(file).told(H100)
+    known = CalibrationStore(file).told(H100)
     assert known
     assert known.reached == {}

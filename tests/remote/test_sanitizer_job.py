@@ -61,7 +61,7 @@ class Desk:
         return path
 
     async def check(self, name: str, text: str | None = None, **fields: object) -> c.Finished:
-        return await sanitize_action.carry_out(self.job(name, text, **fields), self.context)
+        return await sanitize_action.check_memory(self.job(name, text, **fields), self.context)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ async def test_the_correct_twin_is_clean(desk: Desk) -> None:
 async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
     job = desk.job("out_of_bounds_write.cu")
     desk.save(job.path, "something else")
-    problems = (await sanitize_action.carry_out(job, desk.context)).problems
+    problems = (await sanitize_action.check_memory(job, desk.context)).problems
     wanted = planted.lines("out_of_bounds_write.cu", "memcheck")
     assert {one.place.line for one in problems if one.place} == wanted
 

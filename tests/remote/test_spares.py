@@ -36,7 +36,7 @@ def job(text: str, **fields) -> c.Job:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(tmp_path_factory):
     """One of all tests that leave its template alive, which takes seconds to start."""
-    pool = prefork.Spares(cache=tmp_path_factory.mktemp("cache"))
+    pool = prefork.PreforkPool(cache=tmp_path_factory.mktemp("cache"))
     yield pool
     await pool.close()
 
@@ -50,7 +50,7 @@ def quick(tmp_path):
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def own_pool(tmp_path):
-    pool = prefork.Spares(cache=tmp_path)
+    pool = prefork.PreforkPool(cache=tmp_path)
     yield pool
     await pool.close()
 
@@ -65,7 +65,9 @@ async def finish(child: children.Child) -> tuple[int, c.Finished | None, str, st
     return status, result, (await out).decode(), (await err).decode()
 
 
-async def run(pool: prefork.Spares, text: str, env=ENV, **fields) -> tuple[int, c.Finished | None, str, str]:
+async def run(
+    pool: prefork.PreforkPool, text: str, env=ENV, **fields
+) -> tuple[int, c.Finished | None, str, str]:
     return await finish(await pool.take(job(text, **fields), env))
 
 

@@ -74,8 +74,8 @@ class Children:
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def _make_pool(self, cache: Path) -> prefork.Spares:
-        return prefork.Spares(cache=cache)
+    async def _make_pool(self, cache: Path) -> prefork.PreforkPool:
+        return prefork.PreforkPool(cache=cache)
 
     async def _run(self, request: c.Job) -> Done:
         child = await self._pool.take(request, self._environment)

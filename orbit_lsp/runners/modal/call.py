@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class Call:
-    """`events` ends with a Finished, unless the task of `carry_out` is cancelled; then comes `end`.
+    """`events` ends with a Finished, unless the task of `perform` is cancelled; then comes `end`.
 
     `key` names the job on Modal, where other editors' `r1` run too.
     """
@@ -83,7 +83,7 @@ class Call:
         self._container: str | None = None
         self.cost: c.Cost | None = None
 
-    async def carry_out(self) -> None:
+    async def perform(self) -> None:
         try:
             finished = self._checked(await self._answer())
         except asyncio.CancelledError:
@@ -323,7 +323,7 @@ class Call:
 
     async def end(self) -> None:
         """Cancel, and return when nothing runs any more: softly, so that the container stays warm, and
-        by ending the container where that does not help. `carry_out` has been cancelled before.
+        by ending the container where that does not help. `perform` has been cancelled before.
         """
         if self._call is None and self._spawning is not None:
             with suppress(Exception):

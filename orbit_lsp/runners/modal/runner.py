@@ -66,14 +66,14 @@ class ModalRunner:
         if job.gpu and (known := architectures.architecture_for(job.gpu)):
             job = replace(job, architecture=known)
         if first := self._first(job):
-            async with aclosing(self._carry_out(first)) as events:
+            async with aclosing(self._run_once(first)) as events:
                 async for event in events:
                     if not isinstance(event, c.Finished):
                         yield _on_a_cpu(event)
                     elif event.outcome != "ok":
                         yield event
                         return
-        async with aclosing(self._carry_out(job, built=first is not None)) as events:
+        async with aclosing(self._run_once(job, built=first is not None)) as events:
             async for event in events:
                 yield event
 
@@ -92,9 +92,9 @@ class ModalRunner:
             return None
         return replace(job, action="build")
 
-    async def _carry_out(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
+    async def _run_once(self, job: c.Job, *, built: bool = False) -> AsyncGenerator[c.Event, None]:
         call = Call(job, self.pool, self._sessions, self._known, built=built)
-        task = self._active[call] = asyncio.create_task(call.carry_out(), name=f"modal {call.key}")
+        task = self._active[call] = asyncio.create_task(call.perform(), name=f"modal {call.key}")
         self._idle.clear()
         try:
             finished = False

@@ -65,7 +65,7 @@ _REPEATS: Final = 9
 Launch = Callable[[], None]
 
 
-def carry_out(job: c.Job) -> c.Finished:
+def measure_rates(job: c.Job) -> c.Finished:
     """`Finished.device` has the rates alone."""
     began = time.perf_counter()
     torch: Any = importlib.import_module("torch")

@@ -95,17 +95,17 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
         if job.action == "calibrate":
             from orbit_remote.child import calibration
 
-            finished = calibration.carry_out(job)
+            finished = calibration.measure_rates(job)
         elif job.through == "program":
-            finished = python_job.carry_out(job, send, recording)
+            finished = python_job.run_file(job, send, recording)
         elif job.through == "contract":
             from orbit_remote.child.harness import harness_job
 
-            finished = harness_job.carry_out(job, send, recording)
+            finished = harness_job.check_and_time(job, send, recording)
         else:
             from orbit_remote.child.spec import spec_job
 
-            finished = spec_job.carry_out(job, send, recording, order.image)
+            finished = spec_job.run_launch_spec(job, send, recording, order.image)
     except Exception as error:  # noqa: BLE001 - a fault of ours, told as one
         text = f"orbit failed while it ran the file: {type(error).__name__}: {error}"
         traceback.print_exc()

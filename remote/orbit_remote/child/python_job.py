@@ -25,7 +25,7 @@ from orbit_remote.toolchain.build_cache import file_hash
 Send = Callable[[Event], None]
 
 
-def carry_out(job: Job, send: Send, recorder: Recorder | None = None) -> Finished:
+def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished:
     """The whole job, in this process, which is good for no other afterwards.
 
     `recorder` is one that records already (the CUDA context may be open before there is a job). What

@@ -308,7 +308,7 @@ def stop(durations_ns: Sequence[int], *, at_cap: bool, target: float = STOP_AT) 
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AbVerdict:
     """`ratio` is the time after over the time before; `low` and `high` bound it, at 99 % of `compare` and at 95 % of
     `settled`. `pairs` are of launches or of runs.
     """
@@ -326,7 +326,7 @@ def compare(
     *,
     resolution: float = STOP_AT,
     confidence: float = 0.99,
-) -> Comparison:
+) -> AbVerdict:
     """The verdict on two versions timed in turn: before, after, before, after, …
 
     Each pair gives a ratio, in which what drifts slowly (clock, temperature, neighbours) cancels;
@@ -351,7 +351,7 @@ def compare(
         verdict = "faster"
     elif low is not None and low > 1 and ratio >= 1 + resolution:
         verdict = "slower"
-    return Comparison(verdict, ratio, low, high, len(ratios))
+    return AbVerdict(verdict, ratio, low, high, len(ratios))
 
 
 PAIRS = (6, 10)
@@ -366,7 +366,7 @@ _NO_MATTER = 0.01
 """Where all of the first pairs are within this, more of them would tell nothing that an author acts on."""
 
 
-def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> Comparison | None:
+def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> AbVerdict | None:
     """The verdict on two versions that are run in turn, before, after, before, after, …: a time for each run,
     such as its median. None to go on with another pair; never None once there are `PAIRS[-1]`.
 
@@ -392,7 +392,7 @@ def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> Comparison
         verdict = "slower"
     elif n < PAIRS[-1] and max(high - 1, 1 - low) > _NO_MATTER:
         return None
-    return Comparison(verdict, ratio, low, high, n)
+    return AbVerdict(verdict, ratio, low, high, n)
 
 
 def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:

@@ -292,7 +292,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Versus:
+class AgainstReference:
     """One version against another, their calls timed in turn with a cold L2 (`measure.compare`).
 
     `ratio` is this version's time over that of the one it is `against`; it lies from `low` to `high` at 99 %.
@@ -323,7 +323,7 @@ class Point:
     bytes: float | None = None
     flops: float | None = None
     footprint: int | None = None
-    versus: Versus | None = None
+    versus: AgainstReference | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class Worker:
         def alive() -> bool:
             return bool(self._calls.submit(signs).result())
 
-        return self._container.carry_out(request, blobs, post, alive)
+        return self._container.perform(request, blobs, post, alive)
 
     def _on_volume(self, call: Callable[[], None]) -> None:
         self._volume_calls.submit(call).result()
@@ -151,6 +151,6 @@ class Stranger:
     def run(self, request: bytes, blobs: dict[str, bytes]) -> bytes:
         container = Container()
         try:
-            return container.carry_out(request, blobs, None, lambda: True)
+            return container.perform(request, blobs, None, lambda: True)
         finally:
             container.close()

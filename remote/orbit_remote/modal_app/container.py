@@ -125,7 +125,7 @@ class Container:
             self._worker.close()
             self._worker = None
 
-    def carry_out(self, request: bytes, blobs: dict[str, bytes], post: Post | None, alive: Alive) -> bytes:
+    def perform(self, request: bytes, blobs: dict[str, bytes], post: Post | None, alive: Alive) -> bytes:
         """Do a job; the answer is packed data, whatever happens.
 
         It is `{"finished": …}`, or `{"missing": […]}` where files have to be sent first and nothing has

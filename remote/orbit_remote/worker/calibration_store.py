@@ -16,7 +16,7 @@ _LIMIT_S: Final = 10.0
 """It takes a third of a second; a GPU that others work on may take longer, and tells nothing of itself then."""
 
 
-class Reached:
+class CalibrationStore:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._known: dict[str, dict[str, float]] | None = None

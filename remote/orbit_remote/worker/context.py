@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain.build_cache import Cache
-from orbit_remote.worker.prebuild import Ahead
+from orbit_remote.worker.prebuild import Prebuild
 
 if TYPE_CHECKING:
     from orbit_remote.ncu.report_process import Reader
-    from orbit_remote.worker.prefork import Spares
+    from orbit_remote.worker.prefork import PreforkPool
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - not a guessable name: a folder of the user's own is made in it
 _ROOM = 1 << 30
@@ -50,26 +50,26 @@ class Context:
         self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
         self.author_python: str | None = options.author_python or None
         self.idle_s: float = options.spare_idle_s
-        self._spares: Spares | None = None
+        self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)
         self._gpus: dict[int, asyncio.Lock] = {}
         self._holders: dict[int, str] = {}
         self._alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
         self._build_ahead = build_ahead
-        self.ahead = Ahead(self._one_more_build)
+        self.ahead = Prebuild(self._one_more_build)
 
     async def _one_more_build(self, job: c.Job) -> None:
         async with self._builds:
             await self._build_ahead(job, self)
 
     @property
-    def spares(self) -> Spares:
+    def spares(self) -> PreforkPool:
         """Made at the first Triton job: CUDA files need none."""
         if self._spares is None:
-            from orbit_remote.worker.prefork import Spares
+            from orbit_remote.worker.prefork import PreforkPool
 
-            self._spares = Spares(cache=self.home / "cupti", idle_s=self.idle_s)
+            self._spares = PreforkPool(cache=self.home / "cupti", idle_s=self.idle_s)
         return self._spares
 
     @property

@@ -14,7 +14,7 @@ from orbit_remote.worker import builds, gpu, probe
 from orbit_remote.worker.context import Context
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device) if job.action == "run" else None
     if job.action == "run" and device is None:
         # said before anything is built: the build cannot be run

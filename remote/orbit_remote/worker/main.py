@@ -24,7 +24,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
 from orbit_remote.recording import injection
 from orbit_remote.worker import builds, plain_action, probe
-from orbit_remote.worker.calibration_store import Reached
+from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Context, Send
 
 _LEAVE_S = 2.0
@@ -34,7 +34,7 @@ _LEAVE_S = 2.0
 class Worker:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._reached = Reached(context.home / "reached.json")
+        self._reached = CalibrationStore(context.home / "reached.json")
         self._jobs: dict[str, asyncio.Task[None]] = {}
 
     async def serve(self, requests: asyncio.Queue[str | None]) -> None:
@@ -62,7 +62,7 @@ class Worker:
             case c.Warm():
                 self._begin(request.run, self._warm(request))
             case c.Job():
-                self._begin(request.run, self._carry_out(request))
+                self._begin(request.run, self._perform(request))
 
     def _begin(self, run: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -83,19 +83,19 @@ class Worker:
         else:
             await asyncio.to_thread(_prepare_recorder, self._context.home)
 
-    async def _carry_out(self, job: c.Job) -> None:
+    async def _perform(self, job: c.Job) -> None:
         """Exactly one Finished, whatever happens."""
         try:
             if job.action == "profile":
                 from orbit_remote.worker import profile_action
 
-                finished = await profile_action.carry_out(job, self._context)
+                finished = await profile_action.profile(job, self._context)
             elif job.action == "sanitize":
                 from orbit_remote.worker import sanitize_action
 
-                finished = await sanitize_action.carry_out(job, self._context)
+                finished = await sanitize_action.check_memory(job, self._context)
             else:
-                finished = await plain_action.carry_out(job, self._context)
+                finished = await plain_action.build_or_run(job, self._context)
         except asyncio.CancelledError:
             finished = _cancelled(job.run)
         except OSError as error:

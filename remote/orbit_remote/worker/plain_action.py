@@ -7,13 +7,13 @@ from orbit_remote.worker import cuda_action
 from orbit_remote.worker.context import Context
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def build_or_run(job: c.Job, context: Context) -> c.Finished:
     if job.language == "cuda" and job.through == "program":
-        return await cuda_action.carry_out(job, context)
+        return await cuda_action.compile_or_run(job, context)
     if job.language == "cuda":
         from orbit_remote.worker import spec_action
 
-        return await spec_action.carry_out(job, context)
+        return await spec_action.run_spec(job, context)
     from orbit_remote.worker import python_action
 
-    return await python_action.carry_out(job, context)
+    return await python_action.run_python(job, context)

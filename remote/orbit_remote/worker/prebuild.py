@@ -18,7 +18,7 @@ _MOST_FILES = 64
 """Files that are remembered as having been run."""
 
 
-class Ahead:
+class Prebuild:
     """One build under way for each file at most; the newest text replaces an older one."""
 
     def __init__(self, build: Callable[[Job], Awaitable[object]]) -> None:
@@ -46,7 +46,7 @@ class Ahead:
         if under_way := self._under_way.get(job.path):
             under_way[1].cancel()
         wanted = replace(job, action="run", run=f"{job.run}-ahead")
-        task = asyncio.get_running_loop().create_task(self._carry_out(wanted))
+        task = asyncio.get_running_loop().create_task(self._build_newest(wanted))
         self._under_way[job.path] = (wanted, task)
         task.add_done_callback(lambda _: self._over(wanted))
 
@@ -56,7 +56,7 @@ class Ahead:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _carry_out(self, job: Job) -> None:
+    async def _build_newest(self, job: Job) -> None:
         with contextlib.suppress(OSError):  # a full disk: the click will say so, if there is one
             await self._build(job)
 

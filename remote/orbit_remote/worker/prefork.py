@@ -29,7 +29,7 @@ _LEAVE_S = 20.0
 """How long a template may take to kill its groups and what had left them, which nobody else would find."""
 
 
-class Template:
+class Zygote:
     """The worker's end of a template process."""
 
     def __init__(self, process: Process, control: socket.socket, env: Mapping[str, str]) -> None:
@@ -43,7 +43,7 @@ class Template:
         asyncio.get_running_loop().add_reader(control, self._hear)
 
     @classmethod
-    async def start(cls, cache: Path, env: Mapping[str, str]) -> Template:
+    async def start(cls, cache: Path, env: Mapping[str, str]) -> Zygote:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-P", MAIN, "template", "--cache", cache]
@@ -113,15 +113,15 @@ def _send(control: socket.socket, order: bytes, descriptors: list[int]) -> None:
     socket.send_fds(control, [order], descriptors)
 
 
-class Spares:
+class PreforkPool:
     """Used on one event loop; `take` may be called while other jobs run."""
 
     def __init__(self, *, cache: Path | None = None, idle_s: float = 300.0, n: int = 1) -> None:
         self._cache = cache or Path(tempfile.gettempdir()) / f"orbit-cupti-{os.getuid() if FORKS else 0}"
         self._idle_s = idle_s
         self._wanted = n
-        self._template: Template | None = None
-        self._former: list[Template] = []
+        self._template: Zygote | None = None
+        self._former: list[Zygote] = []
         self._changing = asyncio.Lock()
         self._spares: list[Forked] = []
         self._running = 0
@@ -199,7 +199,7 @@ class Spares:
                 raise OSError("the worker is leaving")
             if self._template is None or not self._template.alive or self._template.env != dict(env):
                 await self._leave_template()
-                self._template = await Template.start(self._cache, env)
+                self._template = await Zygote.start(self._cache, env)
             try:
                 while len(self._spares) < max(self._wanted, at_least):
                     self._spares.append(await self._template.fork(self._child_ended))

@@ -46,7 +46,7 @@ _NO_TOOL = (
 )
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def profile(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device)
     if device is None:
         return gpu.no_gpu(job)
@@ -72,7 +72,7 @@ async def carry_out(job: c.Job, context: Context) -> c.Finished:
 
 async def _times(job: c.Job, context: Context, why: str) -> c.Finished:
     """An ordinary run in the place of a profile."""
-    finished = await plain_action.carry_out(replace(job, action="run"), context)
+    finished = await plain_action.build_or_run(replace(job, action="run"), context)
     profiles = tuple(
         c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
         for one in finished.launches
@@ -321,7 +321,7 @@ class _Attempt:
                 self.learned = Known(False, refusal.sentence)
             return await _times(self._job, self._context, refusal.sentence)
         # the same without the tool says whether it was the program or the tool, and what was launched
-        ordinary = await plain_action.carry_out(replace(self._job, action="run"), self._context)
+        ordinary = await plain_action.build_or_run(replace(self._job, action="run"), self._context)
         if ordinary.outcome not in ("ok", "wrong answer"):
             return ordinary
         wanted = [one for one in ordinary.launches if self._is_wanted(one, ordinary.resources)]

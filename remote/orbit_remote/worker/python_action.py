@@ -20,7 +20,7 @@ from orbit_remote.worker.children import Child
 from orbit_remote.worker.context import Context
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def run_python(job: c.Job, context: Context) -> c.Finished:
     """A `.py` file, run or compiled."""
     device = await asyncio.to_thread(probe.device, job.device) if job.action == "run" else None
     if job.action == "run" and device is None:

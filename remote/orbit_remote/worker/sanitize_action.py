@@ -34,7 +34,7 @@ the next. More would not fit for programs that make many thousands of small ones
 _LATE = "raise the setting `orbit.check_memory.timeout_s`, take smaller inputs, or fewer of `orbit.check_memory.tools`"
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def check_memory(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device)
     if device is None:
         return gpu.no_gpu(job)

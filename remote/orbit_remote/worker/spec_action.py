@@ -16,7 +16,7 @@ from orbit_remote.worker import gpu, probe, python_action
 from orbit_remote.worker.context import Context
 
 
-async def carry_out(job: c.Job, context: Context) -> c.Finished:
+async def run_spec(job: c.Job, context: Context) -> c.Finished:
     device = await asyncio.to_thread(probe.device, job.device)
     if job.action == "build":
         async with context.scratch() as scratch:

@@ -80,7 +80,7 @@ class Timed:
     cold: tuple[Timing, ...]
     warm: tuple[Timing, ...]
     seen: tuple[Seen | None, ...]
-    comparison: measure.Comparison | None
+    comparison: measure.AbVerdict | None
     remarks: tuple[str, ...]
 
 

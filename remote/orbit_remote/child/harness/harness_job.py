@@ -42,7 +42,7 @@ _WARM_UP: Final = 2
 """Calls before the one that is profiled: what they compile, choose and load is none of it."""
 
 
-def carry_out(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
+def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards.
 
     On another `device` than CUDA's, which tests use that need no GPU, everything is checked and nothing timed.
@@ -336,11 +336,13 @@ def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
     )
 
 
-def _versus(subject: Subject, timed: Timed) -> c.Versus | None:
+def _versus(subject: Subject, timed: Timed) -> c.AgainstReference | None:
     found = timed.comparison
     if found is None or subject.reference is None:
         return None
-    return c.Versus(subject.reference, found.verdict, found.ratio, found.low, found.high, found.pairs)
+    return c.AgainstReference(
+        subject.reference, found.verdict, found.ratio, found.low, found.high, found.pairs
+    )
 
 
 # -- what goes wrong --------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ Send = Callable[[c.Event], None]
 Timed = Callable[[Trial], tuple[c.Launches, ...]]
 
 
-def carry_out(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
+def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | None) -> c.Finished:
     """The whole job, in this process, which is good for no other afterwards."""
     began = time.perf_counter()
     send(c.Stage(job.run, "running", time.time()))
