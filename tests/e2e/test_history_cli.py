@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from orbit_lsp.cli import schema
 from orbit_remote.common.messages import VERSION
 from tests.e2e.forks import command
+from tests.e2e.test_ab_compare import committed
 from tests.e2e.test_history import FASTER, SAXPY
 from tests.e2e.test_spec_runs import orbit
-from tests.e2e.test_turns import committed
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schema"
 

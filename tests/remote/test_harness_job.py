@@ -1,6 +1,6 @@
 """Files that keep a contract, checked on the CPU with the real torch: what is right, what is wrong, what is refused.
 
-Timing needs a GPU (tests/gpu/test_contract_gpu.py); all else is the same code.
+Timing needs a GPU (tests/gpu/test_harness_gpu.py); all else is the same code.
 """
 
 from __future__ import annotations

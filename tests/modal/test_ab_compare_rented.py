@@ -10,8 +10,8 @@ import re
 import pytest
 
 from tests.e2e.conftest import Editor
+from tests.e2e.test_ab_compare import committed
 from tests.e2e.test_history import FASTER, SAXPY
-from tests.e2e.test_turns import committed
 from tests.modal.test_rented_in_editor import answering, opened, rented_before
 from tests.modal_loopback.loopback import Loopback
 

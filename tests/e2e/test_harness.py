@@ -13,7 +13,7 @@ from lsprotocol import types as lsp
 from tests.e2e.conftest import Editor
 from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import KERNEL, orbit
-from tests.test_contract_views import KERNELBENCH
+from tests.test_harness_view import KERNELBENCH
 
 
 async def test_a_click_on_check_puts_the_speedup_on_the_line(start, recorded_python) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.test_run import named_gpu
 from tests.e2e.test_spec_runs import MEASURED
 from tests.modal.test_rented_in_editor import answering
 from tests.recorded_profiles import profile
-from tests.test_contract_views import KERNELBENCH
+from tests.test_harness_view import KERNELBENCH
 
 __all__ = ["state"]  # a fixture
 SLOWER = "orbit: saxpy takes 7.5% more time than {} (7.5% to 7.5% more, 6 pairs of runs)"

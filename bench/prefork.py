@@ -1,4 +1,4 @@
-"""What warm spares cost and save on this machine: `python bench/spares.py [JOBS]`.
+"""What warm spares cost and save on this machine: `python bench/prefork.py [JOBS]`.
 
 Times from a job being handed over to its result, first (the template has to import torch) and warm,
 against a fresh process for each; and the memory a template and a spare add, shared pages counted by
