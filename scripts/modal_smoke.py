@@ -256,7 +256,7 @@ class Smoke:
         return f"a new container; building took {seen.finished.build_s or 0:.1f} s{_cost(seen.finished)}"
 
     async def month(self) -> str:
-        sessions = [run_environment.session_text(one) for one in self.environment.sessions()]
+        sessions = [self.environment.session_text(one) for one in self.environment.sessions()]
         return "\n".join(sessions) or "no GPU is warm"
 
     async def stop(self) -> str:

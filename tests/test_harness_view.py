@@ -64,7 +64,7 @@ class Checked(Bench):
         assert frozen
         assert entry
         job = job_builder.make(
-            self.session, frozen, "run", "r1", job_builder.recipe_of(self.session, entry.target)
+            self.session, frozen, "run", "r1", job_builder.plan_of(self.session, entry.target)
         )
         assert job.through == "contract"
         finished = c.Finished(

@@ -86,11 +86,11 @@ class Spec(Bench):
     ) -> Spec:
         frozen = self.session.freeze(self.uri)
         assert frozen
-        recipe = job_builder.recipe_of(self.session, self.key)
-        job = job_builder.make(self.session, frozen, "run", "r1", recipe)
+        plan = job_builder.plan_of(self.session, self.key)
+        job = job_builder.make(self.session, frozen, "run", "r1", plan)
         first = next((one.launches for one in points if not one.case), ())
         finished = c.Finished("r1", outcome, launches=first, points=points, device=device, **fields)  # type: ignore[arg-type]
-        result_filing.finished(self.session, frozen, job, {self.key}, None, finished, recipe)
+        result_filing.finished(self.session, frozen, job, {self.key}, None, finished, plan)
         return self
 
     @property
@@ -115,7 +115,7 @@ def test_the_job_of_a_click() -> None:
     )
     frozen = spec.session.freeze(URI)
     assert frozen
-    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.recipe_of(spec.session, spec.key))
+    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.plan_of(spec.session, spec.key))
     assert (job.through, job.kernel, job.gpu, job.flags, job.run_timeout_s) == (
         "spec",
         "saxpy",
@@ -132,15 +132,15 @@ def test_the_job_of_a_click() -> None:
 )  # fmt: skip
 def test_the_gpu_of_a_spec_as_the_settings_spell_it(said: str, gpu: str) -> None:
     spec = Spec(f"// orbit: gpu {said}\n" + SAXPY, runner="modal", gpu="T4")
-    recipe = job_builder.recipe_of(spec.session, spec.key)
-    assert job_builder.refusal(spec.session, recipe) == ""
-    assert job_builder.gpu_of(spec.session, recipe) == gpu
+    plan = job_builder.plan_of(spec.session, spec.key)
+    assert job_builder.refusal(spec.session, plan) == ""
+    assert job_builder.gpu_of(spec.session, plan) == gpu
     assert spec.lens.endswith(f"▶ Run on {gpu}")
 
 
 def test_a_gpu_that_nobody_rents_out_is_refused_before_anything_is_rented() -> None:
     spec = Spec("// orbit: gpu V100\n" + SAXPY, runner="modal")
-    why = job_builder.refusal(spec.session, job_builder.recipe_of(spec.session, spec.key))
+    why = job_builder.refusal(spec.session, job_builder.plan_of(spec.session, spec.key))
     assert why.startswith("its launch spec asks for gpu V100, which is none of T4, L4, ")
 
 
@@ -149,7 +149,7 @@ def test_a_spec_without_launch_configures_the_program() -> None:
     spec = Spec(text, arguments=["of", "the", "settings"])
     frozen = spec.session.freeze(URI)
     assert frozen
-    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.recipe_of(spec.session, spec.key))
+    job = job_builder.make(spec.session, frozen, "run", "r1", job_builder.plan_of(spec.session, spec.key))
     assert (job.through, job.definition, job.arguments, job.stdin, job.flags) == (
         "program", None, ("--size", "4"), "a\nb", ("-DN=4",),
     )  # fmt: skip

@@ -23,10 +23,8 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, Session, path_of
-from orbit_lsp.views import ab_table as versus_view
-from orbit_lsp.views import kernel_status, lenses
+from orbit_lsp.views import ab_table, kernel_status, lenses, version_table
 from orbit_lsp.views import tables as table_text
-from orbit_lsp.views import version_table as versions_view
 from orbit_remote.common import messages as c
 
 # -- compare ----------------------------------------------------------------------------------------
@@ -53,7 +51,7 @@ async def compare(
     versus = session.ab_results.get(kernel)
     if options.json and versus:
         _print_json(json_output.compared(name, versus))
-    elif versus and (tables := versus_view.tables(name, versus, time.time(), stale=False)):
+    elif versus and (tables := ab_table.tables(name, versus, time.time(), stale=False)):
         print(terminal_text.visible(table_text.render(tables, markdown=False)))
     if finished.failure:
         print(f"orbit-lsp: {finished.outcome}: {finished.failure.message}", file=sys.stderr)
@@ -131,7 +129,7 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
     if not by_kernel:
         print(f"the history has no run of a kernel in {path}")
     for name, entries in by_kernel.items():
-        table = versions_view.table(entries, harness.named(KernelId(uri, name)) or name)
+        table = version_table.table(entries, harness.named(KernelId(uri, name)) or name)
         print(terminal_text.visible(table_text.render([table], markdown=False)))
         if found := regression(entries):
             print(f"  {lenses.regression(found)}")

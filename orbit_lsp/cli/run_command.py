@@ -267,9 +267,7 @@ def _targets(session: Session, uri: str, target: KernelId | None, action: Action
         return [target]
     if session.files[uri].scan.entries:
         said = [
-            one.target
-            for one in kernel_status.of(session, uri)
-            if one.recipe.lines and not one.recipe.definition
+            one.target for one in kernel_status.of(session, uri) if one.plan.lines and not one.plan.definition
         ]
         return [said[0] if len(said) == 1 else None]
     checked = harness.of(session, uri)
@@ -292,13 +290,13 @@ def _only(session: Session, uri: str, target: KernelId | None) -> KernelId:
 
 
 def _by_spec(session: Session, uri: str) -> list[KernelId]:
-    return [one.target for one in kernel_status.of(session, uri) if one.recipe.through == "spec"]
+    return [one.target for one in kernel_status.of(session, uri) if one.plan.through == "spec"]
 
 
 def _swept(session: Session, uri: str, targets: list[KernelId | None]) -> list[KernelId | None]:
     """Those of `targets` whose launch specs have a sweep."""
     wanted = _by_spec(session, uri) if targets == [None] else [one for one in targets if one]
-    swept = [one for one in kernel_status.of(session, uri) if one.target in wanted and one.recipe.swept]
+    swept = [one for one in kernel_status.of(session, uri) if one.target in wanted and one.plan.swept]
     if not swept:
         raise UsageError("no launch spec of this file has a sweep, as in `n = sweep(1 << 20, 1 << 24)`")
     return [one.target for one in swept]

@@ -1,6 +1,6 @@
 """The files that travel with a job to another machine: includes, imports and data files.
 
-`bundle` says what a result depends on once it exists; this says, before anything has run, which files
+`state.staleness` says what a result depends on once it exists; this says, before anything has run, which files
 another machine needs so that it can run at all. Both name contents by the same hash.
 
 A file that the code names travels although `.gitignore` excludes it: a generated header is not kept in

@@ -56,76 +56,46 @@ class _Side:
         return ", ".join(dict.fromkeys(finished.device.name for finished in self.ended if finished.device))
 
 
+@dataclass(frozen=True, slots=True)
 class AbCompare:
     """Starts comparisons."""
 
-    def __init__(
-        self,
-        session: Session,
-        environment: Environment,
-        versions: HistoryTracker,
-        scheduler: Scheduler,
-        watcher: Watcher,
-    ) -> None:
-        self._session = session
-        self._environment = environment
-        self._versions = versions
-        self._scheduler = scheduler
-        self._watcher = watcher
+    session: Session
+    environment: Environment
+    history: HistoryTracker
+    scheduler: Scheduler
+    watcher: Watcher
 
     def start(self, target: KernelId, other: Candidate) -> Run | None:
         """Compare a kernel as its text stands with `other`, and return at once; a comparison of the same kernel that
         is under way is joined. None where the file is not open.
         """
-        if (frozen := self._session.freeze(target.uri)) is None:
+        if (frozen := self.session.freeze(target.uri)) is None:
             return None
-        if under_way := self._scheduler.several(target.uri, {target}, _PREFIX):
+        if under_way := self.scheduler.several(target.uri, {target}, _PREFIX):
             return under_way
-        recipe = job_builder.recipe_of(self._session, target)
-        job = job_builder.make(self._session, frozen, "run", self._scheduler.new_id(_PREFIX), recipe)
-        run = Run(job.run, "run", frozen, job, {target}, self._session.disk, recipe, of_several=True)
+        plan = job_builder.plan_of(self.session, target)
+        job = job_builder.make(self.session, frozen, "run", self.scheduler.new_id(_PREFIX), plan)
+        run = Run(job.run, "run", frozen, job, {target}, self.session.disk, plan, of_several=True)
         run.named = f"Compare {harness.named(target) or target.key} with {other.title}"
-        work = _Comparison(
-            run,
-            target,
-            other,
-            self._session,
-            self._environment,
-            self._versions,
-            self._scheduler,
-            self._watcher,
-        )
-        self._scheduler.launch(run, work)
+        work = _Comparison(run, target, other, self)
+        self.scheduler.launch(run, work)
         return run
 
 
 class _Comparison:
     """A kernel as it stands now and something else in turn; the run stands for all of their jobs."""
 
-    def __init__(
-        self,
-        run: Run,
-        target: KernelId,
-        other: Candidate,
-        session: Session,
-        environment: Environment,
-        versions: HistoryTracker,
-        scheduler: Scheduler,
-        watcher: Watcher,
-    ) -> None:
+    def __init__(self, run: Run, target: KernelId, other: Candidate, tools: AbCompare) -> None:
         self._run = run
         self._target = target
         self._other = other
-        self._session = session
-        self._environment = environment
-        self._versions = versions
-        self._scheduler = scheduler
-        self._watcher = watcher
+        self._tools = tools
         self._then, self._now = _Side(), _Side()
         self._no_side = ""
         try:
             # its text as it was clicked
-            self._now.variant = variants.now(session, target)
+            self._now.variant = variants.now(tools.session, target)
         except NoVariant as reason:
             self._no_side = str(reason)
         self._pair = 0
@@ -142,12 +112,12 @@ class _Comparison:
             raise Failed(c.Failure("infrastructure", str(reason))) from None
 
     async def _compare(self, folder: Path) -> None:
-        """Raises NoSide and Failed."""
+        """Raises NoVariant and Failed."""
         now = self._now.variant
         if now is None:
             raise NoVariant(self._no_side)
         then = self._then.variant = await variants.against(
-            self._session, self._versions, now, self._other, folder
+            self._tools.session, self._tools.history, now, self._other, folder
         )
         await self._in_turn(then, now)
         self._then.profile = await self._profile(then)
@@ -179,7 +149,7 @@ class _Comparison:
                     case c.Stage(state=state, why=why):
                         self._show(f"{variant.name} {state} ({why})" if why else f"{variant.name} {state}")
                     case c.Output(stream=stream, text=text) if not self._pair:
-                        self._watcher.output(self._run, stream, text)
+                        self._tools.watcher.output(self._run, stream, text)
                     case c.Built():
                         problems, files = event.problems, event.files
                         self._built = event if is_now else self._built
@@ -207,12 +177,12 @@ class _Comparison:
         """The runner of a click. A rented GPU counts in the month's budget job by job, but who has agreed that it may be
         exceeded has agreed for the whole comparison. Raises Failed where it may not.
         """
-        runner = await self._environment.runner_of(job)
-        limit = placement.settings_of(self._session).modal.budget_usd
+        runner = await self._tools.environment.runner_of(job)
+        limit = placement.settings_of(self._tools.session).modal.budget_usd
         if job.gpu is None or limit is None:
             yield runner
             return
-        budget, wanted = self._environment.budget, [self._environment.wanted(job.run, job.gpu)]
+        budget, wanted = self._tools.environment.budget, [self._tools.environment.wanted(job.run, job.gpu)]
         try:
             if self._allowed:
                 budget.allow(wanted)
@@ -221,7 +191,7 @@ class _Comparison:
                 if failure := await budget.asked(question, wanted):
                     raise Failed(failure)
                 self._allowed = True
-            yield self._environment.modal()
+            yield self._tools.environment.modal()
         finally:
             budget.over(wanted)
 
@@ -246,14 +216,14 @@ class _Comparison:
     async def _profile(self, variant: Variant) -> c.Profile | None:
         """The last profile of just this code that the history has."""
         path = path_of(self._target.uri if self._other.kind == "revision" else variant.target.uri)
-        entries = await self._versions.entries(path, variant.target.key)
+        entries = await self._tools.history.entries(path, variant.target.key)
         wanted = [entry for entry in entries if entry.action == "profile" and entry.digest == variant.digest]
         return counter_diff.main(wanted[-1].said.finished.profiles) if wanted else None
 
     def _show(self, what: str) -> None:
         pair = f"pair {self._pair} of {measure.PAIRS[0]} to {measure.PAIRS[-1]}: " if self._pair else ""
-        self._scheduler.mark(self._run, "running", pair + what)
-        self._watcher.stage(self._run, "running", pair + what)
+        self._tools.scheduler.mark(self._run, "running", pair + what)
+        self._tools.watcher.stage(self._run, "running", pair + what)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -263,11 +233,11 @@ class _Comparison:
         last = now.ended[-1] if now.ended else None
         if last and last.outcome == "ok":
             changed |= result_filing.finished(
-                self._session, run.frozen, run.job, run.targets, self._built, last, run.recipe
+                self._tools.session, run.frozen, run.job, run.targets, self._built, last, run.plan
             )
         cost = spending.total([finished.cost for finished in (*then.ended, *now.ended)])
         if failure is None or failure.category != "cancelled":
-            self._session.ab_results[self._target] = AbResult(
+            self._tools.session.ab_results[self._target] = AbResult(
                 now.variant.digest if now.variant else "",
                 time.time(),
                 then.name or self._other.title,

@@ -46,20 +46,20 @@ class Variant:
     session: Session
     frozen: Frozen
     job: c.Job
-    recipe: LaunchPlan
+    plan: LaunchPlan
     digest: str
     remarks: tuple[str, ...] = ()
 
 
 def now(session: Session, target: KernelId) -> Variant:
-    """The kernel as it stands in the editor. Raises NoSide."""
+    """The kernel as it stands in the editor. Raises NoVariant."""
     return _side(session, target, session.files[target.uri].document.text, "now")
 
 
 async def against(
     session: Session, versions: HistoryTracker, side: Variant, wanted: Candidate, folder: Path
 ) -> Variant:
-    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoSide."""
+    """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoVariant."""
     target = side.target
     match wanted.kind:
         case "last":
@@ -80,7 +80,7 @@ async def against(
 def _side(
     session: Session, target: KernelId, text: str, name: str, spec: str = "", file_name: str = ""
 ) -> Variant:
-    """`spec` is the launch spec of now, as `Recipe.lines` has it: for a kernel that has none of its own. `file_name` is
+    """`spec` is the launch spec of now, as `LaunchPlan.lines` has it: for a kernel that has none of its own. `file_name` is
     where the kernel is looked for, if that is not the side's name.
     """
     scratch = Session(
@@ -93,8 +93,8 @@ def _side(
         raise NoVariant(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if not harness.named(target):
         kernel = _kernel(scratch, target, file_name or name)
-        recipe = launch_plan.of(scratch, target.uri, kernel)
-        if spec and recipe is launch_plan.PROGRAM:
+        plan = launch_plan.of(scratch, target.uri, kernel)
+        if spec and plan is launch_plan.PROGRAM:
             lines = split_lines(text)
             at = kernel.whole.line
             mark = "//" if file.scan.language == "cuda" else "#"
@@ -103,18 +103,18 @@ def _side(
                 _side(session, target, "".join(lines), name),
                 remarks=(f"{name} has no launch spec: it is run by the one that stands there now",),
             )
-        if recipe is launch_plan.PROGRAM and not file.scan.entries:
+        if plan is launch_plan.PROGRAM and not file.scan.entries:
             raise NoVariant(
                 f"{name} has neither a launch spec above {target.key} nor a way in, so it cannot be run"
             )
-        if recipe.swept:
+        if plan.swept:
             remarks = ("of a sweep, the first values are compared",)
-        if spec and spec != recipe.lines:
+        if spec and spec != plan.lines:
             remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
     elif not harness.holds(scratch, target):
         raise NoVariant(f"{name} does not keep the contract that {harness.named(target)} is checked by")
-    recipe = job_builder.recipe_of(scratch, target)
-    if why := job_builder.refusal(scratch, recipe):
+    plan = job_builder.plan_of(scratch, target)
+    if why := job_builder.refusal(scratch, plan):
         raise NoVariant(f"{name} cannot be run: {why}")
     frozen = scratch.freeze(target.uri)
     assert frozen
@@ -125,8 +125,8 @@ def _side(
         target,
         scratch,
         frozen,
-        job_builder.make(scratch, frozen, "run", "", recipe),
-        recipe,
+        job_builder.make(scratch, frozen, "run", "", plan),
+        plan,
         digest,
         remarks,
     )
@@ -154,7 +154,7 @@ async def _before(session: Session, versions: HistoryTracker, side: Variant) -> 
     if found is None or text is None:
         raise NoVariant(f"the history has no run of another version of {target.key} to compare with")
     name = f"the version of {when(found)}"
-    made = _side(session, target, text, name, side.recipe.lines)
+    made = _side(session, target, text, name, side.plan.lines)
     changed = _changed_files(found)
     if not changed:
         return made
@@ -188,7 +188,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
     path, folder = path_of(target.uri), folder.resolve()
     try:
         found = git.revision(path, name)
-        made = _side(session, target, found.text, found.title, side.recipe.lines)
+        made = _side(session, target, found.text, found.title, side.plan.lines)
         made = replace(made, remarks=(*made.remarks, *found.remarks))
         return _with_its_files(session, made, found, path, folder) if found.others else made
     except git.GitError as error:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import result_filing
@@ -26,54 +26,39 @@ log = logging.getLogger("orbit.runs")
 _PREFIX = "all"
 
 
+@dataclass(frozen=True, slots=True)
 class MultiGpu:
     """Starts a kernel on several GPUs at once."""
 
-    def __init__(
-        self, session: Session, environment: Environment, scheduler: Scheduler, watcher: Watcher
-    ) -> None:
-        self._session = session
-        self._environment = environment
-        self._scheduler = scheduler
-        self._watcher = watcher
+    session: Session
+    environment: Environment
+    scheduler: Scheduler
+    watcher: Watcher
 
     def start(self, uri: str, target: KernelId | None, gpus: Sequence[str]) -> Run | None:
         """Start a file, by the launch spec of `target` where it has one, on each of `gpus`, and return at
         once; such a run of the same kernel that is under way is joined. None where the file is not open.
         """
-        if (frozen := self._session.freeze(uri)) is None:
+        if (frozen := self.session.freeze(uri)) is None:
             return None
         targets = {target} if target else set[KernelId]()
-        if under_way := self._scheduler.several(uri, targets, _PREFIX):
+        if under_way := self.scheduler.several(uri, targets, _PREFIX):
             return under_way
-        recipe = job_builder.recipe_of(self._session, target)
-        job = job_builder.make(self._session, frozen, "run", self._scheduler.new_id(_PREFIX), recipe)
-        run = Run(job.run, "run", frozen, job, targets, self._session.disk, recipe, of_several=True)
-        if why := recipe.refusal:
-            return self._scheduler.refuse(run, why)
-        self._scheduler.launch(
-            run, _OnGpus(run, gpus, self._session, self._environment, self._scheduler, self._watcher)
-        )
+        plan = job_builder.plan_of(self.session, target)
+        job = job_builder.make(self.session, frozen, "run", self.scheduler.new_id(_PREFIX), plan)
+        run = Run(job.run, "run", frozen, job, targets, self.session.disk, plan, of_several=True)
+        if why := plan.refusal:
+            return self.scheduler.refuse(run, why)
+        self.scheduler.launch(run, _OnGpus(run, gpus, self))
         return run
 
 
 class _OnGpus:
     """One kernel on each of several GPUs; the run stands for all of their jobs."""
 
-    def __init__(
-        self,
-        run: Run,
-        gpus: Sequence[str],
-        session: Session,
-        environment: Environment,
-        scheduler: Scheduler,
-        watcher: Watcher,
-    ) -> None:
+    def __init__(self, run: Run, gpus: Sequence[str], tools: MultiGpu) -> None:
         self._run = run
-        self._session = session
-        self._environment = environment
-        self._scheduler = scheduler
-        self._watcher = watcher
+        self._tools = tools
         self._jobs = {
             gpu: replace(
                 run.job, run=f"{run.id}.{gpu}", gpu=gpu, architecture=architectures.architecture_for(gpu)
@@ -85,15 +70,15 @@ class _OnGpus:
         self._finished: dict[str, c.Finished] = {}
 
     async def perform(self) -> None:
-        wanted = [self._environment.wanted(job.run, gpu) for gpu, job in self._jobs.items()]
+        wanted = [self._tools.environment.wanted(job.run, gpu) for gpu, job in self._jobs.items()]
         try:
-            if failure := await self._environment.rent(wanted):
+            if failure := await self._tools.environment.rent(wanted):
                 raise Failed(failure)
             async with asyncio.TaskGroup() as group:
                 for gpu, job in self._jobs.items():
                     group.create_task(self._run_on(gpu, job), name=job.run)
         finally:
-            self._environment.budget.over(wanted)
+            self._tools.environment.budget.over(wanted)
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
         """What has come is stored, and what has not was cancelled."""
@@ -104,7 +89,7 @@ class _OnGpus:
 
     async def _run_on(self, gpu: str, job: c.Job) -> None:
         try:
-            async with aclosing(self._environment.modal().run(job)) as events:
+            async with aclosing(self._tools.environment.modal().run(job)) as events:
                 async for event in events:
                     self._take(gpu, event)
         except Exception as error:  # one that fails takes no other with it
@@ -118,7 +103,7 @@ class _OnGpus:
                 self._show()
             case c.Output(stream=stream, text=text):
                 lines = "".join(f"[{gpu}] {line}" for line in text.splitlines(keepends=True))
-                self._watcher.output(self._run, stream, lines if lines.endswith("\n") else lines + "\n")
+                self._tools.watcher.output(self._run, stream, lines if lines.endswith("\n") else lines + "\n")
             case c.Built():
                 self._built[gpu] = event
             case c.Finished():
@@ -130,8 +115,8 @@ class _OnGpus:
 
     def _show(self) -> None:
         status = " · ".join(f"{gpu} {self._states.get(gpu, 'queued')}" for gpu in self._jobs)
-        self._scheduler.mark(self._run, "running", status)
-        self._watcher.stage(self._run, "running", status)
+        self._tools.scheduler.mark(self._run, "running", status)
+        self._tools.watcher.stage(self._run, "running", status)
 
     def _store(self) -> set[str]:
         """The table under every kernel that was launched; what the main GPU reported as any run of it."""
@@ -139,37 +124,37 @@ class _OnGpus:
         rows: dict[KernelId, dict[str, GpuResult]] = {}
         digests: dict[KernelId, str] = {}
         for gpu, finished in self._finished.items():
-            price = self._environment.costs.price(gpu)
+            price = self._tools.environment.costs.price(gpu)
             priced = (price.usd_per_s, price.rates) if price else (None, "")
             launched = result_filing.launched(
-                self._session, run.frozen, self._jobs[gpu], run.targets, finished
+                self._tools.session, run.frozen, self._jobs[gpu], run.targets, finished
             )
             for target, (digest, launches) in launched.items():
                 rows.setdefault(target, {})[gpu] = GpuResult(gpu, finished, launches, *priced)
                 digests[target] = digest
             for target in run.targets:
                 rows.setdefault(target, {}).setdefault(gpu, GpuResult(gpu, finished, (), *priced))
-        current = {target: digest for target, _, digest in self._session.kernels(run.frozen.uri)}
+        current = {target: digest for target, _, digest in self._tools.session.kernels(run.frozen.uri)}
         now = time.time()
         for target, by_gpu in rows.items():
             every = [by_gpu.get(gpu, GpuResult(gpu, self._finished[gpu], ())) for gpu in self._jobs]
             digest = digests.get(target) or current.get(target, "")
-            self._session.multi_gpu_results[target] = MultiGpuResult(
-                digest, now, tuple(every), run.recipe.elements
+            self._tools.session.multi_gpu_results[target] = MultiGpuResult(
+                digest, now, tuple(every), run.plan.elements
             )
         changed = {target.uri for target in rows}
-        main = job_builder.gpu_of(self._session, run.recipe)
-        if placement.place(self._session) != "modal" or main not in self._jobs:
+        main = job_builder.gpu_of(self._tools.session, run.plan)
+        if placement.place(self._tools.session) != "modal" or main not in self._jobs:
             return changed
         job = replace(self._jobs[main], run=run.id)
         return changed | result_filing.finished(
-            self._session,
+            self._tools.session,
             run.frozen,
             job,
             run.targets,
             self._built.get(main),
             self._finished[main],
-            run.recipe,
+            run.plan,
         )
 
 

@@ -55,7 +55,7 @@ def finished(
     targets: set[KernelId],
     build: c.Built | None,
     event: c.Finished,
-    recipe: LaunchPlan = PROGRAM,
+    plan: LaunchPlan = PROGRAM,
 ) -> set[str]:
     """File a finished run's results and problems; returns the uris whose views changed.
 
@@ -82,7 +82,7 @@ def finished(
         before = session.results.get(target)
         result = Result(
             digest, time.time(), event, items, staleness.job_key(job), files,
-            job.through, next(iter(sorted(targets)), None), recipe.lines, recipe.elements,
+            job.through, next(iter(sorted(targets)), None), plan.lines, plan.elements,
         )  # fmt: skip
         session.results[target] = replace(result, difference=_difference(session, target, before, result))
         changed.add(target.uri)

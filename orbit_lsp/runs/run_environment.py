@@ -388,18 +388,6 @@ def _retire(runner: LocalRunner | ModalRunner | None) -> None:
         task.add_done_callback(_retiring.discard)
 
 
-def session_text(session: Rented) -> str:
-    """`H100: warm until 14:05:00, 2 runs, 3.1 s of work`."""
-    if session.kept:
-        how = "kept warm until it is released"
-    elif session.until is None:
-        how = "at work"
-    else:
-        how = f"warm until {time.strftime('%H:%M:%S', time.localtime(session.until))}"
-    runs = "1 run" if session.runs == 1 else f"{session.runs} runs"
-    return f"{session.gpu}: {how}, {runs}, {session.gpu_s:.1f} s of work"
-
-
 _DATABASES = ("compile_commands.json", "build/compile_commands.json")
 
 

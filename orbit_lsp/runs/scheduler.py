@@ -43,7 +43,7 @@ class Run:
     targets: set[KernelId] = field(default_factory=set["KernelId"])
     disk: int = 0
     """`Session.disk` when it was made: a header saved since then may not have been read."""
-    recipe: LaunchPlan = PROGRAM
+    plan: LaunchPlan = PROGRAM
     live: bool = False
     """Nobody has clicked: what it says stands on its line, and is no message."""
     refused: bool = False
@@ -144,12 +144,12 @@ class Scheduler:
         where that is of no use: for a program, for Triton, on a rented GPU.
         """
         frozen = self._session.freeze(target.uri)
-        recipe = job_builder.recipe_of(self._session, target)
-        if frozen is None or recipe.through != "spec" or recipe.refusal or frozen.scan.language != "cuda":
+        plan = job_builder.plan_of(self._session, target)
+        if frozen is None or plan.through != "spec" or plan.refusal or frozen.scan.language != "cuda":
             return None
         if placement.place(self._session) != "local":
             return None
-        return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), recipe))
+        return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), plan))
 
     async def _build(self, job: c.Job) -> None:
         runner = await self._runner(job)
@@ -180,15 +180,15 @@ class Scheduler:
         if (frozen := self._session.freeze(uri)) is None:
             return None
         own = action != "compile" and not program
-        recipe = job_builder.recipe_of(self._session, target) if own else PROGRAM
-        job = job_builder.make(self._session, frozen, action, self.new_id(), recipe)
+        plan = job_builder.plan_of(self._session, target) if own else PROGRAM
+        job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
         if action in ("profile", "sanitize"):
             job = job_builder.under_a_tool(self._session, job, target, detail, tools)
         if restricted:
-            job = job_builder.restricted(self._session, job, recipe)
+            job = job_builder.restricted(self._session, job, plan)
         targets = {target} if target else set[KernelId]()
-        run = Run(job.run, action, frozen, job, targets, self._session.disk, recipe, live)
-        if why := job_builder.refusal(self._session, recipe):
+        run = Run(job.run, action, frozen, job, targets, self._session.disk, plan, live)
+        if why := job_builder.refusal(self._session, plan):
             return self.refuse(run, why)
         active = [
             other
@@ -403,7 +403,7 @@ class _OneJob:
             session.compiled.pop(run.job.path, None)
         if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
             changed |= result_filing.finished(
-                session, run.frozen, run.job, run.targets, run.built, finished, run.recipe
+                session, run.frozen, run.job, run.targets, run.built, finished, run.plan
             )
         if run.action == "profile":
             changed |= profile_filing.finished(

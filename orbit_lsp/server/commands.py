@@ -81,7 +81,7 @@ def command(name: str) -> Callable[[Callable[[OrbitServer, Request], Any]], Comm
     return register
 
 
-def of_kernel(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Request], Any]], Command]:
+def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Request], Any]], Command]:
     """The same of `function(server, kernel, request)`; it is not called where no kernel can be meant."""
 
     def register(function: Callable[[OrbitServer, KernelId, Request], Any]) -> Command:
@@ -111,14 +111,14 @@ async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> 
     start()
 
 
-@of_kernel("orbit.run")
+@kernel_command("orbit.run")
 def run(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run the program that holds a kernel, {uri, kernel}, and measure every launch."""
     program = request.through == "program"
     return once_configured(ls, lambda: ls.runs.start("run", target.uri, target, program=program))
 
 
-@of_kernel("orbit.profile")
+@kernel_command("orbit.profile")
 def profile(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Count what the hardware does in one launch of a kernel, {uri, kernel, detail, through}, line by line; `detail`
     is `click` or `full`.
@@ -130,7 +130,7 @@ def profile(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, st
     )
 
 
-@of_kernel("orbit.checkMemory")
+@kernel_command("orbit.checkMemory")
 def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run what launches a kernel, {uri, kernel}, under the tools of compute-sanitizer that the settings name."""
     program = request.through == "program"
@@ -148,7 +148,7 @@ def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     return once_configured(ls, lambda: ls.runs.start("run", uri, entry.target))
 
 
-@of_kernel("orbit.draft")
+@kernel_command("orbit.draft")
 def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Write a launch spec above a kernel, {uri, kernel}, that has none."""
     if kernel := ls.session.find(target):
@@ -171,13 +171,13 @@ async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
         )
 
 
-@of_kernel("orbit.live")
+@kernel_command("orbit.live")
 def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
     return ls.live.toggle(target)
 
 
-@of_kernel("orbit.openReport")
+@kernel_command("orbit.openReport")
 def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
     """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run`, of its launch spec, or
     `profile`, default the newer one; `nsight` says where the file for Nsight Compute lies.
@@ -229,7 +229,7 @@ async def show_file(ls: OrbitServer, path: Path) -> None:
     ls.watcher.message(f"orbit: the report is {path}")
 
 
-@of_kernel("orbit.runRestricted")
+@kernel_command("orbit.runRestricted")
 def run_restricted(ls: OrbitServer, target: KernelId, _: Request) -> dict[str, str] | None:
     """Run code that is not the author's, {uri, kernel}: on Modal, in a container for it alone."""
     return once_configured(ls, lambda: start_restricted(ls, target))
@@ -261,7 +261,7 @@ def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     return once_configured(ls, lambda: ls.runs.start("compile", uri))
 
 
-@of_kernel("orbit.runOnAll")
+@kernel_command("orbit.runOnAll")
 def run_on_all(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, gpus}, on several GPUs on Modal side by side; default: `orbit.gpus`."""
     gpus = request.gpus

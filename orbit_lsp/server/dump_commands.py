@@ -9,13 +9,13 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
-from orbit_lsp.server.commands import Request, of_kernel
+from orbit_lsp.server.commands import Request, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state.session import KernelId, Profiled, path_of
 from orbit_remote.common.messages import Dump
 
 
-@of_kernel("orbit.openIr")
+@kernel_command("orbit.openIr")
 def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
     """Open what the compiler made of a kernel, {uri, kernel, kind}, when it was profiled: `kind` is `ttir`, `ttgir`,
     `llir`, `ptx` or `sass`; the author is asked where it is not given.

@@ -144,7 +144,7 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     ls.compile_quietly(uri)
     if warm:
         await ls.environment.warm(warm)
-    if warm == "cuda" and any(one.recipe.through == "spec" for one in kernel_status.of(ls.session, uri)):
+    if warm == "cuda" and any(one.plan.through == "spec" for one in kernel_status.of(ls.session, uri)):
         await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
 
 

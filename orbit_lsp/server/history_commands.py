@@ -13,19 +13,18 @@ from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.server.commands import Request, of_kernel, once_configured, show_file
+from orbit_lsp.server.commands import Request, kernel_command, once_configured, show_file
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.session import KernelId, path_of
-from orbit_lsp.views import ab_table as versus_view
-from orbit_lsp.views import lenses
+from orbit_lsp.views import ab_table, lenses
 from orbit_lsp.views.tables import render
 
 if TYPE_CHECKING:
     from orbit_lsp.report.page import Page
 
 
-@of_kernel("orbit.compareWith")
+@kernel_command("orbit.compareWith")
 def compare_with(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
     """Run a kernel, {uri, kernel, with}, in turn with something else - `last`, `revision:HEAD~1`, `file:other.cu`,
     `kernel:other`, `gpu:L4` - and say which is faster; the author is asked where `with` is not given. With {show:
@@ -62,8 +61,8 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
     if versus is None or versus.comparison is None or not run.finished or run.finished.outcome != "ok":
         return
     name = harness.named(target) or target.key
-    ls.watcher.message(f"orbit: {versus_view.sentence(name, versus)}")
-    tables = versus_view.tables(name, versus, time.time(), stale=False)
+    ls.watcher.message(f"orbit: {ab_table.sentence(name, versus)}")
+    tables = ab_table.tables(name, versus, time.time(), stale=False)
     ls.watcher.log(render(tables, markdown=False), lsp.MessageType.Info)
 
 
@@ -92,13 +91,13 @@ def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     if versus is None or versus.comparison is None:
         ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
         return
-    from orbit_lsp.report import ab_report as versus_page  # as in `commands.show_report`
+    from orbit_lsp.report import ab_report  # as in `commands.show_report`
 
-    made = versus_page.page(versus, name, path_of(target.uri))
+    made = ab_report.page(versus, name, path_of(target.uri))
     ls.spawn(show_page(ls, made, target, "versus"), "comparison")
 
 
-@of_kernel("orbit.history")
+@kernel_command("orbit.history")
 def history(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Show a kernel, {uri, kernel}, over its versions, in a browser."""
     ls.spawn(show_history(ls, target), "history")
@@ -113,10 +112,10 @@ async def show_history(ls: OrbitServer, target: KernelId) -> None:
         text = f"orbit: the history has no run of {name}: run or profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
-    from orbit_lsp.report import history_report as history_page
+    from orbit_lsp.report import history_report
 
     found = regression(entries)
-    made = history_page.page(entries, name, path, lenses.regression(found) if found else "")
+    made = history_report.page(entries, name, path, lenses.regression(found) if found else "")
     await show_page(ls, made, target, "history")
 
 

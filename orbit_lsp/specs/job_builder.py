@@ -13,33 +13,33 @@ from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
 
-def make(session: Session, frozen: Frozen, action: c.Action, run: str, recipe: LaunchPlan = PROGRAM) -> c.Job:
-    """`recipe` is how the kernel that was asked for is run; a compile needs none."""
+def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:
+    """`plan` is how the kernel that was asked for is run; a compile needs none."""
     settings = placement.settings_of(session)
     path = path_of(frozen.uri)
-    by_spec = recipe.through != "program"
-    arguments = recipe.arguments if recipe.arguments is not None else tuple(settings.arguments)
-    gpu = gpu_of(session, recipe) if placement.place(session) == "modal" else None
+    by_spec = plan.through != "program"
+    arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
+    gpu = gpu_of(session, plan) if placement.place(session) == "modal" else None
     return c.Job(
         run=run,
         action=action,
         language=frozen.scan.language,
         path=path,
         text=frozen.text,
-        kernel=recipe.definition.name if recipe.definition else None,
+        kernel=plan.definition.name if plan.definition else None,
         directory=placement.directory(session, path),
         arguments=() if by_spec else arguments,
-        stdin="" if by_spec else recipe.stdin or "",
-        flags=(*session.flags_for(path), *recipe.flags),
+        stdin="" if by_spec else plan.stdin or "",
+        flags=(*session.flags_for(path), *plan.flags),
         nvcc=settings.nvcc or None,
         architecture=(architectures.architecture_for(gpu) if gpu else None)
         or placement.architecture(session),
         device=settings.device,
         build_timeout_s=settings.build_timeout_s,
-        run_timeout_s=recipe.timeout_s or settings.run_timeout_s,
+        run_timeout_s=plan.timeout_s or settings.run_timeout_s,
         gpu=gpu,
-        through=recipe.through,
-        definition=recipe.definition,
+        through=plan.through,
+        definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" else (),
     )
 
@@ -53,14 +53,14 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     return tuple(one.definition for one in found if one.definition and not one.refusal)
 
 
-def restricted(session: Session, job: c.Job, recipe: LaunchPlan) -> c.Job:
+def restricted(session: Session, job: c.Job, plan: LaunchPlan) -> c.Job:
     """The same on Modal wherever runs go, because there alone code that is not the author's is kept apart."""
-    gpu = job.gpu or gpu_of(session, recipe)
+    gpu = job.gpu or gpu_of(session, plan)
     architecture = architectures.architecture_for(gpu) or job.architecture
     return replace(job, restricted=True, gpu=gpu, architecture=architecture)
 
 
-def recipe_of(session: Session, target: KernelId | None) -> LaunchPlan:
+def plan_of(session: Session, target: KernelId | None) -> LaunchPlan:
     """How a kernel is run; the file's program where none is named."""
     if target and harness.named(target):
         return launch_plan.CONTRACT
@@ -86,21 +86,21 @@ def under_a_tool(
     return replace(job, detail=detail, tools=tools)
 
 
-def refusal(session: Session, recipe: LaunchPlan) -> str:
+def refusal(session: Session, plan: LaunchPlan) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
     if (
-        not recipe.refusal
-        and recipe.gpu
+        not plan.refusal
+        and plan.gpu
         and placement.place(session) == "modal"
-        and not placement.rented(recipe.gpu)
+        and not placement.rented(plan.gpu)
     ):
-        return f"its launch spec asks for gpu {recipe.gpu}, which is none of {', '.join(placement.gpus())}"
-    return recipe.refusal
+        return f"its launch spec asks for gpu {plan.gpu}, which is none of {', '.join(placement.gpus())}"
+    return plan.refusal
 
 
-def gpu_of(session: Session, recipe: LaunchPlan) -> str:
+def gpu_of(session: Session, plan: LaunchPlan) -> str:
     """The GPU on Modal that a run asks for, as the settings spell it."""
-    return placement.rented(recipe.gpu) or placement.settings_of(session).gpu
+    return placement.rented(plan.gpu) or placement.settings_of(session).gpu
 
 
 def is_compiled(session: Session, job: c.Job) -> bool:

@@ -18,7 +18,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
         kernel = known.kernel
         if kernel.whole.line > last or first > kernel.whole.end_line:
             continue
-        runs = known.recipe.through != "program" or entries
+        runs = known.plan.through != "program" or entries
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
             found += commands(session, known.target, kernel.name)
     checked = kernel_status.harness_status(session, uri)

@@ -39,7 +39,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 
 def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
     name, target = known.kernel.name, known.target
-    by_spec = known.recipe.through == "spec"
+    by_spec = known.plan.through == "spec"
     entries = session.files[uri].scan.entries
     found: list[lsp.Command] = []
     if by_spec and entries and not known.running:

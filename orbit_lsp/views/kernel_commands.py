@@ -45,7 +45,7 @@ def check_harness(session: Session, found: HarnessStatus, now: float) -> lsp.Com
 
 def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """*Check memory*, of a kernel that something launches and that does not run now."""
-    started = known.recipe.through == "spec" or session.files[uri].scan.entries
+    started = known.plan.through == "spec" or session.files[uri].scan.entries
     if not (started and known.kernel.launchable and known.kernel.dsl in RUNNABLE) or known.running:
         return None
     return of_kernel(f"Check memory ({known.kernel.name})", "orbit.checkMemory", known.target)

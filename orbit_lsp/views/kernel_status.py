@@ -27,7 +27,7 @@ class KernelStatus:
     result: Result | None
     stale: bool
     running: Running | None
-    recipe: LaunchPlan = launch_plan.PROGRAM
+    plan: LaunchPlan = launch_plan.PROGRAM
     digest: str = ""
     profile: Profiled | None = None
     profile_stale: bool = False
@@ -61,10 +61,10 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
             changed(profile) or profile.inputs != inputs.of(profile.asked or target, profile.through)
         )
         running = session.running.get(target)
-        recipe = inputs.recipes[target]
+        plan = inputs.plans[target]
         found.append(
             KernelStatus(
-                target, kernel, figures, figures_stale, result, stale, running, recipe, digest, profile,
+                target, kernel, figures, figures_stale, result, stale, running, plan, digest, profile,
                 profile_stale,
             )
         )  # fmt: skip
@@ -72,25 +72,25 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
 
 
 class _Inputs:
-    """`bundle.job_key` of the jobs that would be made now."""
+    """`staleness.job_key` of the jobs that would be made now."""
 
     def __init__(self, session: Session, frozen: Frozen, known: dict[KernelId, LaunchPlan]) -> None:
         self._session = session
         self._frozen = frozen
-        self.recipes = known
+        self.plans = known
         self.compiled = self._key(launch_plan.PROGRAM)
 
     def of(self, asked: KernelId, through: str) -> str:
         """Of a run of the kernel `asked`, by its launch spec or by the program."""
         if through == "contract":
             return self._key(launch_plan.CONTRACT)
-        recipe = self.recipes.get(asked, launch_plan.PROGRAM)
-        if recipe is launch_plan.PROGRAM or (through == "program" and recipe.through == "spec"):
+        plan = self.plans.get(asked, launch_plan.PROGRAM)
+        if plan is launch_plan.PROGRAM or (through == "program" and plan.through == "spec"):
             return self.compiled
-        return self._key(recipe)
+        return self._key(plan)
 
-    def _key(self, recipe: LaunchPlan) -> str:
-        return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", recipe))
+    def _key(self, plan: LaunchPlan) -> str:
+        return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", plan))
 
 
 def gpu_name(session: Session) -> str:

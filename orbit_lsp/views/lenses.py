@@ -75,7 +75,7 @@ def all_command(session: Session, uri: str, known: KernelStatus) -> lsp.Command 
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
     gpus = placement.settings_of(session).gpus
-    started = known.recipe.through == "spec" or session.files[uri].scan.entries
+    started = known.plan.through == "spec" or session.files[uri].scan.entries
     if not (session.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE):
         return None
     if known.running:
@@ -110,14 +110,14 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
         seconds = int(now - known.running.began)
         why = f": {known.running.why}" if known.running.why else ""
         return [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
-    if known.recipe.through == "program" and not session.files[uri].scan.entries:
+    if known.plan.through == "program" and not session.files[uri].scan.entries:
         return [
             kernel_commands.of_kernel(
                 f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target
             )
         ]
-    if known.recipe.gpu and placement.place(session) == "modal":
-        gpu = job_builder.gpu_of(session, known.recipe)
+    if known.plan.gpu and placement.place(session) == "modal":
+        gpu = job_builder.gpu_of(session, known.plan)
     warmth = kernel_status.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
     if known.result:
@@ -133,10 +133,10 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
     always = placement.settings_of(session).modal.restricted
-    runs = known.recipe.through != "program" or session.files[known.target.uri].scan.entries
+    runs = known.plan.through != "program" or session.files[known.target.uri].scan.entries
     if command.command != "orbit.run" or not runs or always or not session.modal_account:
         return None
-    gpu = job_builder.gpu_of(session, known.recipe)
+    gpu = job_builder.gpu_of(session, known.plan)
     title = f"▶ Run on {gpu}, kept apart: the code is not mine"
     return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 

@@ -48,10 +48,10 @@ def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck
     frozen = session.freeze(uri)
     if frozen is None:
         return True
-    recipe = launch_plan.PROGRAM
+    plan = launch_plan.PROGRAM
     if check.through != "program" and (kernel := session.find(check.asked)):
-        recipe = launch_plan.of(session, uri, kernel)
-    return check.inputs != staleness.job_key(job_builder.make(session, frozen, "run", "", recipe))
+        plan = launch_plan.of(session, uri, kernel)
+    return check.inputs != staleness.job_key(job_builder.make(session, frozen, "run", "", plan))
 
 
 def _verdict(check: MemoryCheck) -> str:

@@ -247,7 +247,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.worker import prefork
 
 async def main():
-    pool = prefork.Spares(cache=Path(sys.argv[1]))
+    pool = prefork.PreforkPool(cache=Path(sys.argv[1]))
     text = "import subprocess, time\\ndef main():\\n    print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)\\n    time.sleep(600)"
     child = await pool.take(c.Job("1", "run", "triton", "/k.py", text), os.environ)
     print(child.pid, int(await child.stdout.readline()), flush=True)
