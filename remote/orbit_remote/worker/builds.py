@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orbit_remote.common import messages as c
-from orbit_remote.spec import launch_spec
-from orbit_remote.spec.syntax_tree import Launch
-from orbit_remote.toolchain import build, spec_instances
+from orbit_remote.toolchain import build
 from orbit_remote.worker import probe
 from orbit_remote.worker.context import Context
 from orbit_remote.worker.gpu import architecture_of
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.syntax_tree import Launch
 
 
 async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
@@ -46,6 +48,9 @@ async def _compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[
     """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
     may speak.
     """
+    from orbit_remote.spec import launch_spec  # with the language of launch specs: 80 ms of a start
+    from orbit_remote.toolchain import spec_instances
+
     wanted: list[tuple[c.Definition, int, list[str]]] = []
     launches: list[Launch] = []
     for definition in job.templates:
