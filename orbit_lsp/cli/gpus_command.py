@@ -44,13 +44,13 @@ async def run(
         code = code or c.EXIT_CODES[next(iter(wrong), finished).outcome]
         if not as_json:
             _say(finished)
-    found = session.multi_gpu_results.items()
+    results = session.multi_gpu_results.items()
     if as_json:
-        every = [gpu_table.as_json(target.key, one) for target, one in found]
+        every = [gpu_table.as_json(target.key, result) for target, result in results]
         print(json.dumps(every, ensure_ascii=False, indent=2))
         return code
-    for target, one in found:
-        table = gpu_table.table(one, target.key, time.time(), stale=False)
+    for target, result in results:
+        table = gpu_table.table(result, target.key, time.time(), stale=False)
         print(terminal_text.visible(tables.render([table], markdown=False)), end="\n\n")
     return code
 

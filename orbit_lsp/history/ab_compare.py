@@ -290,7 +290,7 @@ def _totals(runs: list[list[c.Timing]]) -> tuple[float, ...]:
 
 
 def _changed(before: dict[str, str], now: dict[str, str], main: str) -> str:
-    """The name of a file that is another than in the runs `before`, to which it is added; empty where there is none.
+    """The name of a file that differs from the runs `before`, to which it is added; empty if no file does.
     The text of the main file is frozen.
     """
     found = next(

@@ -1,4 +1,4 @@
-"""Which counters are others between two profiles: those that tell an author why a time changed."""
+"""Which counters differ between two profiles: those that explain why a time changed."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from orbit_remote.common import messages as c
 _CLOSURE_BYTES = 256 << 20
 
 
-class NoVariant(Exception):  # noqa: N818 - it is no error of anybody's
+class NoVariant(Exception):  # noqa: N818 - there is nothing to compare with, which is not a bug
     """There is nothing of that kind to compare with, or it cannot be run; the text is the sentence to say."""
 
 

@@ -83,7 +83,7 @@ class Watcher(Protocol):
     def output(self, run: Run, stream: str, text: str) -> None: ...
     def end(self, run: Run, finished: c.Finished) -> None: ...
     def changed(self, uris: set[str]) -> None:
-        """Diagnostics, hints or lenses of these files are others now."""
+        """Diagnostics, hints or lenses of these files changed."""
         ...
 
 
@@ -101,7 +101,7 @@ class Work(Protocol):
         ...
 
 
-class Failed(Exception):  # noqa: N818 - how a run ended, not a fault of ours
+class Failed(Exception):  # noqa: N818 - a run that ended, not a bug
     """A run that cannot go on."""
 
     def __init__(self, failure: c.Failure) -> None:

@@ -1,4 +1,4 @@
-"""What an editor is told about runs: progress, log, messages, fresh diagnostics, lenses and hints."""
+"""Tells an editor about runs: progress, log, messages, fresh diagnostics, lenses and hints."""
 
 from __future__ import annotations
 

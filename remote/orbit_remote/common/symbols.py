@@ -106,9 +106,9 @@ def _own_guess(symbol: str) -> str:
     """Without a demangler (Windows): the identifiers of a plain Itanium name, `_ZN2ns5tiledILi32EE…` -> `ns::tiled`."""
     at = 3 if symbol.startswith("_ZN") else 2
     names: list[str] = []
-    while found := _IDENTIFIER.match(symbol, at):
-        end = found.end() + int(found[1])
-        names.append(symbol[found.end() : end])
+    while length := _IDENTIFIER.match(symbol, at):
+        end = length.end() + int(length[1])
+        names.append(symbol[length.end() : end])
         at = end
         if not symbol.startswith("_ZN"):
             break

@@ -38,7 +38,7 @@ class Context:
         send: Send,
         build_ahead: Callable[[c.Job, Context], Awaitable[None]],
     ) -> None:
-        """`build_ahead` puts the executable of a run that nobody has asked for yet into the cache."""
+        """`build_ahead` builds an executable into the cache before it is run."""
         self.send = send
         self.home = Path(options.cache)
         self.scratches = self.home / "scratch"
