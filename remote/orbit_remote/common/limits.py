@@ -1,0 +1,93 @@
+"""How much is read of anything that somebody else wrote: one table, from which docs/limits.md is generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Unit = Literal["bytes", "characters", "lines", "items"]
+_BINARY: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`what` is read up to `most`, in `unit`. `beyond` is a sentence: what becomes of something longer."""
+
+    what: str
+    most: int
+    beyond: str
+    unit: Unit = "bytes"
+
+    @property
+    def size(self) -> str:
+        """`16 MiB`, `4,000 characters`."""
+        if self.unit == "bytes":
+            for factor, name in _BINARY:
+                if self.most >= factor and self.most % factor == 0:
+                    return f"{self.most // factor} {name}"
+        return f"{self.most:,} {self.unit}"
+
+    @property
+    def exceeded(self) -> str:
+        """The rest of a sentence that begins with a name."""
+        return f"is larger than {self.size}, the limit for {self.what}"
+
+
+SOURCE: Final = Limit(
+    "a source file that is read from the disk",
+    64 << 20,
+    "The file is not read, and the message names the limit.",
+)
+HEADER: Final = Limit(
+    "a header whose macros may name kernels", 4 << 20, "Macros of that header are not known."
+)
+QUOTED: Final = Limit(
+    "a source file that a compiler's message refers to", 8 << 20, "Places beyond it keep no column."
+)
+PREPROCESSED: Final = Limit(
+    "preprocessor output, which lists the headers of a build", 512 << 20, "The build fails with a message."
+)
+PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a message.")
+HASHED: Final = Limit(
+    "a file that a build or a run has read",
+    1 << 30,
+    "The result does not depend on that file: it does not become stale with it.",
+)
+DATABASE: Final = Limit(
+    "`compile_commands.json`", 64 << 20, "The database is not used, and a message names the limit."
+)
+IGNORES: Final = Limit(
+    "`.gitignore` or `.orbitignore`", 1 << 20, "The patterns behind the limit are not obeyed."
+)
+TASK: Final = Limit("`task.yml` of a popcorn problem", 1 << 20, "The problem is refused with a message.")
+STATE: Final = Limit(
+    "a file in which orbit or Modal keeps settings",
+    1 << 20,
+    "The file counts as absent, and is written anew.",
+)
+BUILD: Final = Limit(
+    "a compiled program, alone or in the build cache", 1 << 30, "It is not kept for the next time."
+)
+PROFILE: Final = Limit(
+    "a profile that is kept, with the text that was profiled", 128 << 20, "The profile is not shown again."
+)
+REPORT: Final = Limit("a report of Nsight Compute", 1 << 30, "The profile fails with a message.")
+DUMP: Final = Limit(
+    "one file of compiler output that is kept with a profile",
+    64 << 20,
+    "The file is left out, with a remark.",
+)
+TOOL_LOG: Final = Limit(
+    "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What stands behind the limit is not read."
+)
+LAUNCHES: Final = Limit(
+    "the launches of one process of a program, as recorded",
+    1 << 30,
+    "The launches behind the limit are left out.",
+)
+EVENTS: Final = Limit("what the process of a job reports", 256 << 20, "The run fails with a message.")
+
+
+def table() -> dict[str, Limit]:
+    """Every limit by its name in this module."""
+    return {name: value for name, value in globals().items() if isinstance(value, Limit)}

@@ -1,0 +1,104 @@
+"""Somebody's files: the one way to read them in both packages.
+
+What a workspace, a header, a `#line` or a cache names may be a FIFO, a device, a folder, a link to any of
+these, or larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a
+`Limit` bounds what is read. Every function raises OSError, whose `strerror` is the rest of a sentence that
+begins with the file's name, and ValueError for what is no path of this system. Reading takes time: call it
+off the event loop.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from hashlib import blake2b
+from typing import BinaryIO, Final
+
+from orbit_remote.common.limits import HASHED, Limit
+
+Name = str | os.PathLike[str]
+
+_FLAGS: Final = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+_CHUNK: Final = 1 << 20
+_KINDS: Final = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def opened(path: Name, *, within: int | None = None) -> BinaryIO:
+    """The regular file `path`, unbuffered; links are followed unless `within`, an open folder that `path` is
+    relative to, is given.
+    """
+    follow = within is None
+    _check(os.stat(path, dir_fd=within, follow_symlinks=follow), path)  # to open a device can have effects
+    descriptor = os.open(path, _FLAGS if follow else _FLAGS | os.O_NOFOLLOW, dir_fd=within)
+    try:
+        _check(os.fstat(descriptor), path)
+        return os.fdopen(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check(status: os.stat_result, path: Name) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for test, name in _KINDS if test(status.st_mode)), "something else")
+        raise OSError(
+            errno.EISDIR if kind == "a folder" else errno.EINVAL, f"is {kind}, not a regular file", path
+        )
+
+
+def read(path: Name, limit: Limit, *, within: int | None = None) -> bytes:
+    """All of the file; OSError where it is larger than the limit."""
+    with opened(path, within=within) as file:
+        return rest(file, limit, path)
+
+
+def rest(file: BinaryIO, limit: Limit, path: Name) -> bytes:
+    """What follows in an open file; OSError where that is larger than the limit."""
+    size = os.fstat(file.fileno()).st_size
+    if size - file.tell() <= limit.most:
+        content = _upto(file, limit.most + 1)  # it may grow while it is read, and files of /proc have no size
+        if len(content) <= limit.most:
+            return content
+    raise OSError(errno.EFBIG, limit.exceeded, path)
+
+
+def text(path: Name, limit: Limit) -> str:
+    """All of the file as UTF-8, what is none replaced, without a byte order mark."""
+    return read(path, limit).decode("utf-8-sig", "replace")
+
+
+def head(path: Name, limit: Limit) -> bytes:
+    """What stands before the limit; the rest is not read."""
+    with opened(path) as file:
+        return _upto(file, limit.most)
+
+
+def file_hash(path: Name) -> str | None:
+    """`messages.content_hash` of the file, without holding it; None where it cannot be read, which nothing hashes to."""
+    hasher = blake2b(digest_size=16)
+    left = HASHED.most
+    try:
+        with opened(path) as file:
+            while chunk := file.read(_CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    return None
+                hasher.update(chunk)
+    except (OSError, ValueError):  # ValueError: no path of this system
+        return None
+    return hasher.hexdigest()
+
+
+def _upto(file: BinaryIO, most: int) -> bytes:
+    pieces: list[bytes] = []
+    while most and (piece := file.read(min(most, _CHUNK))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
