@@ -1,6 +1,6 @@
-"""What orbit-lsp measures and what it costs, on this machine's NVIDIA GPU: docs/measurements.md.
+"""What orbit-lsp measures and what it costs, on this machine's NVIDIA GPU: docs/dev/measurements.md.
 
-    python -P bench/gpu.py --out docs/measurements.md
+    python -P bench/gpu.py --out docs/dev/measurements.md
 
 Every figure is measured in this run, its peer beside it. Needs nvcc; ncu where it is installed.
 """
@@ -300,7 +300,7 @@ def against_ncu(bench: Bench) -> None:
         *rows,
         "",
         "Where `reported` is further off than that and `recorded serially` is not, the cause is the recording "
-        "itself: see docs/measuring.md.",
+        "itself: see docs/dev/measuring.md.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Write what is generated: the code map of ARCHITECTURE.md, docs/settings.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 """
@@ -20,8 +20,8 @@ from orbit_remote.spec.functions.function_table import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "editors" / "vscode" / "package.json"
-EDITORS = ROOT / "docs" / "editors.md"
-LAUNCH_SPECS = ROOT / "docs" / "launch-specs.md"
+EDITORS = ROOT / "docs" / "guide" / "editors.md"
+LAUNCH_SPECS = ROOT / "docs" / "guide" / "launch-specs.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 SEEN = ("vscode", "neovim-0.12", "neovim-0.11", "helix", "emacs")
 """Columns of the table in EDITORS: what scripts/editors saw, in docs/editors/."""
@@ -67,7 +67,7 @@ OWN_TITLES = {
 def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
-        ROOT / "docs" / "settings.md": config.markdown(),
+        ROOT / "docs" / "guide" / "settings.md": config.markdown(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),
@@ -108,8 +108,8 @@ def first_sentence(path: Path) -> str:
 
 
 def supported(text: str) -> str:
-    """docs/editors.md with its table, which stands between two comments."""
-    folder = EDITORS.with_suffix("")
+    """docs/guide/editors.md with its table, which stands between two comments."""
+    folder = ROOT / "docs" / "editors"
     rows: dict[str, str] = json.loads((folder / "features.json").read_text(encoding="utf-8"))
     seen = [
         json.loads(path.read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def supported(text: str) -> str:
 
 
 def listed(text: str) -> str:
-    """docs/launch-specs.md with its functions, which are what it ends with."""
+    """docs/guide/launch-specs.md with its functions, which are what it ends with."""
     lines: list[str] = []
     for group in dict.fromkeys(function.group for function in FUNCTIONS.values()):
         lines += ["", f"### {group}", "", "| function | is |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""Write the renderings of docs/profile.md, from the recordings in tests/recordings/profiles.
+"""Write the renderings of docs/guide/profile.md, from the recordings in tests/recordings/profiles.
 
 .venv/bin/python scripts/profile_page.py
 .venv/bin/python scripts/profile_page.py --screenshots    # also docs/pictures/profile-report-*.png; needs chromium
@@ -23,7 +23,7 @@ from orbit_lsp.views import hover  # noqa: E402
 from orbit_remote.common import messages as c  # noqa: E402
 from tests import recorded_profiles as recorded  # noqa: E402
 
-PAGE = ROOT / "docs" / "profile.md"
+PAGE = ROOT / "docs" / "guide" / "profile.md"
 PICTURES = ROOT / "docs" / "pictures"
 _MARKED = re.compile(r"(<!-- recorded: (?P<what>[^>]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _COLUMNS = 160
@@ -66,7 +66,7 @@ def verdicts() -> list[str]:
         found = bottleneck.verdict(recorded.profile(name))
         if "." not in name and name != "without_lines" and found:
             source = recorded.source_of(name)
-            place = f"../tests/recordings/profiles/{source.name}"
+            place = f"../../tests/recordings/profiles/{source.name}"
             rows.append(f"| [{source.name}]({place}) | `{found.text}` |")
     return rows
 

@@ -23,7 +23,7 @@ PLACES = {
     "editors/vscode/package-lock.json": rf'"name": "orbit-lsp",\s+"version": "({NUMBER})"',
     "editors/vscode/README.md": rf"orbit-lsp-({NUMBER})\.vsix",
     "README.md": rf"orbit-lsp-({NUMBER})\.vsix",
-    "docs/editors.md": rf"orbit-lsp-({NUMBER})\.vsix",
+    "docs/guide/editors.md": rf"orbit-lsp-({NUMBER})\.vsix",
 }
 """File -> what finds the version in it; the first is the one that counts."""
 

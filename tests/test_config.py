@@ -81,7 +81,7 @@ def test_words_that_no_system_call_takes(name: str, words: str) -> None:
 
 def test_a_name_that_cannot_be_written() -> None:
     _, (complaint,) = config.parse({"\ud800\0": 1})
-    assert complaint == "orbit setting `\\ud800\\x00` is not known; docs/settings.md lists the names"
+    assert complaint == "orbit setting `\\ud800\\x00` is not known; docs/guide/settings.md lists the names"
 
 
 @pytest.mark.parametrize("raw", [None, {}, {"orbit": {"gpu": "B200"}}, {"gpu": "B200"}])

@@ -13,7 +13,7 @@ import pytest
 from orbit_lsp import __version__
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "editors").rglob("README.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").rglob("README.md")])
 PAGES = [page for page in PAGES if "node_modules" not in page.parts]
 
 
@@ -48,17 +48,25 @@ def test_the_pages_link_to_files_that_exist(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_the_site_lists_every_page() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if f"- {page}\n" not in listed] == [], "add them to nav in mkdocs.yml"
+
+
 def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
     spec = importlib.util.spec_from_file_location("profile_page", ROOT / "scripts" / "profile_page.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "profile.md").read_text() == module.text(), "run scripts/profile_page.py"
+    assert (ROOT / "docs" / "guide" / "profile.md").read_text() == module.text(), (
+        "run scripts/profile_page.py"
+    )
 
 
 def test_the_snippets_for_editors_can_be_read() -> None:
-    text = (ROOT / "docs" / "editors.md").read_text()
+    text = (ROOT / "docs" / "guide" / "editors.md").read_text()
     assert [json.loads(one) for one in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
     for path in (ROOT / "editors" / "helix").glob("*.toml"):
         tomllib.loads(path.read_text())

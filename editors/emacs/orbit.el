@@ -7,7 +7,7 @@
 (add-to-list 'auto-mode-alist '("\\.cuh?\\'" . orbit-cuda-mode))
 
 (defvar orbit-settings '(:trusted :json-false)
-  "Those of docs/settings.md, without `orbit.'.  `:trusted t': your projects may
+  "Those of docs/guide/settings.md, without `orbit.'.  `:trusted t': your projects may
 name compilers and any compiler flag, and their .venv is used.")
 
 ;; eglot has one server for a buffer: for Python, add `python-mode' and `python-ts-mode' here where you want this one.

@@ -5,7 +5,7 @@ vim.lsp.config('orbit', {
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
   init_options = {
     trusted = false, -- true: your projects may name compilers and any compiler flag; their .venv is used
-    -- the other settings of docs/settings.md, without `orbit.`: gpu = 'H200', arguments = { '--size', '4096' }, …
+    -- the other settings of docs/guide/settings.md, without `orbit.`: gpu = 'H200', arguments = { '--size', '4096' }, …
   },
 })
 vim.lsp.enable('orbit')

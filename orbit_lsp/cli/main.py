@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     modal.add_argument("--python", metavar="PATH", help="Python whose torch and triton the image is to have")
     modal.add_argument("--json", action="store_true", help="status as one JSON object")
-    commands.add_parser("settings", help="print docs/settings.md")
+    commands.add_parser("settings", help="print docs/guide/settings.md")
     schema = commands.add_parser("schema", help="print the JSON schema of what --json says")
     schema.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),

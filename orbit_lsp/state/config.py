@@ -1,4 +1,4 @@
-"""Settings: one model, from which docs/settings.md is generated.
+"""Settings: one model, from which docs/guide/settings.md is generated.
 
 They come as initializationOptions, as `workspace/configuration` (section `orbit`) and as flags of
 the command line. A value that is not valid is named and its default used; the others hold.
@@ -242,7 +242,7 @@ def parse(raw: Any) -> tuple[Settings, tuple[str, ...]]:
     if raw and not isinstance(raw, dict):
         return Settings(), ("orbit settings are not an object; the defaults are used",)
     complaints = [
-        f"orbit setting `{name.encode('unicode_escape').decode()}` is not known; docs/settings.md lists the names"
+        f"orbit setting `{name.encode('unicode_escape').decode()}` is not known; docs/guide/settings.md lists the names"
         for name in values
         if name not in hints(Settings)
     ]
@@ -356,7 +356,7 @@ def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
 
 
 def markdown() -> str:
-    """docs/settings.md, from the model."""
+    """docs/guide/settings.md, from the model."""
     lines = [
         f"| `orbit.{name}` | `{json.dumps(field.default, ensure_ascii=False)}` | {field.metadata['description']} |"
         for name, _, field in rows()

@@ -203,6 +203,6 @@ def test_the_example_of_the_page_says_what_the_script_makes(
 
     monkeypatch.setattr(script, "subprocess", SimpleNamespace(run=run))
     made = script.example(tmp_path, stand_in=True)
-    page = (root / "docs" / "history.md").read_text()
+    page = (root / "docs" / "guide" / "history.md").read_text()
     example = page.partition("<!-- scripts/history_example -->\n\n")[2].partition("\n<!-- end -->")[0]
     assert shape(example, "transpose") == shape(made, "saxpy")

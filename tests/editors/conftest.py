@@ -44,7 +44,7 @@ Saw = Callable[..., None]
 
 
 class Seen:
-    """What the editors showed, by feature of docs/editors/features.json; written for the table of docs/editors.md."""
+    """What the editors showed, by feature of docs/editors/features.json; written for the table of docs/guide/editors.md."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,7 @@
 """What can go wrong on the way to a rented GPU and back, what its user then sees, and what stays rented.
 
     python -m tests.modal.faults           each row done (test_faults.py) and printed
-    python -m tests.modal.faults --write   … and the table put into docs/modal.md
+    python -m tests.modal.faults --write   … and the table put into docs/dev/modal-stand-in.md
 
 `…` in a sentence stands for what differs from time to time.
 """
@@ -23,7 +23,7 @@ from orbit_remote.common import messages as c
 from tests.modal.desk import HANGS, SAXPY, Desk, program
 
 NUMBERS = "saxpy(int, float, const float *, float *) 288 µs"
-PAGE = Path(__file__).parents[2] / "docs" / "modal.md"
+PAGE = Path(__file__).parents[2] / "docs" / "dev" / "modal-stand-in.md"
 BEGIN, END = "<!-- faults: python -m tests.modal.faults --write -->\n", "<!-- end of faults -->\n"
 SLOW = SAXPY + "// SLOW\n"  # of the recorded worker: it runs until it is cancelled
 

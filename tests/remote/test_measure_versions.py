@@ -1,4 +1,4 @@
-"""Verdicts on versions of a kernel, over noise as it was measured: the tables of docs/measurements*.md.
+"""Verdicts on versions of a kernel, over noise as it was measured: the tables of docs/dev/measurements*.md.
 
 Those tables say how far apart several runs of the same code were (the range of 5 or 10 medians) and how far the
 launches of one run. Here runs are drawn with the deviation that such a range has, the machine wanders as a GPU does

@@ -1,4 +1,4 @@
-"""docs/launch-specs.md: its examples have no fault, it names every word."""
+"""docs/guide/launch-specs.md: its examples have no fault, it names every word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 from orbit_remote.spec.comment_scanner import WORDS
 from tests.spec.spec_check import faults
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "launch-specs.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "guide" / "launch-specs.md").read_text(
+    encoding="utf-8"
+)
 EXAMPLES = re.findall(r"```(cuda|triton)\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -4,7 +4,7 @@
 //   [ORBIT_SEEN=FOLDER] [ORBIT_SERVER=PROGRAM] node tests/editors/vscode/drive.mjs PREFIX PICTURES
 //
 // Says each step with its time and keeps pictures. What was seen is written into ORBIT_SEEN: vscode.json for the table of
-// docs/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
+// docs/guide/editors.md, vscode.seconds from code-server's start to the first lens. Ends with 1 at the first step that fails.
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,6 @@
 """How long the launches of a spec take: each time with the same inputs, with a cold L2 and with a warm one.
 
-The times are CUPTI's serial records, which change no kernel (docs/measuring.md has what concurrent
+The times are CUPTI's serial records, which change no kernel (docs/dev/measuring.md has what concurrent
 records do), less what recording itself adds to each: a constant of the GPU and the driver that
 `recording_overhead` measures with a kernel that tells its own length. Where launches cannot be recorded, CUDA
 events stand in, and the result says so.
