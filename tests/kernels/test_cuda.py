@@ -25,6 +25,9 @@ SPELLINGS = {
     "__attribute__((noinline)) __global__ void k() {}": "0 k",
     "__global__ __attribute__((amdgpu_flat_work_group_size(1, 256))) void k() {}": "0 k",
     "[[maybe_unused]] __global__ void k() {}": "0 k",
+    "__attribute__((global)) void k() {}": "0 k",
+    "static void __attribute__(( __global__ )) k() {}": "0 k",
+    "#define GLOBAL __attribute__((global))\nGLOBAL void k() {}": "1 k",
     '__global__ [[maybe_unused, deprecated("no")]] void k() {}': "0 k",
     "__global__ UNKNOWN_ATTRIBUTE(3) void k() {}": "0 k",
     "__global__ void k() UNKNOWN_ATTRIBUTE(3) {}": "0 k",
@@ -182,6 +185,37 @@ def test_branches_in_a_head() -> None:
     )
 
 
+def test_branches_that_each_open_the_parameter_list() -> None:
+    check(
+        """
+        __global__ void k
+        #ifdef A
+        (int a,
+        #elif B
+        (double a,
+        #else
+        (float a,
+        #endif
+         int b) {
+        }
+        __global__ void
+        #ifdef A
+        with_int(int a,
+        #else
+        with_float(float a,
+        #endif
+         int b) {}
+        __global__ void l() {}
+        """,
+        """
+        0 k
+        10 with_int
+        10 with_float
+        17 l
+        """,
+    )
+
+
 def test_macros_that_stand_for_the_keyword() -> None:
     check(
         """
@@ -262,6 +296,7 @@ def test_macros_from_elsewhere() -> None:
     check(source, "5 d")
     found = check(source, "2 a_kernel at KERNEL(a)\n4 c\n5 d", macros=["MINE"], headers=headers.get)
     assert found.includes == ("a.cuh", "c.h")
+    check("#define RAFT_KERNEL static inline void\nRAFT_KERNEL a(int n) {}\n__global__ void b() {}", "2 b")
     check("RAFT_KERNEL a(int n) {}\nMINE(b) {}\nMINE(c)(int n) {}\n", "0 a\n1 b\n2 c", macros=["MINE"])
 
 

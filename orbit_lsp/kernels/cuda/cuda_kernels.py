@@ -20,6 +20,7 @@ from orbit_lsp.kernels.cuda.macros import (
     kernel_names,
     possible_definitions,
     read_headers,
+    with_keyword,
 )
 from orbit_lsp.kernels.cuda.reading import RegionReader
 from orbit_lsp.kernels.cuda.regions import Region, digest_bytes
@@ -58,7 +59,7 @@ class CudaTracker:
 
     def scan(self, text: str) -> Scan:
         if self._scanned is None or self._scanned[0] != text:
-            clean = _LONE_RETURN.sub("\n", text) if "\r" in text else text
+            clean = with_keyword(_LONE_RETURN.sub("\n", text) if "\r" in text else text)
             self._read(clean)
             if self._includes_changed():  # headers define macros
                 self._read(clean)

@@ -34,6 +34,9 @@ WELL_KNOWN: Final = (
 """Macros of widely used libraries that stand for `__global__` (some with `static` or `void`) and are
 defined in headers that a file's folder seldom has."""
 
+_ATTRIBUTE: Final = re.compile(r"__attribute__[ \t]*\([ \t]*\([ \t]*(?:__)?global(?:__)?[ \t]*\)[ \t]*\)")
+"""What CUDA's headers make of `__global__`; Clang's own sources write it themselves."""
+
 _MOST_TOKENS = 20_000
 _DEEPEST = 64
 _MOST_HEADERS = 200
@@ -55,6 +58,9 @@ class Macro(NamedTuple):
     parameters: tuple[str, ...] | None
     body: str
     variadic: bool = False
+
+
+_ASSUMED: Final = {name: (Macro(name, None, KEYWORD),) for name in WELL_KNOWN}
 
 
 class Definition(NamedTuple):
@@ -88,6 +94,8 @@ class Environment:
         before = self.get(name)
         if macro is None:
             self.known.pop(name, None)
+        elif before == _ASSUMED.get(name):  # what a definition says goes before what is assumed without one
+            self.known[name] = (macro,)
         elif macro not in before:
             self.known[name] = (*before, macro)
 
@@ -151,8 +159,10 @@ def parse_definition(directive: str) -> Definition | None:
 
 
 def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
-    """Names that stand for `__global__` without a definition in sight."""
-    return {name: (Macro(name, None, KEYWORD),) for name in (*WELL_KNOWN, *names)}
+    """Names that stand for `__global__` without a definition in sight; those of a setting (`names`) whatever a
+    definition says.
+    """
+    return _ASSUMED | {name: (Macro(name, None, f"{KEYWORD} "),) for name in names}
 
 
 def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset[str]:
@@ -173,6 +183,13 @@ def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset
             names.add(name)
             found += users.get(name, ())
     return frozenset(names)
+
+
+def with_keyword(text: str) -> str:
+    """The text with `__global__` in place of the attribute that it stands for; every character keeps its place."""
+    if "__attribute__" not in text:
+        return text
+    return _ATTRIBUTE.sub(lambda match: KEYWORD.ljust(len(match[0])), text)
 
 
 def possible_definitions(text: str) -> list[str]:
@@ -204,6 +221,7 @@ def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) 
         if not text:
             continue
         size += len(text)
+        text = with_keyword(text)
         nested: list[str] = []
         for directive in directives(text):
             if (definition := parse_definition(directive)) and definition.macro:

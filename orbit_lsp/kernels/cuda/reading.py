@@ -286,9 +286,42 @@ class RegionReader:
 
     def _define(self, at: int, *, body_follows: bool) -> list[declarator.Found]:
         start = self._declaration(at)
-        return declarator.definitions(
-            tokenize(self.source.code(start, at), start), self.environment, body_follows=body_follows
-        )
+        code = self.source.code(start, at)
+        # each branch of an `#if` may open the parameter list that one `)` closes
+        ways = self._branches(start, at) if code.count("(") > code.count(")") else []
+        found: dict[object, declarator.Found] = {}
+        for others in ways or [()]:
+            text = code
+            for begin, end in others:
+                text = text[: begin - start] + " " * (end - begin) + text[end - start :]
+            for each in declarator.definitions(
+                tokenize(text, start), self.environment, body_follows=body_follows
+            ):
+                found.setdefault((each.name, each.name_start), each)
+        return list(found.values())
+
+    def _branches(self, start: int, end: int) -> list[list[tuple[int, int]]]:
+        """For each branch of the first outermost `#if` in [start, end), where the others stand."""
+        directives = [
+            (at, after, name)
+            for at, after, kind in self.source.gaps(start, end)
+            if kind == DIRECTIVE
+            and (name := directive_name(self.text[at:after])) in _CONDITIONS | _BRANCHES | {"endif"}
+        ]
+        depth = 1 if directives and directives[0][2] in _BRANCHES else 0  # the `#if` may stand further up
+        began = start
+        parts: list[tuple[int, int]] = []
+        for at, after, name in directives:
+            depth += name in _CONDITIONS
+            if depth == 1 and name != "endif":
+                if name in _BRANCHES:
+                    parts.append((began, at))
+                began = after
+            elif depth == 1:
+                parts.append((began, at))
+                break
+            depth -= name == "endif"
+        return [[other for other in parts if other is not each] for each in parts]
 
     def _declaration(self, at: int) -> int:
         """Where the declaration starts that ends at `at`; of an endless one, what may matter of it."""
