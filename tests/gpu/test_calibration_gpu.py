@@ -14,7 +14,6 @@ import pytest
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_remote import MAIN
 from orbit_remote.child import calibration, child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common import peaks
@@ -35,10 +34,8 @@ __global__ void copy(const float* x, float* y) { int i = blockIdx.x * 256 + thre
 def child(action: str, folder: Path) -> c.Finished:
     """A process of its own, as the worker starts one."""
     job = c.Job("r", action, "cuda", "calibration", "", through="spec")  # pyright: ignore[reportArgumentType]
-    (folder / "order").write_bytes(child_main.order(job))
-    places = ["--order", "order", "--events", "events", "--cache", "cache", "--launches", "launches"]
-    subprocess.run([sys.executable, "-P", MAIN, "child", *places], cwd=folder, check=True)
-    finished = child_main.outcome(folder / "events")
+    subprocess.run(child_main.command(folder, folder / "cache", job), cwd=folder, check=True)
+    finished = child_main.outcome(folder)
     assert finished
     return finished
 

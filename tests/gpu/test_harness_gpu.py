@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 
@@ -30,14 +28,12 @@ def carry_out(tmp_path_factory):
 
     def run(path: Path, text: str, **fields) -> c.Finished:
         job = c.Job("1", "run", "triton", str(path), text, through="contract", run_timeout_s=60.0, **fields)
-        events, launches = tmp_path_factory.mktemp("run") / "events", tmp_path_factory.mktemp("launches")
-        places = ["--events", str(events), "--cache", str(cache), "--launches", str(launches)]
+        folder = tmp_path_factory.mktemp("run")
         done = subprocess.run(
-            [sys.executable, "-P", str(MAIN), "child", *places],
-            input=child_main.order(job), capture_output=True, timeout=180, check=False,
+            child_main.command(folder, cache, job), capture_output=True, timeout=180, check=False,
             env=os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")},
         )  # fmt: skip
-        finished = child_main.outcome(events)
+        finished = child_main.outcome(folder)
         assert isinstance(finished, c.Finished), done
         for point in finished.points:
             for one in point.launches[:1]:

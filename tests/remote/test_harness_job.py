@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.common import messages as c
@@ -492,14 +491,11 @@ def test_inputs_are_cloned_refilled_and_compared_wherever_their_tensors_are():
 
 def test_a_child_without_a_gpu_says_so(tmp_path):
     job = c.Job("1", "run", "triton", str(tmp_path / "s.py"), new("return x"), through="contract")
-    events = tmp_path / "events"
-    places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
     subprocess.run(
-        [sys.executable, "-P", str(MAIN), "child", *places],
-        input=child_main.order(job), capture_output=True, timeout=120, check=False,
+        child_main.command(tmp_path, tmp_path, job), capture_output=True, timeout=120, check=False,
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
     )  # fmt: skip
-    finished = child_main.outcome(events)
+    finished = child_main.outcome(tmp_path)
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "infrastructure"
     assert "finds no GPU" in finished.failure.message

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Coroutine
@@ -16,7 +15,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main, python_job
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
@@ -121,14 +119,11 @@ def fresh_job(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def carry_out(text: str, *, name: str = "kernels.py", **fields) -> Done:
-        events = tmp_path / "events"
-        places = ["--events", str(events), "--cache", str(tmp_path), "--launches", str(tmp_path / "launches")]
         done = subprocess.run(
-            [sys.executable, "-P", str(MAIN), "child", *places],
-            input=child_main.order(job_of(tmp_path / name, text, **fields)).decode(),
+            child_main.command(tmp_path, tmp_path, job_of(tmp_path / name, text, **fields)),
             capture_output=True, encoding="utf-8", errors="replace", check=False,
         )  # fmt: skip
-        finished = child_main.outcome(events)
+        finished = child_main.outcome(tmp_path)
         assert finished, done
         return Done(finished, done.returncode, done.stdout, done.stderr)
 

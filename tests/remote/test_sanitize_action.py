@@ -340,7 +340,7 @@ async def test_the_job_of_a_child_asks_for_no_recorder(
     out, _ = await process.communicate()
     assert out.decode().strip() == "ran"
     assert target.events
-    finished = child_main.outcome(target.events)
+    finished = child_main.outcome(target.events.parent)
     assert finished
     assert replace(finished, toolchain={}, run_s=None, files={}, remarks=()) == c.Finished(
         "r", "ok", exit_code=0

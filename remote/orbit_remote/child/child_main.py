@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from orbit_remote import MAIN
 from orbit_remote.child import python_job, triton_instances
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
@@ -207,25 +208,33 @@ def _writer(descriptor: int) -> TextIO:
     return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
+def command(
+    folder: Path, cache: Path, job: c.Job, image: Image | None = None, compiled: str = ""
+) -> list[str]:
+    """What starts a process for one job, where none is kept ready. `folder` gets its order, then its `events` and the
+    `launches` that it records; `cache` is the recorder's.
+    """
+    (folder / "order").write_bytes(order(job, image, compiled))
+    return [sys.executable, "-P", str(MAIN), "child", str(folder), str(cache)]
+
+
 def child_main(arguments: list[str]) -> int:
-    """A process started for one job, where none could be kept ready: the job is its first input line, or that of a
-    file. Under a tool no launches are recorded: one process has room for one of the two.
+    """A process started for one job, as `command` has it. Under a tool no launches are recorded: one process has room
+    for one of the two.
     """
     parser = argparse.ArgumentParser(prog="orbit_remote child")
-    parser.add_argument("--events", required=True, help="file the events are written to")
-    parser.add_argument("--cache", required=True, type=Path)
-    parser.add_argument("--launches", required=True, type=Path)
-    parser.add_argument("--order", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cache", type=Path)
     options = parser.parse_args(arguments)
-    given = read_order(options.order.read_bytes() if options.order else sys.stdin.buffer.readline())
+    given = read_order((options.folder / "order").read_bytes())
     warm_up()
-    with open(options.events, "w", encoding="utf-8") as events:  # noqa: PTH123
+    with (options.folder / "events").open("w", encoding="utf-8") as events:
         recording: recorder.Recorder = recorder.Nothing()  # a tool is where CUPTI would be
         if given.job.action == "profile":
             with contextlib.suppress(Exception):  # as in `begin_recording`
                 open_context(given.job.device)
         elif given.job.action != "sanitize":
-            recording = begin_recording(options.cache, options.launches, given.job.device)
+            recording = begin_recording(options.cache, options.folder / "launches", given.job.device)
         status = work(given, events, recording).status
     leave(status)
     return status
@@ -241,10 +250,10 @@ def leave(status: int) -> None:
     os._exit(status)
 
 
-def outcome(events: Path) -> c.Finished | None:
-    """The last word in the file of a process's events; None where it did not come to it."""
+def outcome(folder: Path) -> c.Finished | None:
+    """The last word of a process that `command` started; None where it did not come to it."""
     try:
-        lines = events.read_text("utf-8", errors="replace").splitlines()
+        lines = (folder / "events").read_text("utf-8", errors="replace").splitlines()
     except OSError:
         return None
     last = decode_event(lines[-1]) if lines else None

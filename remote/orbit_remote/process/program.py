@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,39 +24,12 @@ _GRACE_S = 1.0
 _GRACES = 10
 _limit = asyncio.timeout
 
-_PASSED = frozenset(
-    [
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "SHELL",
-        "LANG",
-        "LANGUAGE",
-        "TERM",
-        "TZ",
-        "TMPDIR",
-        "TMP",
-        "TEMP",
-        "LD_LIBRARY_PATH",
-        "LIBRARY_PATH",
-        "CPATH",
-        "PYTHONPATH",
-        "VIRTUAL_ENV",
-        "CONDA_PREFIX",
-        "SYSTEMROOT",
-        "SYSTEMDRIVE",
-        "WINDIR",
-        "COMSPEC",
-        "PATHEXT",
-        "APPDATA",
-        "LOCALAPPDATA",
-        "USERPROFILE",
-        "NUMBER_OF_PROCESSORS",
-        "PROGRAMFILES",
-        "PROGRAMDATA",
-    ]
-)
+_PASSED = frozenset((
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TMP", "TEMP",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT",
+    "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE",
+    "NUMBER_OF_PROCESSORS", "PROGRAMFILES", "PROGRAMDATA",
+))  # fmt: skip
 _PASSED_PREFIXES = (
     "LC_", "XDG_", "CUDA_", "NVIDIA_", "NV_", "CUDNN_", "CUBLAS_", "NCCL_", "TRITON_", "TORCH_", "PYTORCH_",
     "TORCHINDUCTOR_", "OMP_", "MKL_", "OPENBLAS_",
@@ -134,13 +107,9 @@ async def run(
         stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
     )
     started(process.pid, True)
-    kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
     assert process.stdout is not None
     assert process.stderr is not None
-    readers = [
-        asyncio.ensure_future(follow(process.stdout, "stdout", kept["stdout"], output)),
-        asyncio.ensure_future(follow(process.stderr, "stderr", kept["stderr"], output)),
-    ]
+    printed = Printed(process.stdout, process.stderr, output)
     feeding = asyncio.ensure_future(_feed(process, stdin)) if stdin else None
     status: int | None = None
     try:
@@ -154,24 +123,39 @@ async def run(
         await asyncio.shield(
             process_groups.finish(process)
         )  # the pipes end with the last process that holds them
-        await asyncio.shield(read_out(readers, kept.values()))
+        await asyncio.shield(printed.read_out())
         started(process.pid, False)
-    seconds = time.perf_counter() - began
-    truncated = any(k.dropped for k in kept.values())
-    return Ended(status, kept["stdout"].text(), kept["stderr"].text(), truncated, seconds)
+    return printed.ended(status, time.perf_counter() - began)
 
 
-async def read_out(readers: Collection[asyncio.Future[None]], kept: Collection[Kept]) -> None:
-    """Wait for those that `follow` into `kept`, the processes having ended: until the ends of the pipes, or, where somebody
-    holds them, as long as more comes. A busy machine reads late what was written in time.
-    """
-    for _ in range(_GRACES):
-        before = sum(one.seen for one in kept)
-        _, late = await asyncio.wait(readers, timeout=_GRACE_S)
-        if not late or sum(one.seen for one in kept) == before:
-            break
-    for reader in readers:
-        reader.cancel()
+class Printed:
+    """What a process prints, kept and passed on from now on."""
+
+    def __init__(self, stdout: asyncio.StreamReader, stderr: asyncio.StreamReader, output: Output) -> None:
+        self._out, self._err = Kept(), Kept()
+        self._readers = [
+            asyncio.ensure_future(_follow(stdout, "stdout", self._out, output)),
+            asyncio.ensure_future(_follow(stderr, "stderr", self._err, output)),
+        ]
+
+    def stop(self) -> None:
+        for reader in self._readers:
+            reader.cancel()
+
+    async def read_out(self) -> None:
+        """Wait, the processes having ended, until the ends of the pipes, or, where somebody holds them, as long as more
+        comes. A busy machine reads late what was written in time.
+        """
+        for _ in range(_GRACES):
+            before = self._out.seen + self._err.seen
+            _, late = await asyncio.wait(self._readers, timeout=_GRACE_S)
+            if not late or self._out.seen + self._err.seen == before:
+                break
+        self.stop()
+
+    def ended(self, status: int | None, seconds: float) -> Ended:
+        truncated = bool(self._out.dropped or self._err.dropped)
+        return Ended(status, self._out.text(), self._err.text(), truncated, seconds)
 
 
 async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
@@ -184,7 +168,7 @@ async def _feed(process: asyncio.subprocess.Process, text: str) -> None:
         pass  # the program did not want it
 
 
-async def follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
+async def _follow(stream: asyncio.StreamReader, name: Stream, kept: Kept, output: Output) -> None:
     """Keep and pass on what comes out of a pipe, until its end."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     passed = 0

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from orbit_remote.spec.syntax_tree import Launch
 
 
-async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
-    """One build; the caller holds a place for it (`Context.build`)."""
+async def nvcc(job: c.Job, device: c.Device | None, context: Context, scratch: Path) -> build.Build:
+    """One build, for the architecture that the job names or else the device's; the caller holds a place for it
+    (`Context.build`).
+    """
     with context.intermediate() as intermediates:
         return await build.build(
             job,
-            architecture=architecture,
+            architecture=job.architecture or architecture_of(device),
             started=context.groups(job),
             cache=context.cache,
             scratch=scratch,
@@ -31,17 +33,35 @@ async def nvcc(job: c.Job, architecture: str, context: Context, scratch: Path) -
         )
 
 
-async def build_file(job: c.Job, architecture: str, context: Context, scratch: Path) -> build.Build:
-    if job.action == "compile" and job.templates:
-        return await _compile_with_templates(job, lambda one: nvcc(one, architecture, context, scratch))
-    return await nvcc(job, architecture, context, scratch)
+async def build_file(
+    job: c.Job, device: c.Device | None, context: Context, scratch: Path
+) -> build.Build | c.Finished:
+    """What the job asks for, built; the build is sent as an event. The job's end where it fails."""
+    async with context.build(job):
+        if job.action not in ("compile", "sanitize"):
+            await context.ahead.join(job)
+        if job.action == "compile" and job.templates:
+            made = await _compile_with_templates(job, lambda one: nvcc(one, device, context, scratch))
+        else:
+            made = await nvcc(job, device, context, scratch)
+    context.send(made.built)
+    return finished(job, made) if made.failure else made
+
+
+def finished(job: c.Job, made: build.Build) -> c.Finished:
+    """The end of a job that is a build and no more, or whose build failed."""
+    outcome = made.failure.category if made.failure else "ok"
+    return c.Finished(
+        job.run, outcome, made.failure, resources=made.built.resources,
+        toolchain=made.toolchain, build_s=made.built.seconds,
+    )  # fmt: skip
 
 
 async def build_ahead(job: c.Job, context: Context) -> None:
     """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
-    architecture = job.architecture or architecture_of(await asyncio.to_thread(probe.device, job.device))
+    device = None if job.architecture else await asyncio.to_thread(probe.device, job.device)
     async with context.scratch() as scratch:
-        await build_file(job, architecture, context, scratch)
+        await nvcc(job, device, context, scratch)
 
 
 async def _compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:

@@ -8,14 +8,12 @@ import os
 import select
 import shutil
 import socket
-import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import LaunchRecord
@@ -191,38 +189,28 @@ class Forked:
 class Fresh:
     """A process started for one job; its events come when it has ended."""
 
-    def __init__(self, process: Process, launches: Path, file: Path) -> None:
+    def __init__(self, process: Process, folder: Path) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
-        self._file = file
+        self._folder = folder
         self.served = 0
         self.pid = process.pid
         self.stdout = process.stdout
         self.stderr = process.stderr
-        self.launches = launches
+        self.launches = folder / "launches"
 
     @classmethod
     async def start(
         cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None = None
     ) -> Fresh:
         folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
-        launches, file = folder / "launches", folder / "events"
-        places = ["--events", file, "--cache", cache, "--launches", launches]
-        process = await process_groups.start(
-            [sys.executable, "-P", MAIN, "child", *places], env=env, stdin=asyncio.subprocess.PIPE
-        )
-        assert process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            process.stdin.write(child_main.order(job, image))
-            await process.stdin.drain()
-            process.stdin.close()
-        return cls(process, launches, file)
+        return cls(await process_groups.start(child_main.command(folder, cache, job, image), env=env), folder)
 
     async def events(self) -> AsyncIterator[c.Event]:
         await self.wait()
-        lines = self._file.read_text("utf-8", errors="replace").splitlines() if self._file.exists() else []
-        for line in lines:
+        file = self._folder / "events"
+        for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
             if (event := child_main.decode_event(line)) is not None:
                 yield event
 
@@ -241,7 +229,7 @@ class Fresh:
 
     async def close(self) -> None:
         await process_groups.finish(self._process)
-        shutil.rmtree(self._file.parent, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:

@@ -97,6 +97,9 @@ class Context:
     def groups(self, job: c.Job) -> process_groups.Started:
         return lambda pgid, alive: self.send(c.Group(job.run, pgid, alive))
 
+    def output(self, job: c.Job) -> program.Output:
+        return lambda stream, text: self.send(c.Output(job.run, stream, text))
+
     @asynccontextmanager
     async def build(self, job: c.Job) -> AsyncGenerator[None]:
         """One of as many builds as there are cores: an editor may open a hundred files at once."""

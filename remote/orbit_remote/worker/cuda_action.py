@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orbit_remote.common import measure
@@ -19,26 +20,14 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
     if job.action == "run" and device is None:
         # said before anything is built: the build cannot be run
         return gpu.no_gpu(job)
-    architecture = job.architecture or gpu.architecture_of(device)
     async with context.scratch() as scratch:
-        async with context.build(job):
-            if job.action != "compile":
-                await context.ahead.join(job)
-            built = await builds.build_file(job, architecture, context, scratch)
-        context.send(built.built)
-        if built.failure:
-            return c.failed(
-                job.run, built.failure, resources=built.built.resources,
-                toolchain=built.toolchain, build_s=built.built.seconds,
-            )  # fmt: skip
+        built = await builds.build_file(job, device, context, scratch)
+        if isinstance(built, c.Finished):
+            return built
+        if job.action == "compile":
+            context.ahead.compiled(job)
         if job.action != "run":
-            if job.action == "compile":
-                context.ahead.compiled(job)
-            return c.ok(
-                job.run, resources=built.built.resources, toolchain=built.toolchain,
-                build_s=built.built.seconds,
-            )  # fmt: skip
-        assert built.executable is not None
+            return builds.finished(job, built)
         assert device is not None
         async with context.gpu(job):
             context.stage(job, "running")
@@ -48,30 +37,13 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
 async def _run(
     job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
 ) -> c.Finished:
-    environment = context.environment() | gpu.visible_gpu(job)
-    remarks = list(built.remarks)
-    folder = scratch / "launches"
-    try:
-        environment |= await asyncio.to_thread(
-            injection.environment, folder, cache=context.home / "cupti", nvcc=job.nvcc
-        )
-    except injection.Unavailable as error:
-        # the program still runs; its times are absent, and this says why
-        remarks.append(f"{error.message}; {error.remedy}")
+    command = (str(built.executable), *job.arguments)
     with telemetry.Sampler(device.uuid or device.index) as sampler:
-        ended = await program.run(
-            [str(built.executable), *job.arguments],
-            cwd=job.directory or str(Path(job.path).parent),
-            env=environment,
-            stdin=job.stdin,
-            timeout_s=job.run_timeout_s,
-            started=context.groups(job),
-            output=lambda stream, text: context.send(c.Output(job.run, stream, text)),
-        )
-    recorded = await asyncio.to_thread(injection.read, folder)
+        ended, recorded, why = await run_recorded(job, context, command, gpu.visible_gpu(job), scratch)
     symbols = {resources.symbol: resources for resources in built.built.resources}
     found = run_outcome.of_program(job, ended, recorded, symbols)
     launches = measure.group(recorded.records, symbols)
+    remarks = [*built.remarks, *([why] if why else ())]
     remarks += [*recorded.remarks, *measure.remarks(recorded.records), *found.remarks]
     if sampler.problem:
         remarks.append(sampler.problem)
@@ -93,3 +65,29 @@ async def _run(
         truncated=ended.truncated,
         remarks=tuple(remarks),
     )
+
+
+async def run_recorded(
+    job: c.Job, context: Context, command: Sequence[str], environment: Mapping[str, str], scratch: Path
+) -> tuple[program.Ended, injection.Recorded, str]:
+    """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
+    absent, and the text says why.
+    """
+    folder, why = scratch / "launches", ""
+    variables = {**context.environment(), **environment}
+    try:
+        variables |= await asyncio.to_thread(
+            injection.environment, folder, cache=context.home / "cupti", nvcc=job.nvcc
+        )
+    except injection.Unavailable as error:
+        why = f"{error.message}; {error.remedy}"
+    ended = await program.run(
+        command,
+        cwd=job.directory or str(Path(job.path).parent),
+        env=variables,
+        stdin=job.stdin,
+        timeout_s=job.run_timeout_s,
+        started=context.groups(job),
+        output=context.output(job),
+    )
+    return ended, await asyncio.to_thread(injection.read, folder), why

@@ -48,26 +48,15 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
     found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
     profiler = await asyncio.to_thread(_profiler, devices, counters)
     checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
+    machine = Machine(
+        request.run, VERSION, sys.executable, _python(), packages, devices,
+        python_path=python_path(), profiler=profiler, sanitizer=checker,
+    )  # fmt: skip
     if isinstance(found, Failure):
-        problems.append(found)
-        return Machine(
-            request.run, VERSION, sys.executable, _python(), packages, devices, problems=tuple(problems),
-            python_path=python_path(), profiler=profiler, sanitizer=checker,
-        )  # fmt: skip
-    return Machine(
-        request.run,
-        VERSION,
-        sys.executable,
-        _python(),
-        packages,
-        devices,
-        nvcc=found.path,
-        nvcc_version=found.version,
-        host_compiler=f"{found.host_compiler} {found.host_version}",
-        problems=tuple(problems),
-        python_path=python_path(),
-        profiler=profiler,
-        sanitizer=checker,
+        return replace(machine, problems=(*problems, found))
+    host = f"{found.host_compiler} {found.host_version}"
+    return replace(
+        machine, nvcc=found.path, nvcc_version=found.version, host_compiler=host, problems=tuple(problems)
     )
 
 

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
@@ -34,8 +33,6 @@ from orbit_remote.worker.context import Context
 
 if TYPE_CHECKING:
     from orbit_remote.worker import spec_action
-
-"""Carries out a job that is none of ours."""
 
 _MOST_REPORT = 24 << 20
 """Characters of a report in base64 that travel; a full report of 16 launches has about 8 MiB."""
@@ -73,9 +70,13 @@ async def profile(job: c.Job, context: Context) -> c.Finished:
 async def _times(job: c.Job, context: Context, why: str) -> c.Finished:
     """An ordinary run in the place of a profile."""
     finished = await plain_action.build_or_run(replace(job, action="run"), context)
+    return _with_times(finished, finished.launches, why)
+
+
+def _with_times(finished: c.Finished, launches: Sequence[c.Launches], why: str) -> c.Finished:
     profiles = tuple(
         c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
-        for one in finished.launches
+        for one in launches
     )
     return replace(finished, profiles=profiles, remarks=(*finished.remarks, f"no counters: {why}"))
 
@@ -100,17 +101,9 @@ class _Attempt:
 
     async def _program(self, scratch: Path) -> c.Finished:
         job, context = self._job, self._context
-        architecture = job.architecture or gpu.architecture_of(self._device)
-        async with context.build(job):
-            await context.ahead.join(job)
-            built = await builds.nvcc(job, architecture, context, scratch)
-        context.send(built.built)
-        if built.failure or built.executable is None:
-            failure = built.failure or c.Failure("infrastructure", "the compiler made no program")
-            return c.failed(
-                job.run, failure, resources=built.built.resources,
-                toolchain=built.toolchain, build_s=built.built.seconds,
-            )  # fmt: skip
+        built = await builds.build_file(job, self._device, context, scratch)
+        if isinstance(built, c.Finished):
+            return built
         wanted = kernel_selection.chosen(job, built.built.resources)
         under = Under.make(
             self._tool,
@@ -124,7 +117,9 @@ class _Attempt:
         async with context.gpu(job):
             context.stage(job, "profiling")
             folder = job.directory or str(Path(job.path).parent)
-            ended, watched = await self._run(under, [built.executable, *job.arguments], folder, job.stdin)
+            ended, watched = await self._run(
+                under, [str(built.executable), *job.arguments], folder, job.stdin
+            )
         answer = await self._read(under, tuple(built.built.files), users=False)
         known = {one.symbol: one for one in built.built.resources}
         finished = c.ok(
@@ -171,7 +166,7 @@ class _Attempt:
                     stdin=stdin,
                     timeout_s=under.limit_with_writing_s,
                     started=started,
-                    output=lambda stream, text: context.send(c.Output(job.run, stream, text)),
+                    output=context.output(job),
                 )
             finally:
                 if watching is not None:
@@ -216,23 +211,12 @@ class _Attempt:
             sources=_is_saved(job),
             detail=job.detail,
         )
-        events, order = scratch / "events", scratch / "order"
-        order.write_bytes(child_main.order(job, made.image if made else None, str(under.compiled)))
-        places = [
-            "--events",
-            events,
-            "--order",
-            order,
-            "--cache",
-            context.home / "cupti",
-            "--launches",
-            scratch,
-        ]
-        command = [sys.executable, "-P", MAIN, "child", *places]
+        image = made.image if made else None
+        command = child_main.command(scratch, context.home / "cupti", job, image, str(under.compiled))
         async with context.gpu(job):
             context.stage(job, "profiling")
             ended, watched = await self._run(under, command, str(scratch), "")
-        finished = child_main.outcome(events)
+        finished = child_main.outcome(scratch)
         if finished is None:
             failed = self._judged(c.ok(job.run), under, ended, {})
             finished = replace(failed, device=self._device, run_s=ended.seconds)
@@ -250,7 +234,7 @@ class _Attempt:
         if finished.outcome != "ok" and not answer.profiles and refused is None:
             return finished
         known = {one.symbol: one for one in finished.resources}
-        return await self._concluded(finished, under, answer, known, made.ptx if made else "")
+        return await self._concluded(finished, under, answer, known, made.build.ptx if made else "")
 
     # -- from report to result ----------------------------------------------------------------------
 
@@ -324,21 +308,14 @@ class _Attempt:
         ordinary = await plain_action.build_or_run(replace(self._job, action="run"), self._context)
         if ordinary.outcome not in ("ok", "wrong answer"):
             return ordinary
-        wanted = [one for one in ordinary.launches if self._is_wanted(one, ordinary.resources)]
+        symbols_ = {one.symbol for one in kernel_selection.chosen(self._job, ordinary.resources)}
+        wanted = [one for one in ordinary.launches if one.symbol in symbols_]
         if not wanted and self._job.through == "program":
             return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
         said = f": {log.errors[0]}" if log.errors else ""
         ended = f" (it ended with exit code {log.status} under it)" if log.status else ""
         why = f"Nsight Compute profiled no launch, though the program makes some without it{ended}{said}"
-        profiles = tuple(
-            c.Profile(one.symbol, one.name, "times", why, grid=one.grid, block=one.block, place=one.place)
-            for one in wanted or ordinary.launches
-        )
-        return replace(ordinary, profiles=profiles, remarks=(*ordinary.remarks, f"no counters: {why}"))
-
-    def _is_wanted(self, launches: c.Launches, resources: Sequence[c.Resources]) -> bool:
-        wanted = {one.symbol for one in kernel_selection.chosen(self._job, resources)}
-        return launches.symbol in wanted
+        return _with_times(ordinary, wanted or ordinary.launches, why)
 
     def _never(self, ordinary: c.Finished, log: Log) -> str:
         names = [*dict.fromkeys(one.name for one in ordinary.launches)] or [

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from orbit_remote.child import python_job
 from orbit_remote.common import messages as c
-from orbit_remote.process import program
-from orbit_remote.process.program import Ended, Kept, Stream
+from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import gpu, probe
@@ -47,19 +46,11 @@ async def follow(
         context.groups(job)(child.pid, True)
         if sampler:
             held.enter_context(sampler)
-        began, since = time.perf_counter(), time.time_ns()
+        since = time.time_ns()
         followed = await _follow(job, context, child)
         context.groups(job)(child.pid, False)
-        seconds = time.perf_counter() - began
-        finished, kept = followed.finished, followed.kept
+        finished, ended = followed.finished, followed.ended
         records = await asyncio.to_thread(child.fresh) if sampler else []
-        ended = Ended(
-            followed.status,
-            kept["stdout"].text(),
-            kept["stderr"].text(),
-            any(k.dropped for k in kept.values()),
-            seconds,
-        )
         if finished is None:
             recorded = await asyncio.to_thread(injection.read, child.launches)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
@@ -74,26 +65,16 @@ async def _leave(context: Context, child: Child, *, stays: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the child said last, its status (None at the limit), what its code printed, and whether it
-    waits for another job.
-    """
+    """What the child said last, how it ended, and whether it waits for another job."""
 
     finished: c.Finished | None
-    status: int | None
-    kept: dict[Stream, Kept]
+    ended: Ended
     stays: bool = False
 
 
 async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
-    kept: dict[Stream, Kept] = {"stdout": Kept(), "stderr": Kept()}
-
-    def output(stream: Stream, text: str) -> None:
-        context.send(c.Output(job.run, stream, text))
-
-    readers = [
-        asyncio.ensure_future(program.follow(child.stdout, "stdout", kept["stdout"], output)),
-        asyncio.ensure_future(program.follow(child.stderr, "stderr", kept["stderr"], output)),
-    ]
+    began = time.perf_counter()
+    printed = Printed(child.stdout, child.stderr, context.output(job))
     finished: c.Finished | None = None
     status: int | None = None
     stays = False
@@ -110,13 +91,12 @@ async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
         finished = None
     finally:
         if stays:
-            for reader in readers:
-                reader.cancel()
+            printed.stop()
         else:
             child.kill()
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(program.read_out(readers, kept.values()))
-    return _Followed(finished, status, kept, stays)
+            await asyncio.shield(printed.read_out())
+    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays)
 
 
 def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:

@@ -7,24 +7,21 @@ Python, and what launches the kernels of a launch spec, is a fresh child process
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from orbit_remote import MAIN
 from orbit_remote.child import child_main
 from orbit_remote.child.spec import spec_sanitize
 from orbit_remote.common import messages as c
 from orbit_remote.common import python_errors, symbols
 from orbit_remote.process import program
-from orbit_remote.recording import injection, run_outcome
+from orbit_remote.recording import run_outcome
 from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records, sanitizer_tool
 from orbit_remote.spec import launch_spec
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import builds, gpu, probe
+from orbit_remote.worker import builds, cuda_action, gpu, probe
 from orbit_remote.worker.context import Context
 
 _PADDING = 64 << 10
@@ -40,10 +37,10 @@ async def check_memory(job: c.Job, context: Context) -> c.Finished:
         return gpu.no_gpu(job)
     if job.through == "contract":
         text = "what keeps a contract is not checked by itself: check the kernels in it, by a launch spec or a program"
-        return _ended(job, c.Failure("infrastructure", text))
+        return c.failed(job.run, c.Failure("infrastructure", text))
     found = await asyncio.to_thread(sanitizer_tool.find, job.nvcc)
     if isinstance(found, c.Failure):
-        return _ended(job, found)
+        return c.failed(job.run, found)
     async with context.scratch() as scratch:
         target = await _target(job, device, context, scratch)
         if isinstance(target, c.Finished):
@@ -60,10 +57,6 @@ async def check_memory(job: c.Job, context: Context) -> c.Finished:
     )
 
 
-def _ended(job: c.Job, failure: c.Failure) -> c.Finished:
-    return c.failed(job.run, failure)
-
-
 # -- what is checked --------------------------------------------------------------------------------
 
 
@@ -71,7 +64,7 @@ def _ended(job: c.Job, failure: c.Failure) -> c.Finished:
 class _Target:
     """`events` is the file in which a child of ours tells how its job went; None where the program is the user's own."""
 
-    command: tuple[str, ...]
+    command: Sequence[str]
     stdin: str
     own: sanitizer_findings.Own
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -94,20 +87,17 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
             return made
         return replace(
             _child(job, context, scratch, made.image),
-            own=_own_of(job, made.built),
-            toolchain=made.toolchain,
-            resources=made.built.resources,
-            build_s=made.built.seconds,
-            remarks=made.remarks,
+            own=_own_of(job, made.build.built),
+            toolchain=made.build.toolchain,
+            resources=made.build.built.resources,
+            build_s=made.build.built.seconds,
+            remarks=made.build.remarks,
         )
     # the lines of host code too: leaks and refused launches have no other
     wanted = replace(job, flags=(*job.flags, "-Xcompiler=-g")) if os.name == "posix" else job
-    async with context.build(job):
-        made = await builds.nvcc(wanted, job.architecture or gpu.architecture_of(device), context, scratch)
-    context.send(made.built)
-    if made.failure or made.executable is None:
-        failure = made.failure or c.Failure("infrastructure", "the compiler made no program")
-        return replace(_ended(job, failure), toolchain=made.toolchain, build_s=made.built.seconds)
+    made = await builds.build_file(wanted, device, context, scratch)
+    if isinstance(made, c.Finished):
+        return made
     return _Target(
         (str(made.executable), *job.arguments), job.stdin, _own_of(job, made.built), gpu.visible_gpu(job), None, (),
         made.toolchain, made.built.resources, made.built.seconds, made.remarks,
@@ -115,17 +105,11 @@ async def _target(job: c.Job, device: c.Device, context: Context, scratch: Path)
 
 
 def _child(job: c.Job, context: Context, scratch: Path, image: Image | None = None) -> _Target:
-    order, events, launches = (scratch / name for name in ("order", "events", "launches"))
-    order.write_bytes(child_main.order(job, image))
-    command = (
-        sys.executable, "-P", str(MAIN), "child", "--order", str(order), "--events", str(events),
-        "--cache", str(context.home / "cupti"), "--launches", str(launches),
-    )  # fmt: skip
-
     def own(file: str) -> str | None:
         return file if python_errors.is_users(file, job.path) else None
 
-    return _Target(command, "", own, spec_sanitize.CACHE, events, _launched_by(job))
+    command = child_main.command(scratch, context.home / "cupti", job, image)
+    return _Target(command, "", own, spec_sanitize.CACHE, scratch / "events", _launched_by(job))
 
 
 def _launched_by(job: c.Job) -> tuple[str, ...]:
@@ -216,26 +200,11 @@ class _Checking:
     async def _as_it_is(self) -> frozenset[str] | None:
         """Run the program without a tool; the symbols of what it launches, None where that cannot be recorded."""
         self._context.stage(self._job, "running", "as it is")
-        folder = self._scratch / "launches"
-        recording: dict[str, str] | None = None
-        with contextlib.suppress(injection.Unavailable):
-            recording = await asyncio.to_thread(
-                injection.environment, folder, cache=self._context.home / "cupti", nvcc=self._job.nvcc
-            )
-        self._plain = await program.run(
-            self._target.command,
-            cwd=self._directory,
-            env={**self._environment, **(recording or {})},
-            stdin=self._target.stdin,
-            timeout_s=self._job.run_timeout_s,
-            started=self._context.groups(self._job),
-            output=self._output,
+        self._plain, recorded, why = await cuda_action.run_recorded(
+            self._job, self._context, self._target.command, self._target.environment, self._scratch
         )
         self._told = True
-        if recording is None:
-            return None
-        recorded = await asyncio.to_thread(injection.read, folder)
-        return frozenset(one.symbol for one in (*recorded.records, *recorded.unfinished))
+        return None if why else frozenset(one.symbol for one in (*recorded.records, *recorded.unfinished))
 
     async def _check(self, tool: str) -> sanitizer_tool.Checked:
         target, told = self._target, self._told
@@ -251,14 +220,14 @@ class _Checking:
             stdin=target.stdin,
             timeout_s=self._job.run_timeout_s,
             started=self._context.groups(self._job),
-            output=(lambda _stream, _text: None) if told else self._output,
+            output=(lambda _stream, _text: None) if told else self._context.output(self._job),
             options=self._options(tool),
         )
         if not told:
             self._told, self._plain = True, checked.ended
         # of several the first that went wrong
         if target.events and (self._child is None or self._child.outcome == "ok"):
-            self._child = child_main.outcome(target.events) or self._child
+            self._child = child_main.outcome(target.events.parent) or self._child
         return checked
 
     def _options(self, tool: str) -> list[str]:
@@ -280,9 +249,6 @@ class _Checking:
         if not own:  # Python's own frames are fifty a finding
             found += ["--show-backtrace", "device"]
         return found
-
-    def _output(self, stream: program.Stream, text: str) -> None:
-        self._context.send(c.Output(self._job.run, stream, text))
 
     # -- how it went --------------------------------------------------------------------------------
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.syntax_tree import Fault
 from orbit_remote.toolchain import build, spec_instances
 from orbit_remote.toolchain.spec_instances import Image
-from orbit_remote.worker import gpu, probe, python_action
+from orbit_remote.worker import builds, gpu, probe, python_action
 from orbit_remote.worker.context import Context
 
 
@@ -42,19 +41,16 @@ class Made:
     """The kernels of a launch spec, in a file of the job's scratch folder."""
 
     image: Image
-    built: c.Built
-    toolchain: dict[str, str]
-    remarks: tuple[str, ...]
-    ptx: str = ""
+    build: build.Build
 
     def completed(self, finished: c.Finished) -> c.Finished:
         """A job's end with what only its build knows."""
         return replace(
             finished,
-            toolchain=self.toolchain | finished.toolchain,
-            build_s=self.built.seconds,
-            resources=self.built.resources,
-            remarks=(*self.remarks, *finished.remarks),
+            toolchain=self.build.toolchain | finished.toolchain,
+            build_s=self.build.built.seconds,
+            resources=self.build.built.resources,
+            remarks=(*self.build.remarks, *finished.remarks),
         )
 
 
@@ -73,15 +69,9 @@ async def build_kernels(
         return refused
     # one that was begun while the text was being typed is waited for, and then found
     async with context.alone((job.path, job.text, job.definition, job.flags)), context.build(job):
-        made = await _build(job, checked, device, context, scratch)
+        made, image = await _build(job, checked, device, context, scratch)
     context.send(made.built)
-    if made.failure or made.image is None:
-        failure = made.failure or c.Failure("infrastructure", "the compiler made no code")
-        return c.failed(
-            job.run, failure, resources=made.built.resources,
-            toolchain=made.toolchain, build_s=made.built.seconds,
-        )  # fmt: skip
-    return Made(made.image, made.built, made.toolchain, made.remarks, made.ptx)
+    return Made(image, made) if image else builds.finished(job, made)
 
 
 def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
@@ -111,42 +101,31 @@ def problem(job: c.Job, fault: Fault) -> c.Problem:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    built: c.Built
-    image: Image | None = None
-    failure: c.Failure | None = None
-    toolchain: dict[str, str] = field(default_factory=dict[str, str])
-    remarks: tuple[str, ...] = ()
-    ptx: str = ""
-
-
 async def _build(
     job: c.Job, checked: launch_spec.Checked, device: c.Device | None, context: Context, scratch: Path
-) -> _Made:
-    """Raises nothing: what goes wrong is in the result."""
+) -> tuple[build.Build, Image | None]:
+    """Raises nothing: without an image the build says what went wrong."""
     names = spec_instances.instances(checked)
     made = await _compile(job, checked, names, device, context, scratch, "")
     if any("overloaded" in one.message for one in made.built.problems) and checked.signature:
         # the types as the text has them tell the kernel from its namesakes; typedefs are none of ours
         types = ", ".join(one.type for one in checked.signature.parameters)
         made = await _compile(job, checked, names, device, context, scratch, types)
-    built = _told(made.built, job, checked)
-    done = _Made(built, toolchain=made.toolchain, remarks=made.remarks, ptx=made.ptx)
+    made = replace(made, built=_told(made.built, job, checked))
     if made.failure:
-        first = next((one for one in built.problems if one.severity == "error"), None)
+        first = next((one for one in made.built.problems if one.severity == "error"), None)
         place = first.place if first and made.failure.category == "compile error" else made.failure.place
-        return replace(done, failure=replace(made.failure, place=place))
+        return replace(made, failure=replace(made.failure, place=place)), None
     if made.cubin is None or made.cubin.suffix != ".cubin":
         text = "a launch spec is built for one architecture, and the flags ask for several"
         failure = c.Failure("compile error", text, "remove -gencode or -arch=all from the flags")
-        return replace(done, failure=failure)
+        return replace(made, failure=failure), None
     try:
         kernels = spec_instances.read(await asyncio.to_thread(made.cubin.read_bytes), names)
     except ValueError as error:
         failure = c.Failure("infrastructure", f"the compiled kernel is not understood: {error}")
-        return replace(done, failure=failure)
-    return replace(done, image=Image(str(made.cubin), kernels, built.resources))
+        return replace(made, failure=failure), None
+    return made, Image(str(made.cubin), kernels, made.built.resources)
 
 
 async def _compile(
@@ -161,17 +140,7 @@ async def _compile(
     assert job.definition is not None
     line = checked.spec.launches[0].span.line + 1
     text = spec_instances.source(job.text, job.path, line, names, job.definition, overload)
-    capability = device.capability if device else None
-    architecture = job.architecture or architectures.architecture_of(capability or "9.0")
-    with context.intermediate() as intermediates:
-        return await build.build(
-            replace(job, text=text, action="compile"),
-            architecture=architecture,
-            started=context.groups(job),
-            cache=context.cache,
-            scratch=scratch,
-            intermediates=intermediates,
-        )
+    return await builds.nvcc(replace(job, text=text, action="compile"), device, context, scratch)
 
 
 def _told(built: c.Built, job: c.Job, checked: launch_spec.Checked) -> c.Built:
