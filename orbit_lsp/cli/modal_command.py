@@ -88,7 +88,7 @@ async def _obey(
         await account.stop(app)
         print(f"✓ {app.name} is stopped")
     if options.what == "stop":
-        environment.costs.end_all()
+        environment.costs.end()
     if not ending:
         print("nothing to stop" if options.what == "stop" else "no older app of ours is there")
     return 0

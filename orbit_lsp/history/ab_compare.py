@@ -185,7 +185,7 @@ class _Comparison:
         budget, wanted = self._tools.environment.budget, [self._tools.environment.wanted(job.run, job.gpu)]
         try:
             if self._allowed:
-                budget.allow(wanted)
+                await budget.allow(wanted)
             elif question := await budget.question(wanted, limit):
                 self._show("the month's budget may be passed")
                 if failure := await budget.asked(question, wanted):

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import logging
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +14,7 @@ from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import ledger_file, state_folder
+from orbit_lsp.runners.modal.ledger import clock, ledger_file, state_folder
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state import placement, staleness
 from orbit_lsp.state.session import Session, Warm, path_of
@@ -201,7 +200,7 @@ class Environment:
             self._cooling.cancel()
         ends = [one.until for one in sessions if one.until is not None and not one.kept]
         if ends:
-            pause = max(0.0, min(ends) - time.time()) + 0.1
+            pause = max(0.0, min(ends) - clock()) + 0.1
             self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
 
     def _warm(self, one: Rented) -> Warm:
@@ -211,7 +210,7 @@ class Environment:
         return Warm(one.until, one.kept, idle_usd, one.price.hourly, one.price.rates)
 
     def session_text(self, session: Rented) -> str:
-        return spending.session_text(session, self.settings.modal.idle_s, time.time())
+        return spending.session_text(session, self.settings.modal.idle_s, clock())
 
     def sessions(self) -> list[Rented]:
         return self._modal.sessions() if self._modal else []

@@ -6,6 +6,8 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -73,13 +75,12 @@ def test_a_gpu_without_a_price_has_none() -> None:
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 HOUR = 3600.0
+YEAR = 365.25 * 86_400
 RATE = 0.001
 
 
-def span(
-    name: str, began: float, ends: float | None, rate: float | None = RATE, expires: float | None = None
-) -> Span:
-    return Span(name, "H100", began, ends, rate, "" if rate is None else TABLES, expires)
+def span(name: str, began: float, ends: float | None, rate: float | None = RATE) -> Span:
+    return Span(name, "H100", began, ends, rate, "" if rate is None else TABLES)
 
 
 @pytest.fixture
@@ -93,7 +94,19 @@ def month(ledger: Ledger, *spans: Span, now: float = NOON) -> tuple[float, float
         ledger.put(one)
     found = ledger.month(now)
     assert ledger.complaints() == []
+    assert found
     return round(found.spent_usd / RATE), round(found.due_usd / RATE), round(found.unpriced_s)
+
+
+def spent(ledger: Ledger) -> int:
+    found = ledger.month(NOON)
+    return round(found.spent_usd / RATE) if found else -1
+
+
+def kept(ledger: Ledger) -> tuple[str, ...]:
+    found = ledger.month(NOON)
+    assert found
+    return found.kept
 
 
 def test_what_is_rented_now_is_spent_so_far_and_due_to_its_end(ledger: Ledger) -> None:
@@ -110,10 +123,10 @@ def test_only_what_lies_in_the_month_counts(ledger: Ledger) -> None:
 def test_a_kept_container_counts_until_somebody_says_that_it_has_ended(ledger: Ledger) -> None:
     assert month(ledger, span("a", NOON - HOUR, None)) == (3600, 0, 0)
     assert month(ledger, now=NOON + HOUR) == (7200, 0, 0)
-    assert ledger.month(NOON).kept == ("H100",)
-    ledger.end_all(NOON)
+    assert kept(ledger) == ("H100",)
+    ledger.end(None, NOON)
     assert month(ledger, now=NOON + HOUR) == (3600, 0, 0)
-    assert ledger.month(NOON).kept == ()
+    assert kept(ledger) == ()
 
 
 def test_a_price_that_is_not_known_is_no_dollar_and_its_seconds_are_said(ledger: Ledger) -> None:
@@ -129,13 +142,153 @@ def test_a_container_that_two_editors_use_is_counted_once(ledger: Ledger, tmp_pa
 
 
 def test_a_waiting_run_is_due_until_its_container_speaks(ledger: Ledger) -> None:
-    assert month(ledger, span("r1", NOON, NOON + 500, expires=NOON + HOUR)) == (0, 500, 0)
+    assert ledger.reserve([span("r1", NOON, NOON + 500)], None, NOON)
+    assert month(ledger) == (0, 500, 0)
     ledger.put(span("ta-1", NOON, NOON + 400), instead="r1")
     assert month(ledger) == (0, 400, 0)
 
 
-def test_a_waiting_run_of_an_editor_that_died_is_forgotten(ledger: Ledger) -> None:
-    assert month(ledger, span("r1", NOON - HOUR, NOON, expires=NOON - 1)) == (0, 0, 0)
+ASKS = """
+import sys, pathlib
+from orbit_lsp.runners.modal.ledger import Ledger, Span
+ledger = Ledger(lambda: pathlib.Path(sys.argv[1]))
+print("here", flush=True)
+for line in sys.stdin:
+    count, now = int(line.split()[0]), float(line.split()[1])
+    answers = [ledger.reserve([Span(f"r{n}", "H100", now, now + 1000, 0.001)], 10.0, now) for n in range(count)]
+    print(sum(fits for _, fits in answers), ledger.complaints(), flush=True)
+"""
+
+
+class Editors:
+    """Processes that ask for a dollar at a time, of a month's budget of ten."""
+
+    def __init__(self, path: Path, count: int) -> None:
+        command = [sys.executable, "-c", ASKS, str(path)]
+        self.processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
+        assert [self.hear(process) for process in self.processes] == ["here"] * count
+
+    def ask(self, count: int, now: float = NOON) -> int:
+        """How often they are allowed it together; each asks `count` times."""
+        for process in self.processes:
+            assert process.stdin
+            process.stdin.write(f"{count} {now}\n")
+            process.stdin.flush()
+        answers = [self.hear(process).partition(" ") for process in self.processes]
+        assert [complaints for _, _, complaints in answers] == ["[]"] * len(answers)
+        return sum(int(allowed) for allowed, _, _ in answers)
+
+    def hear(self, process: subprocess.Popen[str]) -> str:
+        assert process.stdout
+        return process.stdout.readline().strip()
+
+    def kill(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def editors(ledger: Ledger, tmp_path: Path) -> Iterator[Editors]:
+    made = Editors(tmp_path / "state" / "rented.sqlite", 4)
+    yield made
+    made.kill()
+
+
+def test_of_a_thousand_questions_at_once_as_many_are_allowed_as_the_budget_pays(
+    editors: Editors, ledger: Ledger
+) -> None:
+    assert editors.ask(250) == 10
+    assert month(ledger) == (0, 10_000, 0)
+
+
+def test_a_reservation_counts_while_its_editor_lives_whatever_the_clock_says_and_no_longer(
+    editors: Editors, ledger: Ledger
+) -> None:
+    assert editors.ask(3) == 10
+    for years in (-30, 0, 30):
+        assert month(ledger, now=NOON + years * YEAR) == (0, 10_000, 0)
+        assert editors.ask(1, NOON + years * YEAR) == 0
+    editors.kill()
+    assert month(ledger) == (0, 0, 0)
+
+
+def test_a_reservation_that_does_not_fit_takes_none_of_its_part(ledger: Ledger) -> None:
+    both = [span("r1", NOON, NOON + 3000), span("r2", NOON, NOON + 3000)]
+    for limit, fits in ((5.0, False), (6.0, True), (6.0, False), (None, True)):
+        answer = ledger.reserve(both, limit, NOON)
+        assert answer
+        assert answer[1] is fits
+    assert month(ledger) == (0, 6000, 0)  # the same runs, asked for once more
+    ledger.release("r1")
+    assert month(ledger) == (0, 3000, 0)
+    ledger.close()
+    assert month(ledger) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("clocks", [[-30], [30], [30, -30], [30, 30, -5], [-30, -30]])
+def test_a_clock_that_was_set_wrong_for_a_while_neither_frees_money_nor_locks_it(
+    ledger: Ledger, clocks: list[int]
+) -> None:
+    """`clocks` are in years before or after; each ran while $1 was spent, after $5 in November."""
+    hours = [span(f"a{n}", NOON - (9 - n) * HOUR, NOON - (9 - n) * HOUR + 1000) for n in range(5)]
+    month(ledger, *hours)
+    for number, years in enumerate(clocks):
+        wrong = NOON + years * YEAR
+        spent, due, _ = month(ledger, span(f"b{number}", wrong - 1000, wrong), now=wrong)
+        assert spent + due >= 1000
+    spent, due, _ = month(ledger)
+    assert spent + due == 5000 + 1000 * len(clocks)
+    month(ledger, *(span(f"c{n}", NOON + n * HOUR, NOON + n * HOUR + 1000) for n in range(1, 6)))
+    december = NOVEMBER + 31 * 86_400
+    assert month(ledger, now=december) == (0, 0, 0)
+    assert month(ledger, now=NOON + 30 * YEAR) == (0, 0, 0)
+
+
+def test_set_back_by_a_month_the_clock_makes_no_fresh_month(ledger: Ledger) -> None:
+    month(ledger, *(span(f"a{n}", NOON - (9 - n) * HOUR, NOON - (9 - n) * HOUR + 1000) for n in range(5)))
+    spent, due, _ = month(ledger, now=NOON - 40 * 86_400)
+    assert spent + due == 5000
+
+
+def test_two_editors_use_a_container_and_it_ends_with_the_later_one(ledger: Ledger, tmp_path: Path) -> None:
+    other = Ledger(lambda: tmp_path / "state" / "rented.sqlite")
+    month(ledger, span("ta-1", NOON - 100, NOON + 900))
+    assert month(other, span("ta-1", NOON - 100, NOON + 200)) == (100, 900, 0)
+    assert month(ledger, span("ta-1", NOON - 100, NOON + 50)) == (100, 200, 0)
+
+
+def test_a_row_that_somebody_wrote_by_hand_is_no_row(ledger: Ledger, tmp_path: Path) -> None:
+    month(ledger, span("ta-1", NOON - 100, NOON))
+    with closing(sqlite3.connect(tmp_path / "state" / "rented.sqlite")) as file, file:
+        for number, values in enumerate(
+            [
+                ("H100", "soon", None, 1.0),
+                ("H100", 1e300, 1e308, 1.0),
+                (b"\xff", 1.0, 2.0, 1.0),
+                ("H100", 1.0, b"", 1.0),
+            ]
+        ):
+            file.execute("insert into spans values (?, 'x', ?, ?, ?, ?, '', 0)", (f"bad{number}", *values))
+        file.execute("insert into spans values (cast(x'ff' as text), 'x', 'H100', 1.0, 2.0, 1e300, '', 0)")
+    assert month(ledger) == (100, 0, 0)
+
+
+def test_a_file_of_the_version_before_keeps_what_was_spent(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "rented.sqlite"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute(
+            "create table rented (id text primary key, gpu text not null, began real not null, ends real, "
+            "usd_per_s real, rates text, expires real)"
+        )
+        file.execute("pragma user_version = 1")
+        rows = [("ta-1", NOON - 100, None), ("r1", NOON - 100, NOON + HOUR)]
+        file.executemany(f"insert into rented values (?, 'H100', ?, {NOON}, {RATE}, 'x', ?)", rows)
+    assert month(ledger) == (100, 0, 0)
 
 
 def test_many_processes_write_at_once(ledger: Ledger, tmp_path: Path) -> None:
@@ -158,7 +311,7 @@ def test_a_damaged_file_is_set_aside_and_said(ledger: Ledger, tmp_path: Path) ->
     path.parent.mkdir()
     path.write_bytes(b"no database " * 1000)
     ledger.put(span("a", NOON - 60, NOON))
-    assert round(ledger.month(NOON).spent_usd / RATE) == 60
+    assert spent(ledger) == 60
     (said,) = ledger.complaints()
     (aside,) = path.parent.glob("*.damaged-*")
     assert str(aside) in said
@@ -169,15 +322,9 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Pat
     (tmp_path / "file").write_text("")
     ledger = Ledger(lambda: tmp_path / "file" / "rented.sqlite")
     ledger.put(span("a", NOON - 60, NOON))
-    assert ledger.month(NOON).spent_usd == 0
+    assert ledger.month(NOON) is None
+    assert ledger.reserve([], 5.0, NOON) is None
     assert "cannot be kept" in ledger.complaints()[0]
-
-
-def test_old_rows_go(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.put(span("old", NOON - 500 * 86_400, NOON - 499 * 86_400))
-    ledger.put(span("new", NOON, NOON))
-    with sqlite3.connect(tmp_path / "state" / "rented.sqlite") as file:
-        assert [name for (name,) in file.execute("select id from rented")] == ["new"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the XDG specification")
@@ -195,17 +342,15 @@ def test_the_ledger_lies_in_the_state_folder(monkeypatch: pytest.MonkeyPatch) ->
 class Clock:
     now = NOON
 
-    def time(self) -> float:
+    def __call__(self) -> float:
         return self.now
-
-    monotonic = time
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("orbit_lsp.runners.modal.sessions.time", made)
-    monkeypatch.setattr("orbit_lsp.runners.modal.costs.time", made)
+    monkeypatch.setattr("orbit_lsp.runners.modal.sessions.clock", made)
+    monkeypatch.setattr("orbit_lsp.runners.modal.costs.clock", made)
     return made
 
 
@@ -305,7 +450,7 @@ async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, co
 
 
 async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
-    costs.reserve(Wanted("r1", "H100", 540))
+    await costs.reserve([Wanted("r1", "H100", 540)], None)
     assert await spent_and_due(costs) == (0, 540)
     costs.unreserve("r1")
     assert await spent_and_due(costs) == (0, 0)
@@ -315,7 +460,7 @@ async def test_a_complaint_is_said_once(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "file").write_text("")
     costs = Costs(lambda: tmp_path / "file" / "x", said.append)
-    costs.reserve(Wanted("r1", "H100", 540))
+    await costs.reserve([Wanted("r1", "H100", 540)], None)
     costs.unreserve("r1")
     await asyncio.wait_for(costs.month(), 5)
     assert len(said) == 1

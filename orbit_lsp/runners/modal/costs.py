@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from orbit_lsp.runners.modal.ledger import Ledger, Month, Span
+from orbit_lsp.runners.modal.ledger import Ledger, Month, Span, clock
 from orbit_lsp.runners.modal.rates import Price, Rates
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ log = logging.getLogger("orbit.modal")
 
 _ASK_S = 5.0
 _FRESH_S = 86_400
-_WAITING_S = 3600
-"""How long a run that waits for a GPU counts although nobody has said that it still waits."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,6 @@ class Costs:
         self._thread: ThreadPoolExecutor | None = None
         self._asked = float("-inf")
         self._asking: asyncio.Task[None] | None = None
-        self._owner = uuid.uuid4().hex
 
     # -- prices -------------------------------------------------------------------------------
 
@@ -77,69 +74,58 @@ class Costs:
 
     def put(self, span: Span, run: str | None = None) -> None:
         """Record a container's time; the run `run` no longer waits, it is in there."""
-        if ledger := self._ledger:
-            instead = self._waiting(run) if run else None
-            self._later(lambda: ledger.put(span, instead))
+        self._later(lambda ledger: ledger.put(span, run))
 
-    def end(self, container: str, at: float) -> None:
-        if ledger := self._ledger:
-            self._later(lambda: ledger.end(container, at))
+    def end(self, container: str | None = None, at: float | None = None) -> None:
+        """A container has ended, by default now; None: every container of ours has."""
+        when = clock() if at is None else at
+        self._later(lambda ledger: ledger.end(container, when))
 
-    def end_all(self) -> None:
-        """Every container of ours has ended."""
-        if ledger := self._ledger:
-            now = time.time()
-            self._later(lambda: ledger.end_all(now))
-
-    def reserve(self, wanted: Wanted) -> None:
-        """Let a run that waits for its GPU count, here and in other editors."""
-        if ledger := self._ledger:
-            now = time.time()
-            price = self.price(wanted.gpu)
-            span = Span(
-                self._waiting(wanted.run), wanted.gpu, now, now + wanted.seconds,
-                price.usd_per_s if price else None, price.rates if price else "", now + _WAITING_S,
-            )  # fmt: skip
-            self._later(lambda: ledger.put(span))
+    async def reserve(self, wanted: Sequence[Wanted], limit: float | None) -> tuple[Month, bool] | None:
+        """Let runs that wait for a GPU count, here and in other editors, if they fit: see `Ledger.reserve`."""
+        now = clock()
+        spans: list[Span] = []
+        for each in wanted:
+            price = self.price(each.gpu)
+            usd_per_s, rates = (price.usd_per_s, price.rates) if price else (None, "")
+            spans.append(Span(each.run, each.gpu, now, now + each.seconds, usd_per_s, rates))
+        return await self._now(lambda ledger: ledger.reserve(spans, limit, now))
 
     def unreserve(self, run: str) -> None:
-        self.end(self._waiting(run), time.time())
+        self._later(lambda ledger: ledger.release(run))
 
     async def month(self) -> Month | None:
         """This calendar month, once everything told before is in it; None where nothing is kept."""
-        ledger = self._ledger
-        if ledger is None:
-            return None
-        found = await asyncio.wrap_future(self._executor().submit(ledger.month, time.time()))
-        self._say(ledger)
-        return found
+        return await self._now(lambda ledger: ledger.month(clock()))
 
     async def close(self) -> None:
         """Once everything is written."""
         if self._asking:
             self._asking.cancel()
         if self._thread:
+            await self._now(Ledger.close)
             await asyncio.to_thread(self._thread.shutdown)
             self._thread = None
-            if self._ledger:
-                self._say(self._ledger)
 
-    def _later(self, work: Callable[[], None]) -> None:
-        ledger = self._ledger
-        loop = asyncio.get_running_loop()
-        done = asyncio.wrap_future(self._executor().submit(work), loop=loop)
-        done.add_done_callback(lambda _: self._say(ledger) if ledger else None)
+    async def _now(self, work: Callable[[Ledger], T]) -> T | None:
+        if self._ledger is None:
+            return None
+        result = await asyncio.wrap_future(self._submit(self._ledger, work))
+        self._say(self._ledger)
+        return result
 
-    def _executor(self) -> ThreadPoolExecutor:
+    def _later(self, work: Callable[[Ledger], None]) -> None:
+        if ledger := self._ledger:
+            writing = asyncio.wrap_future(self._submit(ledger, work))
+            writing.add_done_callback(lambda _: self._say(ledger))
+
+    def _submit(self, ledger: Ledger, work: Callable[[Ledger], T]) -> Future[T]:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="orbit-ledger")
-        return self._thread
+        return self._thread.submit(work, ledger)
 
     def _say(self, ledger: Ledger) -> None:
         for text in ledger.complaints():
             if text not in self._said:
                 self._said.add(text)
                 self._complain(text)
-
-    def _waiting(self, run: str) -> str:
-        return f"{self._owner} {run}"

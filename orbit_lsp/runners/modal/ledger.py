@@ -1,8 +1,12 @@
 """What was rented and when, over restarts and over editors: one SQLite file in the user's state folder.
 
-A row is the time of one container: from when it began to when it is due to end. It is written when a run
-begins and ends, so an editor that is killed leaves the idle time in it that Modal bills all the same. A
-row without an end is a container that is kept: it counts until somebody says that it has ended.
+A row is the time of one container as one holder (an orbit-lsp process) knows it: from when it began to when it is
+due to end. It is written when a run begins and ends, so an editor that is killed leaves the idle time in it that
+Modal bills all the same. A row without an end is a container that is kept: it counts until somebody says that it
+has ended. A row that waits is a reservation: a run that has no container yet, with the most it may cost.
+
+Each call is one transaction that no other process can come between. A reservation counts for as long as its holder
+lives, whatever a clock says: the holder keeps a lock on a file of its own, which the system takes from the dead.
 """
 
 from __future__ import annotations
@@ -10,9 +14,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass
+import time
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,24 +31,33 @@ log = logging.getLogger("orbit.modal")
 
 T = TypeVar("T")
 
-_FORMAT = 1
-_BUSY_S = 2.0
-_KEPT_S = 400 * 86_400
+_FORMAT = 2
+_BUSY_S = 30.0
 _ROWS = 20_000
+_DAY_S = 86_400
 _TABLE = """
-create table if not exists rented (
-    id text primary key, gpu text not null, began real not null, ends real, usd_per_s real, rates text,
-    expires real
+create table spans (
+    id text not null, holder text not null, gpu text not null, began real not null, ends real, usd_per_s real,
+    rates text not null, waits integer not null, primary key (id, holder)
 )
 """
+_CONTAINERS = """
+select id, max(gpu), min(began), case when count(ends) = count(*) then max(ends) end, max(usd_per_s), max(rates), max(waits)
+from spans
+where typeof(id) || typeof(gpu) || typeof(rates) = 'texttexttext' and typeof(began) = 'real' and abs(began) < 1e11
+    and typeof(ends) in ('real', 'null') and abs(coalesce(ends, 0)) < 1e11
+    and typeof(usd_per_s) in ('real', 'null') and coalesce(usd_per_s, 0) between 0 and 1e3
+group by id, case when waits then holder end order by min(rowid)
+"""
+"""Of the rows that can be one: somebody may have written into the file. A container that two editors use is one: from its first second that any of them knows to its last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """One container's time, in seconds on the wall clock. `ends` None: kept until it is released.
 
-    `id` is Modal's name of the container, by which two editors mean the same one. With `expires` it is
-    not a container but what a run that waits for one may cost: it counts as rented until then.
+    `id` is Modal's name of the container, by which two editors mean the same one. If it `waits`, it is not a
+    container but what a run that waits for one may cost.
     """
 
     id: str
@@ -50,7 +66,7 @@ class Span:
     ends: float | None
     usd_per_s: float | None = None
     rates: str = ""
-    expires: float | None = None
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +102,21 @@ def ledger_file() -> Path:
     return state_folder() / "rented.sqlite"
 
 
+def _since_boot() -> float:
+    """Seconds, those asleep too, of a clock that nobody can set."""
+    if hasattr(time, "clock_gettime"):
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.monotonic()
+
+
+_STARTED = time.time() - _since_boot()
+
+
+def clock() -> float:
+    """The wall clock as this process found it: setting it meanwhile changes no cost."""
+    return _STARTED + _since_boot()
+
+
 class Ledger:
     """Blocking; each call opens the file anew, so threads and other editors may use it at the same time."""
 
@@ -93,63 +124,124 @@ class Ledger:
         """`where` names the file, and is asked at each call; RuntimeError of it is a complaint too."""
         self._where = where
         self._complaints: list[str] = []
+        self._holder = uuid.uuid4().hex
+        self._alive: sqlite3.Connection | None = None
+
+    def reserve(self, spans: Sequence[Span], limit: float | None, now: float) -> tuple[Month, bool] | None:
+        """Add all these runs that wait if the month and they stay within `limit` dollars (None: in any case).
+
+        Returns the month without them, and whether they were added; None where nothing can be kept. A run without
+        a price fits no limit.
+        """
+
+        def work(file: sqlite3.Connection) -> tuple[Month, bool]:
+            self._declare_alive()
+            self._forget_dead(file)
+            month = _month(_containers(file), now)
+            prices = [
+                span.usd_per_s * ((span.ends or now) - span.began)
+                for span in spans
+                if span.usd_per_s is not None
+            ]
+            fits = len(prices) == len(spans) and month.spent_usd + month.due_usd + sum(prices) <= (limit or 0)
+            if limit is None or fits:
+                for span in spans:
+                    self._write(file, replace(span, waits=True))
+            return month, limit is None or fits
+
+        return self._do(work, None)
 
     def put(self, span: Span, instead: str | None = None) -> None:
-        """Add or renew a row, in place of the row `instead`. A container's row never begins later than it
-        did: another editor may have seen it before.
-        """
-        row = (span.id, span.gpu, span.began, span.ends, span.usd_per_s, span.rates, span.expires)
+        """Add or renew a container's row, in place of the reservation `instead`. It never begins later than it did."""
 
         def work(file: sqlite3.Connection) -> None:
-            file.execute("delete from rented where id = ?", (instead,))
+            file.execute("delete from spans where id = ? and holder = ?", (instead, self._holder))
+            self._write(file, span)
+
+        self._do(work, None)
+
+    def release(self, identity: str) -> None:
+        """A run waits no more, and has no container."""
+
+        def work(file: sqlite3.Connection) -> None:
+            file.execute("delete from spans where id = ? and holder = ? and waits", (identity, self._holder))
+
+        self._do(work, None)
+
+    def end(self, identity: str | None, at: float) -> None:
+        """A container has ended; None: every one has, the app was stopped."""
+
+        def work(file: sqlite3.Connection) -> None:
             file.execute(
-                "insert into rented values (?, ?, ?, ?, ?, ?, ?) on conflict (id) do update set "
-                "began = min(began, excluded.began), ends = excluded.ends, "
-                "usd_per_s = coalesce(excluded.usd_per_s, usd_per_s), rates = excluded.rates",
-                row,
+                "update spans set ends = ? where id = coalesce(?, id) and not waits and coalesce(ends, ?) >= ?",
+                (at, identity, at, at),
             )
 
         self._do(work, None)
 
-    def end(self, identity: str, at: float) -> None:
-        """A container has ended, or a run that waited has."""
+    def month(self, now: float) -> Month | None:
+        """The calendar month that holds `now`; None where it cannot be read."""
 
-        def work(file: sqlite3.Connection) -> None:
-            file.execute("delete from rented where id = ? and expires is not null", (identity,))
-            file.execute(
-                "update rented set ends = ? where id = ? and coalesce(ends, ?) >= ?", (at, identity, at, at)
+        def work(file: sqlite3.Connection) -> Month:
+            self._forget_dead(file)
+            return _month(_containers(file), now)
+
+        return self._do(work, None)
+
+    def close(self) -> None:
+        """Nothing of this process waits any more."""
+        if self._alive is not None:
+            self._do(
+                lambda file: file.execute("delete from spans where holder = ? and waits", (self._holder,)),
+                None,
             )
-
-        self._do(work, None)
-
-    def end_all(self, at: float) -> None:
-        """Every container of ours has ended: the app was stopped."""
-
-        def work(file: sqlite3.Connection) -> None:
-            file.execute(
-                "update rented set ends = ? where expires is null and coalesce(ends, ?) >= ?", (at, at, at)
-            )
-
-        self._do(work, None)
-
-    def month(self, now: float) -> Month:
-        """The calendar month that holds `now`."""
-
-        def work(file: sqlite3.Connection) -> list[Span]:
-            rows = file.execute(
-                "select id, gpu, began, ends, usd_per_s, coalesce(rates, ''), expires from rented "
-                "where coalesce(expires, ?) >= ?",
-                (now, now),
-            )
-            return [Span(*row) for row in rows]
-
-        nothing: list[Span] = []
-        return _month(self._do(work, nothing), now)
+            self._alive.close()
+            self._alive = None
+            with suppress(OSError, RuntimeError):
+                self._lock_file(self._holder).unlink(missing_ok=True)
 
     def complaints(self) -> list[str]:
         """What went wrong since it was last asked, a sentence each."""
         said, self._complaints = self._complaints, []
         return said
+
+    # -- holders: called within a transaction, so one at a time ---------------------------------
+
+    def _lock_file(self, holder: str) -> Path:
+        return self._where().with_suffix(f".{holder}.lock")
+
+    def _declare_alive(self) -> None:
+        """Lock a file until `close`, or until this process ends."""
+        if self._alive is None:
+            for left in self._where().parent.glob(self._lock_file("*").name):
+                self._dead(left.suffixes[-2][1:])
+            self._alive = _locked(self._lock_file(self._holder), create=True)
+
+    def _forget_dead(self, file: sqlite3.Connection) -> None:
+        for (holder,) in file.execute("select distinct holder from spans where waits").fetchall():
+            if holder != self._holder and self._dead(holder):
+                file.execute("delete from spans where holder = ? and waits", (holder,))
+
+    def _dead(self, holder: str) -> bool:
+        import sqlite3
+
+        path = self._lock_file(holder)
+        try:
+            _locked(path, create=False).close()
+        except sqlite3.OperationalError:
+            return not path.exists()
+        path.unlink(missing_ok=True)
+        return True
+
+    # -- the file -----------------------------------------------------------------------------
+
+    def _write(self, file: sqlite3.Connection, span: Span) -> None:
+        file.execute(
+            "insert into spans values (?, ?, ?, ?, ?, ?, ?, ?) on conflict (id, holder) do update set "
+            "began = min(began, excluded.began), ends = excluded.ends, "
+            "usd_per_s = coalesce(excluded.usd_per_s, usd_per_s), rates = excluded.rates",
+            (span.id, self._holder, span.gpu, span.began, span.ends, span.usd_per_s, span.rates, span.waits),
+        )
 
     def _do(self, work: Callable[[sqlite3.Connection], T], otherwise: T) -> T:
         """`work` in one transaction. What fails becomes a complaint: renting goes on where its costs cannot
@@ -173,16 +265,25 @@ class Ledger:
 
         path = self._where()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=_BUSY_S)) as file, file:
-            if file.execute("pragma user_version").fetchone()[0] == 0:
+        with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as file:
+            file.text_factory = _decoded
+            file.execute("begin immediate")
+            version = int(file.execute("pragma user_version").fetchone()[0])
+            if version < _FORMAT:
                 file.execute(_TABLE)
+                if version:
+                    file.execute(
+                        "insert into spans select id, '', gpu, began, ends, usd_per_s, coalesce(rates, ''), 0 "
+                        "from rented where expires is null order by rowid"
+                    )
+                    file.execute("drop table rented")
                 file.execute(f"pragma user_version = {_FORMAT}")
             done = work(file)
             file.execute(
-                "delete from rented where began < (select max(began) from rented) - ? "
-                "or rowid <= (select max(rowid) from rented) - ?",
-                (_KEPT_S, _ROWS),
+                "delete from spans where rowid <= (select max(rowid) from spans) - ? and ends is not null and not waits",
+                (_ROWS,),
             )
+            file.execute("commit")
         return done
 
     def _set_aside(self, error: sqlite3.DatabaseError) -> bool:
@@ -205,18 +306,80 @@ class Ledger:
         self._complaints.append(text)
 
 
-def _month(rows: list[Span], now: float) -> Month:
+def _locked(path: Path, *, create: bool) -> sqlite3.Connection:
+    """A file with the lock of one process on it. Raises sqlite3.OperationalError where another one has it."""
+    import sqlite3
+
+    mode = "rwc" if create else "rw"
+    file = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        file.execute("begin exclusive")
+    except sqlite3.Error:
+        file.close()
+        raise
+    return file
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
+
+
+def _containers(file: sqlite3.Connection) -> list[Span]:
+    return [Span(*row[:6], waits=bool(row[6])) for row in file.execute(_CONTAINERS)]
+
+
+def _true_times(times: Sequence[float], now: float) -> list[float]:
+    """When rows began, whatever the clocks said that wrote them; `times` are in the order of writing.
+
+    The longest run of times that agrees with that order and is not of the future is believed, a day more or less.
+    Any other time came from a clock that was set wrong: it becomes the next believed one, `now` after the last.
+    """
+    days = [int(time // _DAY_S) for time in times]
+    ends: list[int] = []  # the last day of the best run of each length,
+    at: list[int] = []  # and its index
+    before: list[int] = []
+    for index, day in enumerate(days):
+        length = bisect_right(ends, day) if day <= now // _DAY_S + 1 else 0
+        before.append(at[length - 1] if length else -1)
+        if day <= now // _DAY_S + 1:
+            ends[length : length + 1], at[length : length + 1] = [day], [index]
+    believed: set[int] = set()
+    index = at[-1] if at else -1
+    while index >= 0:
+        believed.add(index)
+        index = before[index]
+    found = list(times)
+    later = now
+    for index in reversed(range(len(days))):
+        if index in believed:
+            later = times[index]
+        elif abs(days[index] - later // _DAY_S) > 1:
+            found[index] = later
+    return found
+
+
+def _month(rows: Sequence[Span], now: float) -> Month:
     day = datetime.fromtimestamp(now, UTC)
     begins = datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()
     after = datetime(day.year + day.month // 12, day.month % 12 + 1, 1, tzinfo=UTC).timestamp()
     gpu_s = spent = due = unpriced = 0.0
     rates: set[str] = set()
     kept: set[str] = set()
-    for row in rows:
-        ends = now if row.ends is None else min(row.ends, after)
-        first = max(row.began, begins)
+    waiting = [replace(row, began=now, ends=now + (row.ends or 0) - row.began) for row in rows if row.waits]
+    containers = [row for row in rows if not row.waits]
+    times = _true_times([row.began for row in containers], now)
+    for row, began in (*zip(containers, times, strict=True), *((row, now) for row in waiting)):
+        moved = began - row.began
+        ends = now if row.ends is None else min(row.ends + moved, after)
+        first = max(began, begins)
         whole = max(0.0, ends - first)
-        past = 0.0 if row.expires is not None else max(0.0, min(ends, now) - first)
+        past = 0.0 if row.waits else max(0.0, min(ends, now) - first)
         if row.ends is None:
             kept.add(row.gpu)
         if not whole:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orbit_lsp.runners.modal.costs import Costs
-from orbit_lsp.runners.modal.ledger import Span
+from orbit_lsp.runners.modal.ledger import Span, clock
 from orbit_lsp.runners.modal.rates import Price
 from orbit_remote.common import messages as c
 
@@ -72,7 +71,7 @@ class Sessions:
 
     def all(self) -> list[Session]:
         """Those with a GPU that are warm now."""
-        now = time.time()
+        now = clock()
         return [one for one in self._containers.values() if one.gpu and one.warm(now)]
 
     def warm(self, gpu: str) -> bool:
@@ -84,7 +83,7 @@ class Sessions:
         """The container of the run `key` (`<run>-<unique>`) has spoken: `said` names it, its age and, after
         the run, the run's seconds. `alone`: it ends with the run. Returns the container's name.
         """
-        now = time.time()
+        now = clock()
         gpu = gpu or ""
         container = _name(gpu, said)
         if (before := self._runs.get(key)) and before.container != container:
@@ -114,7 +113,7 @@ class Sessions:
         session = self._containers.get(run.container) if run else None
         if run is None or session is None:
             return None
-        now = time.time()
+        now = clock()
         seconds = now - run.began
         session.runs += 1
         session.gpu_s += seconds
@@ -131,13 +130,13 @@ class Sessions:
     def lose(self, container: str) -> None:
         """A container is gone."""
         if self._containers.pop(container, None):
-            self._costs.end(container, time.time())
+            self._costs.end(container)
             self._changed()
 
     # -- containers ---------------------------------------------------------------------------
 
     def keep(self, gpu: str, keep: bool) -> None:
-        now = time.time()
+        now = clock()
         chosen = [one for one in self.all() if one.gpu == gpu]
         if not chosen:
             name = f"{_UNNAMED}{gpu} {now}"  # Modal starts one; its name is known once a run is in it
@@ -157,7 +156,7 @@ class Sessions:
 
     def idle(self, gpu: str) -> set[str]:
         """The names of its warm containers in which nothing runs."""
-        now = time.time()
+        now = clock()
         every = self._containers.values()
         return {one.container for one in every if one.gpu == gpu and one.until is not None and one.warm(now)}
 

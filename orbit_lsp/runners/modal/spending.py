@@ -42,30 +42,31 @@ class Budget:
 
     async def question(self, wanted: Sequence[Wanted], limit: float) -> str | None:
         """Why these runs may not begin without asking; None where they may, and from now on they count."""
-        month = await self._costs.month()
-        spent = month.spent_usd if month else 0.0
-        least = spent + (month.due_usd if month else 0.0)
-        prices = [self._costs.price(one.gpu) for one in wanted]
-        unknown = [one.gpu for one, price in zip(wanted, prices, strict=True) if price is None]
-        most = least + sum(
-            price.usd_per_s * one.seconds for one, price in zip(wanted, prices, strict=True) if price
-        )
-        if self.lifted or (most <= limit and not unknown):
-            self.allow(wanted)
+        answer = await self._costs.reserve(wanted, None if self.lifted else limit)
+        if self.lifted:
             return None
-        rates = _rates({price.rates for price in prices if price} | set(month.rates if month else ()))
-        spent_text = f"{units.money(spent)} spent, {units.money(least - spent)} more rented or waiting"
-        if unknown:
+        if answer is None:
+            return f"what rented GPUs cost cannot be kept, so the month's budget of {units.money(limit)} may be passed"
+        month, fits = answer
+        if fits:
+            return None
+        least = month.spent_usd + month.due_usd
+        prices = [self._costs.price(each.gpu) for each in wanted]
+        rates = _rates({price.rates for price in prices if price} | set(month.rates))
+        spent = f"{units.money(month.spent_usd)} spent, {units.money(month.due_usd)} more rented or waiting{rates}"
+        if unknown := [each.gpu for each, price in zip(wanted, prices, strict=True) if price is None]:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
-            return f"{what} of {units.money(limit)} may be passed ({spent_text}{rates})"
+            return f"{what} of {units.money(limit)} may be passed ({spent})"
+        most = least + sum(
+            price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price
+        )
         return (
             f"this may take the month's spending on Modal to {units.money(most)}, past the budget of "
-            f"{units.money(limit)} ({spent_text}{rates})"
+            f"{units.money(limit)} ({spent})"
         )
 
-    def allow(self, wanted: Sequence[Wanted]) -> None:
-        for one in wanted:
-            self._costs.reserve(one)
+    async def allow(self, wanted: Sequence[Wanted]) -> None:
+        await self._costs.reserve(wanted, None)
 
     async def asked(self, question: str, wanted: Sequence[Wanted]) -> c.Failure | None:
         """Ask; None where the author lets them begin."""
@@ -76,7 +77,7 @@ class Budget:
         if answer not in (ONCE, ALWAYS):
             return c.Failure("cancelled", f"not run: {question}")
         self.lifted = answer == ALWAYS
-        self.allow(wanted)
+        await self.allow(wanted)
         return None
 
     def over(self, wanted: Sequence[Wanted]) -> None:
