@@ -27,6 +27,7 @@ from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal import gpu_names
 from orbit_lsp.runners.modal.rates import Rates
 from orbit_lsp.runs import run_environment, summary
+from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 
@@ -99,7 +100,9 @@ class Smoke:
         self.lines: list[str] = []
         self.failed = 0
         self._steps = 0
-        self.environment = run_environment.Environment(Session(folders=[str(folder)]), print, lambda _: None)
+        self.environment = run_environment.Environment(
+            Session(setup=Setup(folders=[str(folder)])), print, lambda _: None
+        )
         asked = {"runner": "modal", "gpu": options.gpu, "trusted": True, "modal": {"idle_s": 120}}
         self.environment.options = asked
         if complaints := self.environment.configure(None):

@@ -42,7 +42,7 @@ def rendered(words: list[str]) -> str:
             return code(_hover(recorded.profiled(name), int(line)))
         case ["hover", name]:
             bench = recorded.profiled(name)
-            (target,) = bench.session.profiles
+            (target,) = bench.session.results.profiles
             kernel = next(kernel for found, kernel, _ in bench.session.kernels(bench.uri) if found == target)
             return code(_hover(bench, kernel.name_span.line + 1))
         case ["verdicts"]:
@@ -107,7 +107,7 @@ def _hover(bench: recorded.Profiling, line: int) -> str:
 def screenshots() -> None:
     bench = recorded.Profiling("spilling")
     profiled = bench.file(recorded.finished("spilling"))
-    (target,) = bench.session.profiles
+    (target,) = bench.session.results.profiles
     html = page.html(profile_report.page(profiled, target.key, "/src/spilling.cu"))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "report.html"

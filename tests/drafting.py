@@ -6,7 +6,6 @@ from textwrap import dedent
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.session import Session
 from orbit_lsp.views.spec import spec_drafts
 
@@ -82,7 +81,7 @@ if __name__ == "__main__":
 
 def opened(text: str, language: str) -> tuple[Session, str]:
     uri = "file:///src/k.cu" if language == "cuda" else "file:///src/k.py"
-    session = Session(settings=Settings())
+    session = Session()
     assert session.open(uri, 3, text)
     return session, uri
 

@@ -10,7 +10,10 @@ import ncu_report
 
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.session import KernelId, Profiled, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from orbit_remote.ncu import report_reader
 from tests.recordings.profiled import FOLDER, NAMES, source_of
@@ -53,7 +56,7 @@ class Profiling:
     """A session with the recorded program open, and what the click on Profile brought."""
 
     def __init__(self, name: str, **settings: object) -> None:
-        self.session = Session(settings=settings_of_values(settings))
+        self.session = Session(setup=Setup(settings=settings_of_values(settings)))
         source = source_of(name)
         self.uri = f"file:///src/{source.name}"
         self.session.open(self.uri, 1, source.read_text())
@@ -68,9 +71,9 @@ class Profiling:
         job = job_builder.make(self.session, frozen, "profile", "r1")
         job = job_builder.under_a_tool(self.session, job, target, "full" if detail == "full" else "click", ())
         profile_filing.finished(self.session, frozen, job, {target}, None, event, None)
-        profiled = self.session.profiles[target]
-        self.session.profiles[target] = replace(profiled, at=time.time())
-        return self.session.profiles[target]
+        profiled = self.session.results.profiles[target]
+        self.session.results.profiles[target] = replace(profiled, at=time.time())
+        return self.session.results.profiles[target]
 
 
 def profiled(name: str, **settings: object) -> Profiling:

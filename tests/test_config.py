@@ -11,6 +11,7 @@ import pytest
 from orbit_lsp.runners import local
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state import config
+from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 
 
@@ -134,7 +135,7 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.touch()
-    session = Session(folders=[str(tmp_path)])
+    session = Session(setup=Setup(folders=[str(tmp_path)]))
     found = Environment(session, print, lambda uris: None)
     found.configure(None)
     assert found.python() != str(python)

@@ -10,7 +10,7 @@ import pytest
 
 from orbit_lsp.cli import doctor
 from orbit_lsp.state.config import Settings
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
 from orbit_remote.ncu.ncu_log import PERMISSION
 from tests.settings_check import settings_of_values
@@ -52,8 +52,8 @@ def check(
     compiler: c.Failure | None = None,
     **settings: object,
 ) -> None:
-    session = Session(settings=settings_of_values(settings), machine=machine, modal_account=token)
-    said = "\n".join(doctor.lines(session, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
+    setup = Setup(settings_of_values(settings), machine=machine, modal_account=token)
+    said = "\n".join(doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
     assert said.replace(sys.executable, "PYTHON") == expected
 
 
@@ -261,7 +261,7 @@ does not work yet
 
 def test_memory_checks_need_compute_sanitizer() -> None:
     machine = replace(FULL, sanitizer=None)
-    said = doctor.lines(Session(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    said = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     assert said[-2:] == [
         "  ✗ memory checks: there is no compute-sanitizer",
         "    mend it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
@@ -270,7 +270,7 @@ def test_memory_checks_need_compute_sanitizer() -> None:
 
 def said_of_counters(profiler: c.Profiler | None) -> list[str]:
     machine = replace(FULL, profiler=profiler)
-    every = doctor.lines(Session(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    every = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     at = next(i for i, line in enumerate(every) if "counters" in line)
     return [line.strip() for line in every[at : at + 2]]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orbit_lsp.profile import dump_files
-from orbit_lsp.state.session import Profiled
+from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import hover, kernel_actions
 from orbit_remote.common import messages as c
 from tests.recorded_profiles import Profiling, finished, profile
@@ -66,11 +66,11 @@ def test_in_the_hover_and_among_the_actions() -> None:
     found = hover.hover(bench.session, bench.uri, 8, markdown=False)
     assert "what the compiler made of it  LLVM IR, PTX: a code action opens them" in found.contents.value
     assert titles(bench) == ["Open LLVM IR (softmax)", "Open PTX (softmax)"]
-    bench.session.can_ask = True
+    bench.session.client.can_ask = True
     assert titles(bench) == ["Open LLVM IR or PTX… (softmax)"]
     profiled(dump("softmax", "sass"))
     bench, _ = profiled(dump("softmax", "sass"))
-    bench.session.can_ask = True
+    bench.session.client.can_ask = True
     assert titles(bench) == ["Open SASS (softmax)"]
 
 

@@ -137,7 +137,7 @@ def test_the_hover_says_how_sure_it_is() -> None:
 
 def test_editors_without_lenses_or_fresh_hints_have_it_too() -> None:
     checked = Checked().answered(*answer())
-    checked.session.mirror_hints = True
+    checked.session.client.mirror_hints = True
     assert [one.message for one in diagnostics.diagnostics(checked.session, URI)] == [
         "✓ 1.42x · 3.10 ms vs 4.41 ms"
     ]

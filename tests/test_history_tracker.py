@@ -184,8 +184,8 @@ async def test_a_profile_is_back_after_a_restart_line_by_line(tmp_path: Path) ->
     kept = Kept(tmp_path)
     await kept.end(before)
     await kept.begin(after)
-    (target,) = before.session.profiles
-    old, new = before.session.profiles[target], after.session.profiles[target]
+    (target,) = before.session.results.profiles
+    old, new = before.session.results.profiles[target], after.session.results.profiles[target]
     assert replace(new, report=None) == replace(old, report=None)
     count = len(before.session.files[before.uri].document.lines)
     shown = hints.hints(before.session, before.uri, 0, count)
@@ -218,10 +218,10 @@ async def test_what_was_run_since_the_file_was_opened_stays(tmp_path: Path) -> N
     before, after = profiled("memory_bound"), profiled("memory_bound")
     kept = Kept(tmp_path)
     await kept.end(before)
-    (target,) = after.session.profiles
-    mine = after.session.profiles[target]
+    (target,) = after.session.results.profiles
+    mine = after.session.results.profiles[target]
     await kept.begin(after)
-    assert after.session.profiles[target] is mine
+    assert after.session.results.profiles[target] is mine
 
 
 async def test_a_file_that_was_closed_meanwhile_gets_nothing(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ async def test_a_file_that_was_closed_meanwhile_gets_nothing(tmp_path: Path) -> 
     versions_of.restore(after.uri)
     after.session.close(after.uri)
     await versions_of.close()
-    assert after.session.profiles == {}
+    assert after.session.results.profiles == {}
 
 
 # -- what moved -------------------------------------------------------------------------------------

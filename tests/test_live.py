@@ -9,9 +9,9 @@ import pytest
 
 from orbit_lsp.runs.live import Live
 from orbit_lsp.runs.scheduler import Run, Scheduler
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import Change
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from tests.test_spec_views import SAXPY, URI, point
 
@@ -46,7 +46,7 @@ class Desk:
     """Live over one open file, and what was said; it is the watcher of its runs."""
 
     def __init__(self) -> None:
-        self.session = Session(settings=Settings())
+        self.session = Session()
         self.session.open(URI, 1, SAXPY)
         self.said: list[str] = []
         self.compiled: list[str] = []

@@ -8,7 +8,9 @@ from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import memory_filing, result_filing, summary
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.documents import Change
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics, hover, kernel_actions, lenses
 from orbit_remote.common import messages as c
 from tests.settings_check import settings_of_values
@@ -34,7 +36,7 @@ class Bench:
     """A session with one file whose kernel has been checked."""
 
     def __init__(self, **settings: object) -> None:
-        self.session = Session(settings=settings_of_values(settings))
+        self.session = Session(setup=Setup(settings=settings_of_values(settings)))
         self.session.open(URI, 1, TEXT)
 
     def checked(self, *problems: c.Problem, outcome: c.Outcome | None = None) -> Bench:

@@ -9,7 +9,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp.server.notifier import Notifier
-from orbit_lsp.state.session import Problems
+from orbit_lsp.state.results import Problems
 from orbit_remote.common import messages as c
 from tests.loop_check import settled
 from tests.test_views import URI, Bench
@@ -27,7 +27,7 @@ async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
     drops_old_versions: bool, published: list[tuple[int, list[str]]]
 ) -> None:
     bench, said = Bench(), list[tuple[int | None, list[str]]]()
-    bench.session.mirror_hints = drops_old_versions
+    bench.session.client.mirror_hints = drops_old_versions
 
     def publish(params: lsp.PublishDiagnosticsParams) -> None:
         said.append((params.version, [one.message for one in params.diagnostics]))
@@ -42,11 +42,11 @@ async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
         await settled()
 
     late = c.Problem("warning", "late", "nvcc", c.Place("/src/k.cu", 1))
-    bench.session.keep_problems("test", {URI: Problems(1, (late,))})
+    bench.session.results.keep_problems("test", {URI: Problems(1, (late,))})
     await flush()
     bench.typed(3, 0, 0, " ")
     await flush()
-    bench.session.keep_problems("test", {})
+    bench.session.results.keep_problems("test", {})
     await flush()
     bench.typed(3, 0, 0, " ")
     await flush()

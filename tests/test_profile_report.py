@@ -14,7 +14,7 @@ import pytest
 
 from orbit_lsp.profile import report_store, roofline
 from orbit_lsp.report import memory_chart, opening, page, profile_report
-from orbit_lsp.state.session import Profiled
+from orbit_lsp.state.results import Profiled
 from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, NAMES, Profiling, finished, profiled, profiles
 from tests.test_report import Reader
@@ -31,7 +31,7 @@ def read(known: Profiled, kernel: str, path: str) -> Reader:
 
 
 def of(bench: Profiling) -> Profiled:
-    (known,) = bench.session.profiles.values()
+    (known,) = bench.session.results.profiles.values()
     return known
 
 
@@ -126,7 +126,7 @@ def test_which_report_is_opened(tmp_path: Path) -> None:
     assert "memory 79% of peak" in written.read_text()
     with pytest.raises(opening.NoReport, match="no run of saxpy by its launch spec"):
         opening.write(bench.session, target, tmp_path, "run")
-    bench.session.profiles.clear()
+    bench.session.results.profiles.clear()
     with pytest.raises(opening.NoReport, match="no profile of saxpy to report on; profile it first"):
         opening.write(bench.session, target, tmp_path, "profile")
 

@@ -15,7 +15,7 @@ from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import profile_filing, result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.documents import Change
-from orbit_lsp.state.session import KernelId
+from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
 from orbit_lsp.views.profile import counter_rows, profile_lines
 from orbit_remote.common import messages as c
@@ -106,7 +106,7 @@ def test_hints_of_profiles_can_be_turned_off() -> None:
 def test_where_hints_cannot_be_refreshed_they_are_diagnostics_on_their_lines() -> None:
     bench = profiled("uncoalesced")
     assert diagnostics.diagnostics(bench.session, bench.uri) == []
-    bench.session.mirror_hints = True
+    bench.session.client.mirror_hints = True
     found = diagnostics.diagnostics(bench.session, bench.uri)
     assert [
         (one.range.start.line, one.range.start.character, one.message.split(" · ")[0]) for one in found
@@ -179,7 +179,7 @@ def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_pa
     known = {str(header): c.content_hash(header.read_bytes())}
     bench.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
     uri = header.as_uri()
-    bench.session.settings = settings_of_values({"profile": {"line_percent": 0}})
+    bench.session.setup.settings = settings_of_values({"profile": {"line_percent": 0}})
     bench.session.open(uri, 1, header.read_text())
     assert [label for _, label in profile_lines.labels(bench.session, uri)] == ["◂ 0.3% · wait"]
     bench.file(replace(finished("uncoalesced"), profiles=(one,), files={str(header): "of another text"}))
@@ -320,7 +320,7 @@ def test_of_two_overloads_the_one_that_was_clicked_has_the_profile() -> None:
     bench.session.open(bench.uri, 2, text)
     bench.kernels = {found.key: found for found, _, _ in bench.session.kernels(bench.uri)}
     bench.file(finished("memory_bound"), "saxpy#2")
-    assert list(bench.session.profiles) == [bench.kernels["saxpy#2"]]
+    assert list(bench.session.results.profiles) == [bench.kernels["saxpy#2"]]
 
 
 def test_a_kernel_that_was_never_launched() -> None:
@@ -360,7 +360,7 @@ def test_a_second_profile_remembers_the_one_before_and_no_more() -> None:
     bench = profiled("memory_bound")
     for _ in range(2):
         bench.file(finished("memory_bound"))
-    known = bench.session.profiles[bench.kernels["saxpy"]]
+    known = bench.session.results.profiles[bench.kernels["saxpy"]]
     assert known.before
     assert known.before.before is None
 
@@ -407,7 +407,7 @@ def test_what_a_rule_says_is_no_markup() -> None:
 
 def test_a_kernel_that_is_gone_does_not_disturb() -> None:
     bench = profiled("memory_bound")
-    known = bench.session.profiles.pop(bench.kernels["saxpy"])
-    bench.session.profiles[KernelId("file:///src/gone.cu", "k")] = known
+    known = bench.session.results.profiles.pop(bench.kernels["saxpy"])
+    bench.session.results.profiles[KernelId("file:///src/gone.cu", "k")] = known
     assert 7 in on_lines(bench)
     assert "◔" not in shown(bench, 6)

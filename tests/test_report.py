@@ -13,7 +13,7 @@ from orbit_lsp.profile import report_folder
 from orbit_lsp.report import opening, page, plot, sweep_report
 from orbit_lsp.report.page import Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
-from orbit_lsp.state.session import KernelId
+from orbit_lsp.state.kernel_ids import KernelId
 from tests.test_spec_views import URI, Spec, point
 
 
@@ -58,7 +58,7 @@ def swept(*exponents: int, **fields: object) -> Spec:
 
 
 def report(spec: Spec, path: str = "/src/saxpy.cu") -> Reader:
-    html = page.html(sweep_report.page(spec.session.results[spec.key], "saxpy", path))
+    html = page.html(sweep_report.page(spec.session.results.runs[spec.key], "saxpy", path))
     found = Reader(html)
     assert found.open == []
     return found

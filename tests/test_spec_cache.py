@@ -5,6 +5,7 @@ from __future__ import annotations
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.specs.spec_cache import Watch
 from orbit_lsp.state.documents import Change
+from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
 from orbit_remote.spec import launch_spec
@@ -19,7 +20,7 @@ __global__ void k(int n, float* x) {}
 
 
 def opened(text: str = WRONG, uri: str = URI, **settings: object) -> Session:
-    session = Session(settings=settings_of_values({"gpu": "H100"} | settings))
+    session = Session(setup=Setup(settings=settings_of_values({"gpu": "H100"} | settings)))
     assert session.open(uri, 1, text)
     return session
 
@@ -51,7 +52,7 @@ def test_columns_are_in_the_clients_units() -> None:
     at = {"utf-8": 34, "utf-16": 31, "utf-32": 30}
     for encoding, column in at.items():
         session = opened(text)
-        session.encoding = encoding
+        session.client.encoding = encoding
         assert [one[:2] for one in said(session) if "'m'" in one[3]] == [(1, column)]
 
 
@@ -149,10 +150,7 @@ def test_what_is_remembered_is_bounded() -> None:
     for at in range(600):
         typed(session, 0, 14, len(session.files[URI].document.lines[0].partition(";")[0]), str(at))
         assert said(session) is not None
-    assert len(session.specs[URI]) <= 400
-    session.close(URI)
-    assert not session.specs
-    assert not session.spec_lines
+    assert len(session.files[URI].specs) <= 400
 
 
 def test_the_gpu_of_the_settings_bounds_shared_memory() -> None:
@@ -169,11 +167,10 @@ async def test_watching_tells_once_typing_has_paused() -> None:
     watch = Watch(session, told.append)
     await watch.check(URI)
     assert told == [{URI}]
-    assert len(session.specs[URI]) == 1
+    assert len(session.files[URI].specs) == 1
     session.close(URI)
     watch.edited(URI)  # nothing is open any more
     watch.close()
-    assert not session.specs
 
 
 async def test_a_file_without_specs_is_not_told_about() -> None:

@@ -7,9 +7,8 @@ from textwrap import dedent
 import pytest
 from lsprotocol import types as lsp
 
-from orbit_lsp.state.config import Settings
 from orbit_lsp.state.documents import to_client
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.session import Client, Session
 from orbit_lsp.views.spec import spec_completion, spec_hover
 from orbit_remote.common.nvcc_flags import allowed_flags
 
@@ -40,7 +39,7 @@ def at_cursor(line: str, language: str, encoding: str = "utf-16") -> tuple[Sessi
     text = (CUDA if language == "cuda" else TRITON).format(line=f"{mark} orbit: {line}")
     before = text[: text.index("|")]
     uri = "file:///src/k.cu" if language == "cuda" else "file:///src/k.py"
-    session = Session(settings=Settings(), encoding=encoding)
+    session = Session(client=Client(encoding=encoding))
     assert session.open(uri, 1, text.replace("|", "", 1))
     row = before.count("\n")
     return session, uri, row, to_client(before.rpartition("\n")[2], 10**6, encoding)
@@ -140,7 +139,7 @@ def test_nothing_is_offered_outside_of_specs() -> None:
 
 
 def test_a_spec_above_no_kernel_is_helped_with_words_and_functions() -> None:
-    session = Session(settings=Settings())
+    session = Session()
     session.open("file:///src/k.cu", 1, "// orbit: \n// orbit: x = \nint main() {}\n")
     words = spec_completion.completions(session, "file:///src/k.cu", 0, 10)
     assert words

@@ -13,7 +13,8 @@ import pytest
 
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.session import KernelId, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import path_of
 from orbit_lsp.views import hints, hover, lenses
 from orbit_remote.common import messages as c
 from tests.test_views import URI, Bench

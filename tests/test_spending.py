@@ -15,7 +15,8 @@ from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.sessions import Session
 from orbit_lsp.runs import multi_gpu, run_environment, summary
 from orbit_lsp.state import session as sessions
-from orbit_lsp.state.session import GpuResult, MultiGpuResult
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 from tests.settings_check import settings_of_values
@@ -245,7 +246,7 @@ def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
 )
 async def test_whatever_rents_a_gpu_goes_through_the_months_budget(action: c.Action, asks: bool) -> None:
     session = sessions.Session(
-        settings=settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}})
+        setup=Setup(settings_of_values({"runner": "modal", "modal": {"budget_usd": 1, "compile": True}}))
     )
     environment = run_environment.Environment(session, pytest.fail, lambda uris: None)
     job = c.Job("r1", action, "cuda", "/src/k.cu", "", gpu="H100")

@@ -16,7 +16,9 @@ from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.variants import NoVariant, Variant
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.state.config import Settings
-from orbit_lsp.state.session import KernelId, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
 from tests.remote.nvcc_check import needs_nvcc
 from tests.test_git import Repository
@@ -31,7 +33,7 @@ class Author:
 
     def __init__(self, repository: Repository, name: str, text: str) -> None:
         self.repository = repository
-        self.session = Session(settings=Settings(), folders=[str(repository.folder)])
+        self.session = Session(setup=Setup(settings=Settings(), folders=[str(repository.folder)]))
         self.uri = (repository.folder / name).as_uri()
         self.session.open(self.uri, 1, text)
         self.target = KernelId(self.uri, "k")
@@ -93,8 +95,7 @@ async def test_headers_that_are_the_same_leave_the_file_where_it_is(repository: 
 
 async def test_flags_of_the_repository_lead_to_the_revision_and_others_stay(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    path = path_of(author.uri)
-    author.session.flags[path] = ("-Icommon", "-I", "build", "-DN=4", "-I/usr/include")
+    author.session.files[author.uri].flags = ("-Icommon", "-I", "build", "-DN=4", "-I/usr/include")
     (repository.folder / "build").mkdir()
     then = await author.side("revision", "HEAD~1")
     root, beside = str(repository.folder), str(author.folder)
@@ -107,7 +108,7 @@ async def test_a_repository_opened_through_a_link_has_its_headers_of_then(reposi
     repository.folder = real.parent / "link"
     repository.folder.symlink_to(real)
     author = Author(repository, "src/k.cu", NOW)
-    author.session.flags[path_of(author.uri)] = ("-Icommon", "-I../elsewhere")
+    author.session.files[author.uri].flags = ("-Icommon", "-I../elsewhere")
     (real.parent / "elsewhere").mkdir()
     then = await author.side("revision", "HEAD~1")
     assert then.job.path == f"{author.folder}/src/k.cu"
@@ -118,7 +119,7 @@ async def test_a_repository_opened_through_a_link_has_its_headers_of_then(reposi
 async def test_what_travels_to_a_rented_gpu_is_the_revisions(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
     then = await author.side("revision", "HEAD~1")
-    tree = closure(then.job, author.session.folders, data=(), limit=1 << 20)
+    tree = closure(then.job, author.session.setup.folders, data=(), limit=1 << 20)
     assert tree.refusal is None
     assert tree.root == str(author.folder)
     assert sorted(tree.manifest.files) == ["common/inner.cuh", "src/k.cu", "src/size.cuh"]
@@ -219,7 +220,7 @@ def test_what_is_no_choice(word: str) -> None:
 
 def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    author.session.modal_account = True
+    author.session.setup.modal_account = True
     found = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
     with pytest.raises(NoVariant, match="Z9 is none of the GPUs on Modal: T4, "):

@@ -9,9 +9,10 @@ import pytest
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import placement
 from orbit_lsp.state.documents import Change
-from orbit_lsp.state.session import KernelId, Running, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Running, Session
 from orbit_lsp.views import diagnostics, hover, kernel_status, lenses
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
@@ -38,7 +39,7 @@ class Bench:
     """A session with one open file, and what compilers and runs said of it."""
 
     def __init__(self, text: str = SAXPY, uri: str = URI, **settings: object) -> None:
-        self.session = Session(settings=settings_of_values(settings))
+        self.session = Session(setup=Setup(settings=settings_of_values(settings)))
         self.uri = uri
         self.session.open(uri, 1, text)
 
@@ -138,7 +139,7 @@ def test_where_hints_cannot_be_refreshed_one_diagnostic_says_them_all(
 ) -> None:
     bench = Bench(hints=wanted).built(PTXAS).ran(LAUNCHES)
     assert diagnostics.diagnostics(bench.session, URI) == []
-    bench.session.mirror_hints = True
+    bench.session.client.mirror_hints = True
     assert [one.message for one in diagnostics.diagnostics(bench.session, URI)] == said
 
 
@@ -167,7 +168,7 @@ def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
     bench = Bench().ran(LAUNCHES)
     (known,) = kernel_status.of(bench.session, URI)
     assert not known.stale
-    bench.session.flags["/src/k.cu"] = ("-DN=4",)
+    bench.session.files[bench.uri].flags = ("-DN=4",)
     (known,) = kernel_status.of(bench.session, URI)
     assert known.stale
 
@@ -238,9 +239,9 @@ def test_while_it_runs_the_lens_counts_and_cancels() -> None:
 
 def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     bench = Bench(gpu="T4")
-    assert placement.architecture(bench.session) == "sm_75"
-    bench.session.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
-    assert placement.architecture(bench.session) == "sm_90a"
+    assert bench.session.setup.architecture() == "sm_75"
+    bench.session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    assert bench.session.setup.architecture() == "sm_90a"
     titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
 
@@ -317,7 +318,7 @@ def test_kernels_of_one_name_are_told_apart_by_the_line_of_their_code() -> None:
     bench = Bench("__global__ void k(int) {}\n__global__ void k(float) {}\nint main() {}\n")
     place = c.Place("/src/k.cu", 2)
     bench.ran(replace(LAUNCHES, name="k", symbol="_Z1kf", place=place), target="k")
-    assert {target.key: len(result.launches) for target, result in bench.session.results.items()} == {
+    assert {target.key: len(result.launches) for target, result in bench.session.results.runs.items()} == {
         "k": 0,
         "k#2": 1,
     }

@@ -7,8 +7,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from orbit_lsp.runners import Runner
-from orbit_lsp.state import placement
-from orbit_lsp.state.session import Session
+from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
 
 _TRITON = ("torch", "triton")
@@ -77,19 +76,19 @@ def _matching_headers(machine: c.Machine) -> str:
 
 
 def lines(
-    session: Session, machine: c.Machine, *, compiles_on_modal: bool, compiler: c.Failure | None = None
+    setup: Setup, machine: c.Machine, *, compiles_on_modal: bool, compiler: c.Failure | None = None
 ) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. What is missing is
     named once, whatever it holds back, and packages that nothing here could use are not missing. `compiler` is
     what `compiler_failure` returned.
     """
-    compiles_on_modal = compiles_on_modal and session.modal_account
+    compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
         *_inventory(machine),
         "",
         "works now",
-        *([f"  ✓ {one}" for one in _works(session, machine, compiles_on_modal, compiler)] or ["    nothing"]),
-        *_missing(session, machine, compiles_on_modal, compiler),
+        *([f"  ✓ {one}" for one in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
+        *_missing(setup, machine, compiles_on_modal, compiler),
     ]
 
 
@@ -110,10 +109,10 @@ def _inventory(machine: c.Machine) -> list[str]:
 
 
 def _works(
-    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
 ) -> list[str]:
-    rented = placement.place(session) == "modal"
-    own = None if rented else placement.own_gpu(session)
+    rented = setup.place() == "modal"
+    own = None if rented else setup.own_gpu()
     triton = not _absent(machine, _TRITON)
     found: list[str] = []
     compiles = bool(machine.nvcc) and compiler is None
@@ -122,8 +121,8 @@ def _works(
         found.append(f"CUDA files: compiler errors, registers, occupancy{where}")
     if triton:
         found.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
-    if rented and session.modal_account:
-        gpu = placement.settings_of(session).gpu
+    if rented and setup.modal_account:
+        gpu = setup.settings.gpu
         found.append(
             f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not tried here)"
         )
@@ -146,23 +145,23 @@ def _works(
 
 
 def _missing(
-    session: Session, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
 ) -> list[str]:
     problems = iter(machine.problems)
     no_gpu = None if machine.devices else next(problems, None)
     no_compiler = compiler if machine.nvcc else next(problems, None)
-    local = placement.place(session) == "local"
+    local = setup.place() == "local"
     found: list[str] = []
     if no_compiler and not compiles_on_modal:
         found += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
     if no_gpu and local:
         found += _fault("running kernels", no_gpu.message, no_gpu.remedy)
-        if placement.settings_of(session).runner == "auto":
+        if setup.settings.runner == "auto":
             found.append(f"    or rent one from Modal: {_TOKEN}")
-    elif not local and not session.modal_account:
+    elif not local and not setup.modal_account:
         found += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
-    elif local and machine.devices and placement.own_gpu(session) is None:
-        wanted = placement.settings_of(session).device
+    elif local and machine.devices and setup.own_gpu() is None:
+        wanted = setup.settings.device
         have = ", ".join(str(one.index) for one in machine.devices)
         found += _fault(
             "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"

@@ -12,7 +12,8 @@ from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
 
@@ -37,14 +38,14 @@ async def run(
         finished = await scheduler.result(started)
         wrong = [
             row.finished
-            for comparison in session.multi_gpu_results.values()
+            for comparison in session.results.multi_gpu.values()
             for row in comparison.rows
             if row.finished.outcome != "ok"
         ]
         code = code or c.EXIT_CODES[next(iter(wrong), finished).outcome]
         if not as_json:
             _say(finished)
-    results = session.multi_gpu_results.items()
+    results = session.results.multi_gpu.items()
     if as_json:
         every = [gpu_table.as_json(target.key, result) for target, result in results]
         print(json.dumps(every, ensure_ascii=False, indent=2))

@@ -22,7 +22,8 @@ from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Scheduler, Watcher
 from orbit_lsp.state import harness
-from orbit_lsp.state.session import KernelId, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import ab_table, kernel_status, lenses, version_table
 from orbit_lsp.views import tables as table_text
 from orbit_remote.common import messages as c
@@ -48,7 +49,7 @@ async def compare(
     assert run
     finished = await scheduler.result(run)
     name = harness.named(kernel) or kernel.key
-    versus = session.ab_results.get(kernel)
+    versus = session.results.ab.get(kernel)
     if options.json and versus:
         _print_json(json_output.compared(name, versus))
     elif versus and (tables := ab_table.tables(name, versus, time.time(), stale=False)):

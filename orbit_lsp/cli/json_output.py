@@ -9,7 +9,7 @@ from typing import Literal
 from orbit_lsp.history import counter_diff as moved
 from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.version_groups import grouped, regression
-from orbit_lsp.state.session import AbResult
+from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as versus_view
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_remote.common.messages import Cost, Failure, Launches, Metric, Timing

@@ -24,7 +24,9 @@ from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness
-from orbit_lsp.state.session import KernelId, Session, path_of, uri_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session, path_of, uri_of
 from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import messages as c
@@ -91,7 +93,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    session = Session(folders=_folders())
+    session = Session(setup=Setup(folders=_folders()))
     watcher = TerminalWatcher(quiet=options.json)
     environment = run_environment.Environment(session, _complain, watcher.changed)
     environment.budget.lifted = options.over_budget
@@ -138,7 +140,7 @@ async def _main(options: argparse.Namespace) -> int:
 
 async def _history(options: argparse.Namespace) -> int:
     """Needs no GPU, no compiler and no settings."""
-    session = Session(folders=_folders())
+    session = Session(setup=Setup(folders=_folders()))
     watcher = TerminalWatcher(quiet=True)
     environment = run_environment.Environment(session, _complain, watcher.changed)
     versions = HistoryTracker(session, environment.history_file, _complain, watcher.changed)
@@ -425,7 +427,7 @@ def _line(stream: TextIO, text: str, remedy: str) -> None:
 
 async def _doctor(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:
     await environment.look_around()
-    machine = session.machine
+    machine = session.setup.machine
     if machine is None:
         text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
@@ -438,6 +440,8 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         print(json.dumps(dataclasses.asdict(whole), ensure_ascii=False, indent=2))
         return 0
     compiles_on_modal = environment.compiles_on_modal()
-    print("\n".join(doctor.lines(session, machine, compiles_on_modal=compiles_on_modal, compiler=failure)))
+    print(
+        "\n".join(doctor.lines(session.setup, machine, compiles_on_modal=compiles_on_modal, compiler=failure))
+    )
     compiles = (machine.nvcc and failure is None) or compiles_on_modal
     return 0 if compiles else c.EXIT_CODES["infrastructure"]

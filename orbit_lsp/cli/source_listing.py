@@ -59,9 +59,9 @@ def lines(session: Session, uri: str, *, color: bool) -> list[str]:
 
 def _squiggle(session: Session, line: str, found: lsp.Diagnostic, color: bool) -> list[str]:
     style = _NAMES[found.severity or lsp.DiagnosticSeverity.Error]
-    start = from_client(line, found.range.start.character, session.encoding)
+    start = from_client(line, found.range.start.character, session.client.encoding)
     same_line = found.range.end.line == found.range.start.line
-    end = from_client(line, found.range.end.character, session.encoding) if same_line else len(line)
+    end = from_client(line, found.range.end.character, session.client.encoding) if same_line else len(line)
     before = len(line[:start].expandtabs(4))
     length = max(1, len(line[:end].expandtabs(4)) - before)
     code = f" {found.code}" if found.code else ""

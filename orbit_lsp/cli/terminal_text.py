@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def problems(session: Session) -> list[str]:
     """Every diagnostic as one line, `file:line:column: error nvcc #20: …`, its notes indented."""
     shown: list[str] = []
-    for (_, uri), kept in session.problems.items():
+    for (_, uri), kept in session.results.problems.items():
         for problem in kept.items:
             place = problem.place
             where = path_of(uri) + (f":{place.line}" if place else "")

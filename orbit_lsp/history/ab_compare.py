@@ -24,8 +24,10 @@ from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Failed, Run, Scheduler, Watcher
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import AbResult, KernelId, Session, path_of
+from orbit_lsp.state import harness
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import AbResult
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 from orbit_remote.common import messages as c
 
@@ -76,7 +78,7 @@ class AbCompare:
             return under_way
         plan = job_builder.plan_of(self.session, target)
         job = job_builder.make(self.session, frozen, "run", self.scheduler.new_id(_PREFIX), plan)
-        run = Run(job.run, "run", frozen, job, {target}, self.session.disk, plan, of_several=True)
+        run = Run(job.run, "run", frozen, job, {target}, self.session.disk.changes, plan, of_several=True)
         run.named = f"Compare {harness.named(target) or target.key} with {other.title}"
         work = _Comparison(run, target, other, self)
         self.scheduler.launch(run, work)
@@ -178,7 +180,7 @@ class _Comparison:
         exceeded has agreed for the whole comparison. Raises Failed where it may not.
         """
         runner = await self._tools.environment.runner_of(job)
-        limit = placement.settings_of(self._tools.session).modal.budget_usd
+        limit = self._tools.session.setup.settings.modal.budget_usd
         if job.gpu is None or limit is None:
             yield runner
             return
@@ -237,7 +239,7 @@ class _Comparison:
             )
         cost = spending.total([finished.cost for finished in (*then.ended, *now.ended)])
         if failure is None or failure.category != "cancelled":
-            self._tools.session.ab_results[self._target] = AbResult(
+            self._tools.session.results.ab[self._target] = AbResult(
                 now.variant.digest if now.variant else "",
                 time.time(),
                 then.name or self._other.title,

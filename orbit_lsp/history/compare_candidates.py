@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state import harness
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ def in_git(path: str) -> bool:
 
 def choices(session: Session, target: KernelId) -> list[Candidate]:
     """What an editor offers, most likely first."""
-    found = [Candidate("last")] if target in session.results else []
-    if target.uri in session.in_git:
+    found = [Candidate("last")] if target in session.results.runs else []
+    if (file := session.files.get(target.uri)) and file.in_git:
         found.append(Candidate("revision", "HEAD"))
     if not harness.named(target):
         found += [
@@ -61,8 +62,8 @@ def choices(session: Session, target: KernelId) -> list[Candidate]:
             for other, kernel, _ in session.kernels(target.uri)
             if other != target and kernel.launchable
         ][:3]
-    if session.modal_account:
-        settings = placement.settings_of(session)
-        here = settings.gpu if placement.place(session) == "modal" else ""
+    if session.setup.modal_account:
+        settings = session.setup.settings
+        here = settings.gpu if session.setup.place() == "modal" else ""
         found += [Candidate("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
     return found

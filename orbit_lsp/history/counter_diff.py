@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbit_lsp.profile.bottleneck import COMPUTE, DRAM, MEMORY, TIME, WAVE, value, warp_state
-from orbit_lsp.state.session import Moved
+from orbit_lsp.state.results import Moved
 from orbit_remote.common.messages import Profile
 
 _NAMES = {

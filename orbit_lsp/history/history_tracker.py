@@ -18,9 +18,11 @@ from orbit_lsp.history.history_store import Action, Entry, Store, StoredResult
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runs import profile_filing
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.state import harness, placement
+from orbit_lsp.state import harness
 from orbit_lsp.state.documents import split_lines
-from orbit_lsp.state.session import KernelId, Profiled, Result, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Profiled, Result
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import measure
 
 log = logging.getLogger("orbit.history")
@@ -69,12 +71,15 @@ class HistoryTracker:
         """A run has ended and what it said is in the session: keep what is new."""
         fresh = [
             (target, said)
-            for seen, known in ((self._seen, self._session.results), (self._profiles, self._session.profiles))
+            for seen, known in (
+                (self._seen, self._session.results.runs),
+                (self._profiles, self._session.results.profiles),
+            )
             for target, said in known.items()
             if seen.get(target) is not said
         ]
-        self._seen = dict(self._session.results)
-        self._profiles = dict(self._session.profiles)
+        self._seen = dict(self._session.results.runs)
+        self._profiles = dict(self._session.results.profiles)
         if not self._keeps():
             return
         for target, said in fresh:
@@ -95,12 +100,12 @@ class HistoryTracker:
         self._later(work, then)
 
     def _tell(self, target: KernelId, digest: str, found: measure.Regression | None) -> None:
-        before = self._session.regressions.get(target)
+        before = self._session.results.regressions.get(target)
         if found:
-            self._session.regressions[target] = (digest, found)
+            self._session.results.regressions[target] = (digest, found)
         else:
-            self._session.regressions.pop(target, None)
-        if self._session.regressions.get(target) != before:
+            self._session.results.regressions.pop(target, None)
+        if self._session.results.regressions.get(target) != before:
             self._changed({target.uri})
 
     # -- coming back --------------------------------------------------------------------------
@@ -135,15 +140,15 @@ class HistoryTracker:
         changed = {uri}
         for name, known in found.items():
             target = KernelId(uri, name)
-            if known.profile and target not in self._session.profiles:
+            if known.profile and target not in self._session.results.profiles:
                 profiled = self._profiled(uri, known.profile, known.text)
-                self._session.profiles[target] = self._profiles[target] = profiled
+                self._session.results.profiles[target] = self._profiles[target] = profiled
                 changed |= {self._session.uri_for(file) for file in profiled.texts}
-            if known.shown is None or target in self._session.results:
+            if known.shown is None or target in self._session.results.runs:
                 continue
-            self._session.results[target] = self._seen[target] = _result(uri, known.shown)
+            self._session.results.runs[target] = self._seen[target] = _result(uri, known.shown)
             if known.regression and known.shown is known.last:
-                self._session.regressions[target] = (known.shown.digest, known.regression)
+                self._session.results.regressions[target] = (known.shown.digest, known.regression)
         self._changed(changed)
 
     def _profiled(self, uri: str, entry: Entry, text: str | None) -> Profiled:
@@ -186,10 +191,10 @@ class HistoryTracker:
     # -- the thread ---------------------------------------------------------------------------
 
     def _keeps(self) -> bool:
-        return placement.settings_of(self._session).history.keep
+        return self._session.setup.settings.history.keep
 
     def _store(self) -> Store:
-        mib = placement.settings_of(self._session).history.mib
+        mib = self._session.setup.settings.history.mib
         if self._store_of is None or self._store_of[0] != mib:
             self._store_of = (mib, Store(self._where, mib << 20))
         return self._store_of[1]

@@ -24,7 +24,8 @@ from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.documents import split_lines
-from orbit_lsp.state.session import Frozen, KernelId, Session, header_reader, identify, path_of, uri_of
+from orbit_lsp.state.kernel_ids import KernelId, identify
+from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri_of
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
@@ -83,14 +84,13 @@ def _side(
     """`spec` is the launch spec of now, as `LaunchPlan.lines` has it: for a kernel that has none of its own. `file_name` is
     where the kernel is looked for, if that is not the side's name.
     """
-    scratch = Session(
-        settings=session.settings, encoding=session.encoding, flags=session.flags, folders=session.folders,
-        machine=session.machine, modal_account=session.modal_account,
-    )  # fmt: skip
+    scratch = Session(setup=session.setup, client=session.client)
     remarks: tuple[str, ...] = ()
     file = scratch.open(target.uri, 0, text)
     if file is None:
         raise NoVariant(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
+    if beside := session.files.get(target.uri):
+        file.flags = beside.flags
     if not harness.named(target):
         kernel = _kernel(scratch, target, file_name or name)
         plan = launch_plan.of(scratch, target.uri, kernel)
@@ -200,7 +200,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
 def _with_its_files(session: Session, made: Variant, found: git.Revision, path: str, folder: Path) -> Variant:
     """The same in a folder of its own, where a file that it needs was another in that revision."""
     root = _real(found.root)
-    tree = closure.closure(made.job, session.folders, data=(), limit=_CLOSURE_BYTES)
+    tree = closure.closure(made.job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
     needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
     places = [one.relative_to(root).as_posix() for one in needed if one.is_relative_to(root)]
     gone = [
@@ -217,7 +217,7 @@ def _with_its_files(session: Session, made: Variant, found: git.Revision, path: 
             shutil.copyfile(Path(root, *place.split("/")), copy)
     there = Path(folder, *found.main.split("/"))
     moved = _side(session, KernelId(uri_of(str(there)), made.target.key), made.frozen.text, made.name)
-    directory = _real(placement.directory(session, path))
+    directory = _real(session.setup.directory(path))
     inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
     job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
     names = ", ".join(Path(one).name for one in differ[:3]) + (
@@ -278,7 +278,7 @@ def _file(session: Session, target: KernelId, name: str) -> Variant:
 
 
 def _gpu(session: Session, side: Variant, name: str) -> Variant:
-    if not session.modal_account:
+    if not session.setup.modal_account:
         raise NoVariant(
             "another GPU is one on Modal: `modal token new` makes a token, and `orbit.runner` must not be `local`"
         )

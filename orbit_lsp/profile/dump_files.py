@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from orbit_lsp.state.session import Profiled
+from orbit_lsp.state.results import Profiled
 from orbit_remote.common import symbols
 from orbit_remote.common.messages import Dump, Finished, Level
 

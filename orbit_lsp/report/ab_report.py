@@ -8,7 +8,7 @@ from dataclasses import replace
 from orbit_lsp.report.page import Block, Facts, Page, Rows
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
-from orbit_lsp.state.session import AbResult
+from orbit_lsp.state.results import AbResult
 from orbit_lsp.views import ab_table as view
 from orbit_lsp.views.tables import Table
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from orbit_lsp.profile import report_folder
 from orbit_lsp.report import page, profile_report, sweep_report
 from orbit_lsp.report.page import Page
-from orbit_lsp.state.session import KernelId, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session, path_of
 
 log = logging.getLogger("orbit.report")
 
@@ -26,7 +27,7 @@ def write(session: Session, target: KernelId, reports: Path, what: str | None = 
 
 
 def _page(session: Session, target: KernelId, path: str, what: str | None) -> Page:
-    result, profiled = session.results.get(target), session.profiles.get(target)
+    result, profiled = session.results.runs.get(target), session.results.profiles.get(target)
     if result and result.through != "spec":
         result = None
     if profiled and not profiled.profiles:

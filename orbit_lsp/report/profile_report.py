@@ -9,7 +9,7 @@ from orbit_lsp.profile import roofline as rooflines
 from orbit_lsp.report import memory_chart, roofline_plot
 from orbit_lsp.report.page import Annotated, Block, Facts, Page, Picture, Rows, Weighed
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Profiled
+from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_tables
 from orbit_lsp.views.profile import (
     counter_rows,

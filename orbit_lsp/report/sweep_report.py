@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from orbit_lsp.report.page import Block, Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Result
+from orbit_lsp.state.results import Result
 from orbit_lsp.views import kernel_tables, rates, sweep_tables
 from orbit_remote.common.messages import Finished, Point
 

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable
 
 from orbit_lsp.runs.scheduler import Run, Scheduler
-from orbit_lsp.state import placement, units
+from orbit_lsp.state import units
 from orbit_lsp.state.debounce import Debounce
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 
 log = logging.getLogger("orbit.live")
 
@@ -66,7 +67,7 @@ class Live:
         if not self._of(uri):
             return
         self._keys.edited(uri, _KEYS_S)
-        settings = placement.settings_of(self._session).live
+        settings = self._session.setup.settings.live
         if settings.on == "pause":
             self._pauses.edited(uri, settings.pause_ms / 1000)
 
@@ -126,7 +127,7 @@ class Live:
     def _begin_idle(self, target: KernelId) -> None:
         if timer := self._idle.pop(target, None):
             timer.cancel()
-        after = placement.settings_of(self._session).live.idle_s
+        after = self._session.setup.settings.live.idle_s
         self._idle[target] = asyncio.get_running_loop().call_later(after, self._idled, target, after)
 
     def _idled(self, target: KernelId, after: float) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from orbit_lsp.state import staleness
-from orbit_lsp.state.session import Frozen, KernelId, MemoryCheck, Session, identify
+from orbit_lsp.state.kernel_ids import KernelId, identify
+from orbit_lsp.state.results import MemoryCheck
+from orbit_lsp.state.session import Frozen, Session
 from orbit_remote.common import messages as c
 
 
@@ -24,7 +26,7 @@ def finished(
     digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
     known = [target for target in targets if target in digests]
     for target in known:
-        session.memory_checks[target] = MemoryCheck(
+        session.results.memory_checks[target] = MemoryCheck(
             digest=digests[target],
             at=time.time(),
             finished=event,

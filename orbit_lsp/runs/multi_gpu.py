@@ -17,8 +17,9 @@ from orbit_lsp.runs import result_filing
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import CANCELLED, Failed, Run, Scheduler, Watcher, unfollowed
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import placement
-from orbit_lsp.state.session import GpuResult, KernelId, MultiGpuResult, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import GpuResult, MultiGpuResult
+from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
@@ -46,7 +47,7 @@ class MultiGpu:
             return under_way
         plan = job_builder.plan_of(self.session, target)
         job = job_builder.make(self.session, frozen, "run", self.scheduler.new_id(_PREFIX), plan)
-        run = Run(job.run, "run", frozen, job, targets, self.session.disk, plan, of_several=True)
+        run = Run(job.run, "run", frozen, job, targets, self.session.disk.changes, plan, of_several=True)
         if why := plan.refusal:
             return self.scheduler.refuse(run, why)
         self.scheduler.launch(run, _OnGpus(run, gpus, self))
@@ -139,12 +140,12 @@ class _OnGpus:
         for target, by_gpu in rows.items():
             every = [by_gpu.get(gpu, GpuResult(gpu, self._finished[gpu], ())) for gpu in self._jobs]
             digest = digests.get(target) or current.get(target, "")
-            self._tools.session.multi_gpu_results[target] = MultiGpuResult(
+            self._tools.session.results.multi_gpu[target] = MultiGpuResult(
                 digest, now, tuple(every), run.plan.elements
             )
         changed = {target.uri for target in rows}
         main = job_builder.gpu_of(self._tools.session, run.plan)
-        if placement.place(self._tools.session) != "modal" or main not in self._jobs:
+        if self._tools.session.setup.place() != "modal" or main not in self._jobs:
             return changed
         job = replace(self._jobs[main], run=run.id)
         return changed | result_filing.finished(

@@ -11,7 +11,9 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.runs import result_filing
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.documents import split_lines
-from orbit_lsp.state.session import Frozen, KernelId, Profiled, Session, identify, path_of
+from orbit_lsp.state.kernel_ids import KernelId, identify
+from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common import symbols
 
@@ -38,8 +40,8 @@ def finished(
     files = event.files | (build.files if build else {})
     now = time.time()
     for target, profiles in by_kernel.items():
-        before = session.profiles.get(target)
-        session.profiles[target] = Profiled(
+        before = session.results.profiles.get(target)
+        session.results.profiles[target] = Profiled(
             digest=digests.get(target, harness.digest(frozen.text)),
             at=now,
             finished=replace(event, report=""),
@@ -116,4 +118,4 @@ def text_of(session: Session, file: str, known: str) -> str | None:
 
 
 def _shown_in(session: Session, by_kernel: dict[KernelId, list[c.Profile]]) -> set[str]:
-    return {session.uri_for(file) for target in by_kernel for file in session.profiles[target].texts}
+    return {session.uri_for(file) for target in by_kernel for file in session.results.profiles[target].texts}

@@ -12,17 +12,9 @@ from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
-from orbit_lsp.state.session import (
-    Figures,
-    Frozen,
-    KernelId,
-    Problems,
-    Result,
-    Session,
-    header_reader,
-    identify,
-    path_of,
-)
+from orbit_lsp.state.kernel_ids import KernelId, identify
+from orbit_lsp.state.results import Figures, Problems, Result
+from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import measure, symbols
 from orbit_remote.common import messages as c
 
@@ -32,8 +24,8 @@ _Place = tuple[KernelId, Kernel, str]
 def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[str]:
     """File a build's problems and figures; returns the uris whose views changed."""
     known = _Kernels(session, frozen)
-    if event.files:
-        session.reads[frozen.uri] = event.files
+    if event.files and (file := session.files.get(frozen.uri)):
+        file.reads = event.files
     if event.resources:
         found: dict[KernelId, list[c.Resources]] = defaultdict(list)
         digests: dict[KernelId, str] = {}
@@ -43,8 +35,10 @@ def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[s
                 digests[place[0]] = place[2]
         key = staleness.job_key(job)
         for target, items in found.items():
-            session.figures[target] = Figures(digests[target], tuple(items), key, event.files)
-    changed = session.keep_problems(f"build {frozen.uri}", _by_file(session, frozen, known, event.problems))
+            session.results.figures[target] = Figures(digests[target], tuple(items), key, event.files)
+    changed = session.results.keep_problems(
+        f"build {frozen.uri}", _by_file(session, frozen, known, event.problems)
+    )
     return changed | {frozen.uri}
 
 
@@ -74,17 +68,21 @@ def finished(
         ]
         # a profile runs what a run runs: what the one says of the program takes the place of what the other said
         source = "run" if job.action == "profile" else job.action
-        changed = session.keep_problems(f"{source} {frozen.uri}", _by_file(session, frozen, known, problems))
+        changed = session.results.keep_problems(
+            f"{source} {frozen.uri}", _by_file(session, frozen, known, problems)
+        )
     if job.action != "run":
         return changed
     files = build.files if build else {}
     for target, (digest, items) in _launched(session, known, job, targets, event).items():
-        before = session.results.get(target)
+        before = session.results.runs.get(target)
         result = Result(
             digest, time.time(), event, items, staleness.job_key(job), files,
             job.through, next(iter(sorted(targets)), None), plan.lines, plan.elements,
         )  # fmt: skip
-        session.results[target] = replace(result, difference=_difference(session, target, before, result))
+        session.results.runs[target] = replace(
+            result, difference=_difference(session, target, before, result)
+        )
         changed.add(target.uri)
     return changed
 
@@ -112,7 +110,7 @@ def _launched(
     launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
     for launches in event.launches:
         if place := known.find(launches.place, launches.name):
-            if place[0] not in targets and _by_spec(session.results.get(place[0])):
+            if place[0] not in targets and _by_spec(session.results.runs.get(place[0])):
                 continue
             launched[place[0]].append(launches)
             digests[place[0]] = place[2]

@@ -16,8 +16,8 @@ from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import clock, ledger_file, state_folder
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import placement, staleness
-from orbit_lsp.state.session import Session, Warm, path_of
+from orbit_lsp.state.placement import Warm
+from orbit_lsp.state.session import Session, path_of
 from orbit_remote.common import messages as c
 from orbit_remote.common import nvcc_flags
 
@@ -61,7 +61,7 @@ class Environment:
 
     @property
     def settings(self) -> Settings:
-        return placement.settings_of(self._session)
+        return self._session.setup.settings
 
     def configure(self, section: Any) -> tuple[str, ...]:
         """Take the client's settings; returns what is wrong with them, sentence by sentence."""
@@ -77,13 +77,13 @@ class Environment:
             for name in (() if trusted else refused)
             if (value := workspace.pop(name)) and not config.same(name, value, user.get(name))
         ]
-        before = self._session.settings
+        before = self._session.setup.settings.kernel_macros
         settings, mistakes = config.parse(user | workspace)
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
-        self._session.settings = settings
-        self._session.modal_account = settings.runner != "local" and modal_account.configured()
-        if before and before.kernel_macros != settings.kernel_macros:
+        self._session.setup.settings = settings
+        self._session.setup.modal_account = settings.runner != "local" and modal_account.configured()
+        if before != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
 
@@ -104,7 +104,7 @@ class Environment:
     def wanted(self, run: str, gpu: str) -> Wanted:
         """The most that a run may rent: its limits, and the idle time of a container that is not there."""
         spec = self._spec()
-        idle_s = 0 if self.settings.modal.restricted or gpu in self._session.warm else spec.idle_s
+        idle_s = 0 if self.settings.modal.restricted or gpu in self._session.setup.warm else spec.idle_s
         return Wanted(run, gpu, spec.timeout_s + idle_s)
 
     async def rent(self, wanted: Sequence[Wanted]) -> c.Failure | None:
@@ -153,13 +153,13 @@ class Environment:
             return f"orbit: {gpu!r:.60} is none of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
         said = self._chosen[1] if self._chosen else self.settings.gpu
         self._chosen = (gpu, said)
-        self._session.settings = dataclasses.replace(self.settings, gpu=gpu)
+        self._session.setup.settings = dataclasses.replace(self.settings, gpu=gpu)
         return None
 
     def compiles_on_modal(self) -> bool:
-        machine = self._session.machine
+        machine = self._session.setup.machine
         lacking = machine is not None and machine.nvcc is None
-        return lacking and self.settings.modal.compile and placement.place(self._session) == "modal"
+        return lacking and self.settings.modal.compile and self._session.setup.place() == "modal"
 
     def modal(self) -> ModalRunner:
         """The runner of GPUs on Modal under the present settings; nothing is asked of Modal yet."""
@@ -169,7 +169,7 @@ class Environment:
         settings = self.settings
         options = Options(
             spec=self._spec(),
-            folders=tuple(self._session.folders),
+            folders=tuple(self._session.setup.folders),
             data=tuple(settings.modal.data),
             closure_bytes=settings.modal.files_mib << 20,
             environment=settings.modal.environment,
@@ -180,21 +180,26 @@ class Environment:
             _retire(self._modal)
             known = Known(
                 lambda job: job_builder.is_compiled(self._session, job),
-                lambda job: tuple(self._session.reads.get(self._session.uri_for(job.path), ())),
-                lambda: self._session.machine.python_path if self._session.machine else (),
+                self._reads,
+                lambda: self._session.setup.machine.python_path if self._session.setup.machine else (),
             )
             self._modal = ModalRunner(options, self._warmth, known, self.costs)
         return self._modal
 
+    def _reads(self, job: c.Job) -> tuple[str, ...]:
+        """The other files that the last build of a job's file read."""
+        file = self._session.files.get(self._session.uri_for(job.path))
+        return tuple(file.reads) if file else ()
+
     def _spec(self) -> Spec:
         from orbit_lsp.runners.modal.deploy import app_spec
 
-        return app_spec(self.settings, self._session.machine)
+        return app_spec(self.settings, self._session.setup.machine)
 
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
         sessions = self.sessions()
-        self._session.warm = {one.gpu: self._warm(one) for one in sessions}
+        self._session.setup.warm = {one.gpu: self._warm(one) for one in sessions}
         self._changed(set(self._session.files))
         if self._cooling:
             self._cooling.cancel()
@@ -266,7 +271,7 @@ class Environment:
         if settings.python:
             return str(Path(settings.python).expanduser())
         if settings.trusted:
-            for folder in self._session.folders:
+            for folder in self._session.setup.folders:
                 for name in _PYTHONS:
                     if (found := Path(folder) / name).is_file():
                         return str(found)
@@ -282,7 +287,7 @@ class Environment:
         machine = await self.runner().machine()
         if machine is None:
             return
-        self._session.machine = machine
+        self._session.setup.machine = machine
         self._changed(set(self._session.files))
 
     def history_file(self) -> Path:
@@ -321,24 +326,23 @@ class Environment:
     def choose_flags(self, uri: str) -> tuple[str, ...]:
         """Find the compiler flags of a file; returns a sentence for each that is not used."""
         path = path_of(uri)
-        from_database = compile_commands(self._session.folders, path)
+        from_database = compile_commands(self._session.setup.folders, path)
         wanted = (*from_database, *self.settings.nvcc_flags)
         kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
-        self._session.flags[path] = kept
+        if file := self._session.files.get(uri):
+            file.flags = kept
         return refused
 
     def changed_on_disk(self, path: str) -> list[str]:
         """Note a file's new content; returns the open files that were built from it."""
-        digest = staleness.file_hash(path)
-        self._session.hashes[path] = digest or "gone"
-        self._session.disk += 1
-        return [uri for uri, read in self._session.reads.items() if path in read]
+        self._session.disk.note(path)
+        return [uri for uri, file in self._session.files.items() if path in file.reads]
 
     def _gpu(self) -> str | None:
         """The GPU that runs get, None where there is none or it is not known yet."""
-        if placement.place(self._session) == "modal":
+        if self._session.setup.place() == "modal":
             return self.settings.gpu
-        own = placement.own_gpu(self._session)
+        own = self._session.setup.own_gpu()
         return own.name if own else None
 
     def info(self, capabilities: Any) -> dict[str, Any]:
@@ -346,17 +350,17 @@ class Environment:
 
         from orbit_remote.common.messages import VERSION
 
-        machine = self._session.machine
+        machine = self._session.setup.machine
         return {
             "orbit-lsp": __version__,
             "contract": VERSION,
             "python": sys.version.split()[0],
             "pygls": version("pygls"),
             "lsprotocol": version("lsprotocol"),
-            "encoding": self._session.encoding,
+            "encoding": self._session.client.encoding,
             "settings": dataclasses.asdict(self.settings),
             "runner": {
-                "name": placement.place(self._session),
+                "name": self._session.setup.place(),
                 "gpu": self._gpu(),
                 "python": self.python(),
                 "nvcc": machine.nvcc if machine else None,

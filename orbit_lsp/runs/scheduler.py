@@ -20,8 +20,9 @@ from orbit_lsp.runners import Runner
 from orbit_lsp.runs import memory_filing, profile_filing, result_filing
 from orbit_lsp.specs import job_builder
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
-from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import Frozen, KernelId, Running, Session
+from orbit_lsp.state import harness
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Frozen, Running, Session
 from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.runs")
@@ -147,7 +148,7 @@ class Scheduler:
         plan = job_builder.plan_of(self._session, target)
         if frozen is None or plan.through != "spec" or plan.refusal or frozen.scan.language != "cuda":
             return None
-        if placement.place(self._session) != "local":
+        if self._session.setup.place() != "local":
             return None
         return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), plan))
 
@@ -187,7 +188,7 @@ class Scheduler:
         if restricted:
             job = job_builder.restricted(self._session, job, plan)
         targets = {target} if target else set[KernelId]()
-        run = Run(job.run, action, frozen, job, targets, self._session.disk, plan, live)
+        run = Run(job.run, action, frozen, job, targets, self._session.disk.changes, plan, live)
         if why := job_builder.refusal(self._session, plan):
             return self.refuse(run, why)
         active = [
@@ -399,8 +400,9 @@ class _OneJob:
             self._finished if failure is None and self._finished else c.failed(run.id, failure or CANCELLED)
         )
         changed = set[str]()
-        if run.action == "compile" and finished.outcome != "ok":
-            session.compiled.pop(run.job.path, None)
+        file = session.files.get(run.frozen.uri)
+        if file and run.action == "compile" and finished.outcome != "ok":
+            file.compiled = None
         if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
             changed |= result_filing.finished(
                 session, run.frozen, run.job, run.targets, run.built, finished, run.plan
@@ -424,8 +426,9 @@ class _OneJob:
                 self._watcher.output(run, stream, text)
             case c.Built():
                 run.built = event
-                if run.action == "compile" and event.complete and run.frozen.uri in self._session.files:
-                    self._session.compiled[run.job.path] = (run.job, run.disk)
+                file = self._session.files.get(run.frozen.uri)
+                if file and run.action == "compile" and event.complete:
+                    file.compiled = (run.job, run.disk)
                 self._watcher.changed(result_filing.built(self._session, run.frozen, run.job, event))
             case c.Finished():
                 self._finished = event
@@ -437,7 +440,7 @@ class _OneJob:
         run = self._run
         if not finished.profiles or self._reports is None:
             return replace(finished, report="", dumps=())
-        settings = placement.settings_of(self._session).profile
+        settings = self._session.setup.settings.profile
         kernel = next((target.key for target in sorted(run.targets)), "")
         try:
             run.report, run.dumps = await asyncio.to_thread(

@@ -20,7 +20,8 @@ from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
-from orbit_lsp.state.session import KernelId, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import path_of
 from orbit_lsp.views import gpu_table
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.spec import spec_drafts
@@ -140,7 +141,7 @@ def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[st
 @command("orbit.check")
 def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
-    uri = request.uri or (ls.session.looked_at.uri if ls.session.looked_at else "")
+    uri = request.uri or (ls.looked_at.uri if ls.looked_at else "")
     entry = harness.of(ls.session, uri)
     if entry is None:
         ls.watcher.message(harness.NONE, lsp.MessageType.Warning)
@@ -190,7 +191,7 @@ def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
 
 async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     """The window of Nsight Compute belongs on the author's screen, which need not be this machine's."""
-    profiled = ls.session.profiles.get(target)
+    profiled = ls.session.results.profiles.get(target)
     report = profiled.report if profiled else None
     if profiled and report is None:  # it was made before the server started
         folder, path = ls.environment.profile_folder(), path_of(target.uri)
@@ -236,7 +237,7 @@ def run_restricted(ls: OrbitServer, target: KernelId, _: Request) -> dict[str, s
 
 
 def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
-    if not ls.session.modal_account:
+    if not ls.session.setup.modal_account:
         ls.watcher.message(NO_SANDBOX, lsp.MessageType.Warning)
         return None
     return ls.runs.start("run", target.uri, target, restricted=True)
@@ -254,7 +255,7 @@ def cancel(ls: OrbitServer, request: Request) -> bool:
 @command("orbit.compile")
 def compile_file(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     """Compile a file, {uri}: for Triton this imports the module, so it is never done unasked."""
-    uri = request.uri or (ls.session.looked_at.uri if ls.session.looked_at else None)
+    uri = request.uri or (ls.looked_at.uri if ls.looked_at else None)
     if uri is None or uri not in ls.session.files:
         ls.watcher.message(NO_FILE, lsp.MessageType.Warning)
         return None
@@ -282,7 +283,7 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
     """The table in the log; the hover has it too."""
     if task:
         await asyncio.wait([task])
-    if comparison := ls.session.multi_gpu_results.get(target):
+    if comparison := ls.session.results.multi_gpu.get(target):
         found = gpu_table.table(comparison, target.key, time.time(), stale=False)
         ls.watcher.log(render([found], markdown=False), lsp.MessageType.Info)
 
@@ -366,12 +367,12 @@ NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code 
 def targeted(ls: OrbitServer, request: Request) -> KernelId | None:
     """The kernel a command is about; Helix sends no arguments: then the one last looked at."""
     given = KernelId(request.uri, request.kernel) if request.uri and request.kernel else None
-    target = given or ls.session.looked_at
+    target = given or ls.looked_at
     if target is None:
         ls.watcher.message(NO_TARGET, lsp.MessageType.Warning)
     elif ls.session.find(target) is None and not harness.holds(ls.session, target):
         text = f"orbit: {target.key} is no longer in {target.uri.rpartition('/')[2]}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return None
-    ls.session.looked_at = target or ls.session.looked_at  # a click is a look
+    ls.looked_at = target or ls.looked_at  # a click is a look
     return target

@@ -11,7 +11,9 @@ from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.server.commands import Request, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
-from orbit_lsp.state.session import KernelId, Profiled, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.session import path_of
 from orbit_remote.common.messages import Dump
 
 
@@ -24,7 +26,7 @@ def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
 
 
 async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
-    profiled = ls.session.profiles.get(target)
+    profiled = ls.session.results.profiles.get(target)
     found = dump_files.of(profiled)
     if profiled is None or not found:
         why = "there is no profile of it" if profiled is None else "its profile has none"
@@ -56,7 +58,7 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
 
 async def _instance(ls: OrbitServer, found: list[tuple[Dump, str]]) -> tuple[Dump, str] | None:
     """The one on the kernel's line where there is no other, or the author cannot be asked; None for none of them."""
-    if len(found) == 1 or not ls.session.can_ask:
+    if len(found) == 1 or not ls.session.client.can_ask:
         return found[0]
     choices = {
         f"{number}: {dump_files.instance(one)}": (one, name) for number, (one, name) in enumerate(found, 1)

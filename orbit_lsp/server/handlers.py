@@ -40,20 +40,20 @@ server = OrbitServer()
 @server.feature(lsp.INITIALIZE)
 def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
     encoding = ls.workspace.position_encoding
-    ls.session.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
+    ls.session.client.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
     workspace = params.capabilities.workspace
     hint = workspace.inlay_hint if workspace else None
-    ls.session.mirror_hints = not (hint and hint.refresh_support)
+    ls.session.client.mirror_hints = not (hint and hint.refresh_support)
     document = params.capabilities.text_document
-    ls.session.draws_lenses = bool(document and document.code_lens)
+    ls.session.client.draws_lenses = bool(document and document.code_lens)
     # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
     general = params.capabilities.general
-    ls.session.draws_tables = bool(general and general.markdown)
+    ls.session.client.draws_tables = bool(general and general.markdown)
     window = params.capabilities.window
-    ls.session.can_ask = bool(window and window.show_message)
-    ls.session.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
-    if not ls.session.folders and params.root_uri:
-        ls.session.folders = [path_of(params.root_uri)]
+    ls.session.client.can_ask = bool(window and window.show_message)
+    ls.session.setup.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
+    if not ls.session.setup.folders and params.root_uri:
+        ls.session.setup.folders = [path_of(params.root_uri)]
     ls.environment.options = params.initialization_options
 
 
@@ -139,8 +139,9 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     """What an opened file asks for, once the settings are known."""
     await ls.environment.configured.wait()
     ls.versions.restore(uri)
-    if await asyncio.to_thread(compare_candidates.in_git, path_of(uri)):
-        ls.session.in_git.add(uri)
+    in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
+    if file := ls.session.files.get(uri):
+        file.in_git = in_git
     ls.compile_quietly(uri)
     if warm:
         await ls.environment.warm(warm)
@@ -155,7 +156,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     ls.session.change(uri, params.text_document.version, changes)
     ls.live.edited(uri)
     ls.specs.edited(uri)
-    if ls.session.mirror_hints:
+    if ls.session.client.mirror_hints:
         ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
 
 
@@ -220,8 +221,8 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     markdown = not formats or lsp.MarkupKind.Markdown in formats
     if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
         return found
-    found = hover_view(ls.session, uri, line, markdown=markdown and ls.session.draws_tables)
-    return fenced(found) if found and markdown and not ls.session.draws_tables else found
+    found = hover_view(ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables)
+    return fenced(found) if found and markdown and not ls.session.client.draws_tables else found
 
 
 @server.feature(
@@ -251,9 +252,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     """Remember the kernel, for commands that an editor sends without arguments."""
     line = spec_place.kernel_line(ls.session, uri, line)
-    ls.session.looked_at = (
-        ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.session.looked_at
-    )
+    ls.looked_at = ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.looked_at
 
 
 COMMAND_MODULES = (commands, dump_commands, history_commands)

@@ -16,7 +16,8 @@ from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server.commands import Request, kernel_command, once_configured, show_file
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
-from orbit_lsp.state.session import KernelId, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import path_of
 from orbit_lsp.views import ab_table, lenses
 from orbit_lsp.views.tables import render
 
@@ -57,7 +58,7 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
     """The verdict as a message and the table in the log; the hover has it too. What failed has been said."""
     if run.task:
         await asyncio.wait([run.task])
-    versus = ls.session.ab_results.get(target)
+    versus = ls.session.results.ab.get(target)
     if versus is None or versus.comparison is None or not run.finished or run.finished.outcome != "ok":
         return
     name = harness.named(target) or target.key
@@ -87,7 +88,7 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
 
 def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     name = harness.named(target) or target.key
-    versus = ls.session.ab_results.get(target)
+    versus = ls.session.results.ab.get(target)
     if versus is None or versus.comparison is None:
         ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
         return

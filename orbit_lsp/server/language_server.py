@@ -18,6 +18,7 @@ from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.server.notifier import Notifier
 from orbit_lsp.server.protocol import OrbitProtocol
 from orbit_lsp.specs.spec_cache import Watch
+from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 
 
@@ -26,6 +27,8 @@ class OrbitServer(LanguageServer):
         # pygls' own arguments are not typed
         cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
         self.session = Session()
+        self.looked_at: KernelId | None = None
+        """The kernel under the cursor, for commands that an editor sends without arguments."""
         self.watcher = Notifier(self, self.session)
         show, changed = self.watcher.message, self.watcher.changed
         self.environment = Environment(self.session, show, changed, self.watcher.ask)

@@ -110,7 +110,7 @@ class Notifier:
     def _is_news(self, uri: str, found: list[lsp.Diagnostic], version: int | None) -> bool:
         """Also what was published before, for a version that the client may have left already: Helix drops that."""
         known, of_version = self._published.get(uri, ([], version))
-        return found != known or (self._session.mirror_hints and version != of_version)
+        return found != known or (self._session.client.mirror_hints and version != of_version)
 
     # -- words --------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class Notifier:
 
     async def ask(self, text: str, answers: Sequence[str]) -> str | None:
         """A question with answers to choose from; None where it is closed. Raises spending.CannotAsk."""
-        if not self._session.can_ask:
+        if not self._session.client.can_ask:
             raise spending.CannotAsk
         items = [lsp.MessageActionItem(answer) for answer in answers]
         params = lsp.ShowMessageRequestParams(lsp.MessageType.Info, text, items)

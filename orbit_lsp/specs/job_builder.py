@@ -8,18 +8,20 @@ from typing import Literal
 from orbit_lsp.specs import launch_plan
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
-from orbit_lsp.state.session import Frozen, KernelId, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Frozen, Session, path_of
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
 
 def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: LaunchPlan = PROGRAM) -> c.Job:
     """`plan` is how the kernel that was asked for is run; a compile needs none."""
-    settings = placement.settings_of(session)
+    settings = session.setup.settings
     path = path_of(frozen.uri)
+    file = session.files.get(frozen.uri)
     by_spec = plan.through != "program"
     arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
-    gpu = gpu_of(session, plan) if placement.place(session) == "modal" else None
+    gpu = gpu_of(session, plan) if session.setup.place() == "modal" else None
     return c.Job(
         run=run,
         action=action,
@@ -27,13 +29,12 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         path=path,
         text=frozen.text,
         kernel=plan.definition.name if plan.definition else None,
-        directory=placement.directory(session, path),
+        directory=session.setup.directory(path),
         arguments=() if by_spec else arguments,
         stdin="" if by_spec else plan.stdin or "",
-        flags=(*session.flags_for(path), *plan.flags),
+        flags=(*(file.flags if file else ()), *plan.flags),
         nvcc=settings.nvcc or None,
-        architecture=(architectures.architecture_for(gpu) if gpu else None)
-        or placement.architecture(session),
+        architecture=(architectures.architecture_for(gpu) if gpu else None) or session.setup.architecture(),
         device=settings.device,
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=plan.timeout_s or settings.run_timeout_s,
@@ -80,7 +81,7 @@ def under_a_tool(
     if kernel and job.definition is None:
         job = replace(job, kernel=kernel.name, definition=launch_plan.definition_of(kernel))
     if job.action == "sanitize":
-        wanted = placement.settings_of(session).check_memory
+        wanted = session.setup.settings.check_memory
         job = replace(job, run_timeout_s=wanted.timeout_s)
         tools = tools or tuple(wanted.tools)
     return replace(job, detail=detail, tools=tools)
@@ -88,25 +89,21 @@ def under_a_tool(
 
 def refusal(session: Session, plan: LaunchPlan) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
-    if (
-        not plan.refusal
-        and plan.gpu
-        and placement.place(session) == "modal"
-        and not placement.rented(plan.gpu)
-    ):
+    if not plan.refusal and plan.gpu and session.setup.place() == "modal" and not placement.rented(plan.gpu):
         return f"its launch spec asks for gpu {plan.gpu}, which is none of {', '.join(placement.gpus())}"
     return plan.refusal
 
 
 def gpu_of(session: Session, plan: LaunchPlan) -> str:
     """The GPU on Modal that a run asks for, as the settings spell it."""
-    return placement.rented(plan.gpu) or placement.settings_of(session).gpu
+    return placement.rented(plan.gpu) or session.setup.settings.gpu
 
 
 def is_compiled(session: Session, job: c.Job) -> bool:
     """Whether a compiler has found no mistake in just this text, with these flags and headers."""
-    if job.path not in session.compiled:
+    file = session.files.get(session.uri_for(job.path))
+    if file is None or file.compiled is None:
         return False
-    compiled, disk = session.compiled[job.path]
+    compiled, disk = file.compiled
     same = all(getattr(job, name) == getattr(compiled, name) for name in ("text", "flags", "directory"))
-    return same and disk == session.disk
+    return same and disk == session.disk.changes

@@ -13,10 +13,10 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
-from orbit_lsp.state import placement
 from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
 from orbit_lsp.state.debounce import Debounce
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 
 if TYPE_CHECKING:
@@ -170,12 +170,10 @@ def lines_of(session: Session, uri: str) -> list[str]:
 
 def text_lines(session: Session, uri: str) -> SpecLines:
     """What is remembered of the present text of an open file."""
-    document = session.files[uri].document
-    known = session.spec_lines.get(uri)
+    file = session.files[uri]
+    document, known = file.document, file.spec_lines
     if known is None or known.version != document.version or known.text is not document.text:
-        known = session.spec_lines[uri] = SpecLines(
-            document.version, document.text, "orbit:" in document.text
-        )
+        known = file.spec_lines = SpecLines(document.version, document.text, "orbit:" in document.text)
     return known
 
 
@@ -259,16 +257,17 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
 
     scan = session.files[uri].scan
     static = 0
-    if figures := session.figures.get(KernelId(uri, kernel.qualified)):
+    if figures := session.results.figures.get(KernelId(uri, kernel.qualified)):
         digest = next((d for one, d in zip(scan.kernels, scan.digests, strict=True) if one is kernel), "")
         if figures.digest == digest:
             static = min((one.static_shared or 0 for one in figures.resources), default=0)
-    return Limits(placement.architecture(session), static)
+    return Limits(session.setup.architecture(), static)
 
 
 def _known(session: Session, uri: str, asked: Asked) -> CheckedSpec | None:
-    known = session.specs.get(uri, {}).get(asked.key)
-    if known and known.checked.asked and known.version != session.files[uri].document.version:
+    file = session.files[uri]
+    known = file.specs.get(asked.key)
+    if known and known.checked.asked and known.version != file.document.version:
         return None
     return known
 
@@ -282,11 +281,12 @@ def _check(session: Session, uri: str, asked: Asked) -> Checked:
 
 
 def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> None:
-    of_file = session.specs.setdefault(uri, {})
-    of_file.pop(asked.key, None)
-    of_file[asked.key] = known
-    while len(of_file) > _MOST_KNOWN:
-        del of_file[next(iter(of_file))]
+    if (file := session.files.get(uri)) is None:
+        return
+    file.specs.pop(asked.key, None)
+    file.specs[asked.key] = known
+    while len(file.specs) > _MOST_KNOWN:
+        del file.specs[next(iter(file.specs))]
 
 
 class Watch:
@@ -320,7 +320,6 @@ class Watch:
             for one, checked in await asyncio.to_thread(_checked, lines, asked):
                 _remember(session, uri, one, CheckedSpec(one.start, version, checked))
             if uri not in session.files:
-                session.specs.pop(uri, None)
                 return
         if uri in self._pauses:
             return  # typed on: what is known now is old already

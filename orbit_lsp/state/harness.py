@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from orbit_lsp.kernels import Span
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_remote.common import harness_files
 
 _NAMED = re.compile(r"^(?:class|def|async def)[ \t]+(ModelNew|custom_kernel)\b", re.MULTILINE)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orbit_lsp.state.session import Session
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 
@@ -14,37 +15,77 @@ if TYPE_CHECKING:
     from orbit_lsp.state.config import Settings
 
 
-def settings_of(session: Session) -> Settings:
-    if session.settings is None:
-        from orbit_lsp.state.config import Settings
+@dataclass(frozen=True, slots=True)
+class Warm:
+    """A rented GPU that waits for a run: until when on the wall clock, None where it is at work or `kept`.
 
-        session.settings = Settings()
-    return session.settings
-
-
-def place(session: Session) -> Literal["local", "modal"]:
-    """Where runs go: as the settings say, or as what this machine has lets them."""
-    wanted = settings_of(session).runner
-    if wanted != "auto":
-        return wanted
-    return "local" if own_gpu(session) or not session.modal_account else "modal"
-
-
-def own_gpu(session: Session) -> c.Device | None:
-    """The GPU of this machine that runs go to, None where it has none."""
-    devices = session.machine.devices if session.machine else ()
-    wanted = session.settings.device if session.settings else 0
-    return next((device for device in devices if device.index == wanted), None)
-
-
-def architecture(session: Session) -> str:
-    """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
-    the settings.
+    `idle_usd` is what all of its idle time costs, `hourly` what it costs while it is kept (`$4.08/h`), by
+    the prices that `rates` names; None and "" where they are not known.
     """
-    own = own_gpu(session) if place(session) == "local" else None
-    if own and own.capability:
-        return architectures.architecture_of(own.capability)
-    return architectures.architecture_for(own.name if own else settings_of(session).gpu) or "sm_90a"
+
+    until: float | None
+    kept: bool = False
+    idle_usd: float | None = None
+    hourly: str = ""
+    rates: str = ""
+
+
+class Setup:
+    """What decides where and how runs go: the client's settings, the workspace's folders, what this machine has."""
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        folders: Sequence[str] = (),
+        machine: c.Machine | None = None,
+        *,
+        modal_account: bool = False,
+    ) -> None:
+        self._settings = settings
+        self.folders = list(folders)
+        """Of the workspace."""
+        self.machine = machine
+        self.modal_account = modal_account
+        """Whether this machine has a token for Modal."""
+        self.warm: dict[str, Warm] = {}
+        """Rented GPUs whose containers are warm."""
+
+    @property
+    def settings(self) -> Settings:
+        if self._settings is None:
+            from orbit_lsp.state.config import Settings
+
+            self._settings = Settings()
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def place(self) -> Literal["local", "modal"]:
+        """Where runs go: as the settings say, or as what this machine has lets them."""
+        if self.settings.runner != "auto":
+            return self.settings.runner
+        return "local" if self.own_gpu() or not self.modal_account else "modal"
+
+    def own_gpu(self) -> c.Device | None:
+        """The GPU of this machine that runs go to, None where it has none."""
+        devices = self.machine.devices if self.machine else ()
+        return next((device for device in devices if device.index == self.settings.device), None)
+
+    def architecture(self) -> str:
+        """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
+        the settings.
+        """
+        own = self.own_gpu() if self.place() == "local" else None
+        if own and own.capability:
+            return architectures.architecture_of(own.capability)
+        return architectures.architecture_for(own.name if own else self.settings.gpu) or "sm_90a"
+
+    def directory(self, path: str) -> str:
+        """Where a program runs: the innermost workspace folder that holds the file, else its own folder."""
+        holding = [folder for folder in self.folders if Path(path).is_relative_to(folder)]
+        return max(holding, key=len, default=str(Path(path).parent))
 
 
 def rented(name: str) -> str:
@@ -61,9 +102,3 @@ def gpus() -> tuple[str, ...]:
     from orbit_lsp.state.config import GPUS
 
     return GPUS
-
-
-def directory(session: Session, path: str) -> str:
-    """Where a program runs: the innermost workspace folder that holds the file, else its own folder."""
-    holding = [folder for folder in session.folders if Path(path).is_relative_to(folder)]
-    return max(holding, key=len, default=str(Path(path).parent))

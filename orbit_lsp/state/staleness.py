@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orbit_remote.common.messages import Job, content_hash
-
-if TYPE_CHECKING:
-    from orbit_lsp.state.session import Session
 
 
 def file_hash(path: str) -> str | None:
@@ -37,6 +34,20 @@ def job_key(job: Job) -> str:
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def files_changed(session: Session, main: str, files: Mapping[str, str]) -> bool:
-    """Whether a file other than `main`, whose tokens are compared instead, differs from what was read."""
-    return any(path != main and session.hashes.get(path, known) != known for path, known in files.items())
+@dataclass(slots=True)
+class Disk:
+    """Files that were seen saved or changed on disk since the server started."""
+
+    hashes: dict[str, str] = field(default_factory=dict[str, str])
+    """Of their contents, by path."""
+    changes: int = 0
+    """Grows with every such change."""
+
+    def note(self, path: str) -> None:
+        """A file's content is new."""
+        self.hashes[path] = file_hash(path) or "gone"
+        self.changes += 1
+
+    def changed(self, main: str, files: Mapping[str, str]) -> bool:
+        """Whether a file other than `main`, whose tokens are compared instead, differs from what was read."""
+        return any(path != main and self.hashes.get(path, known) != known for path, known in files.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import AbResult, Moved
+from orbit_lsp.state.results import AbResult, Moved
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Timing

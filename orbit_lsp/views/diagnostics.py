@@ -10,7 +10,8 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.documents import Document
-from orbit_lsp.state.session import Problems, Session
+from orbit_lsp.state.results import Problems
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
 from orbit_lsp.views.profile import profile_lines
 from orbit_lsp.views.spec import spec_diagnostics
@@ -28,7 +29,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     file = session.files.get(uri)
     document = file.document if file else None
     found: list[lsp.Diagnostic] = []
-    for (_, about), problems in session.problems.items():
+    for (_, about), problems in session.results.problems.items():
         if about == uri:
             found += [
                 one
@@ -36,7 +37,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 if (one := _diagnostic(session, document, problems, problem))
             ]
     found += spec_diagnostics.diagnostics(session, uri)
-    if session.mirror_hints and document:
+    if session.client.mirror_hints and document:
         found += _mirrored(session, uri, document)
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import GpuResult, MultiGpuResult
+from orbit_lsp.state.results import GpuResult, MultiGpuResult
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common.messages import Launches

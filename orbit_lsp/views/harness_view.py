@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orbit_lsp.state import placement, units
-from orbit_lsp.state.session import Result, Session
+from orbit_lsp.state import units
+from orbit_lsp.state.results import Result
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status, sweep_tables
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.messages import Point
@@ -17,7 +18,7 @@ def labels(session: Session, uri: str) -> tuple[int, list[str]]:
     found = kernel_status.harness_status(session, uri)
     if found is None:
         return 0, []
-    wanted = placement.settings_of(session).hints
+    wanted = session.setup.settings.hints
     said: list[str] = []
     if found.result and wanted.measured:
         said.append(text(found.result) + (" · edited since" if found.stale else ""))

@@ -6,7 +6,8 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.history import compare_candidates
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status
 
 
@@ -30,7 +31,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
 def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]:
     choices = compare_candidates.choices(session, target)
     found: list[lsp.Command] = []
-    if choices and session.can_ask:
+    if choices and session.client.can_ask:
         found.append(kernel_commands.of_kernel(f"Compare with… ({name})", "orbit.compareWith", target))
     elif choices:
         found += [
@@ -39,9 +40,9 @@ def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]
             )
             for one in choices
         ]
-    if target in session.results or target in session.profiles:
+    if target in session.results.runs or target in session.results.profiles:
         found.append(kernel_commands.of_kernel(f"Open the history ({name})", "orbit.history", target))
-    if (versus := session.ab_results.get(target)) and versus.comparison:
+    if (versus := session.results.ab.get(target)) and versus.comparison:
         title = f"Open the comparison with {versus.against} ({name})"
         found.append(kernel_commands.of_kernel(title, "orbit.compareWith", target, show="report"))
     return found

@@ -73,7 +73,7 @@ def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Comman
                 )
             )
     levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
-    if session.can_ask and len(levels) > 1:
+    if session.client.can_ask and len(levels) > 1:
         *most, last = levels.values()
         found.append(
             kernel_commands.of_kernel(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.state import placement
-from orbit_lsp.state.session import KernelId, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, positions
 from orbit_lsp.views.kernel_status import HarnessStatus, KernelStatus
 
@@ -53,6 +53,6 @@ def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command
 
 def memory_lens(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """The same as a lens, where the settings want one."""
-    if not placement.settings_of(session).check_memory.lens or check_memory(session, uri, known) is None:
+    if not session.setup.settings.check_memory.lens or check_memory(session, uri, known) is None:
         return None
     return of_kernel("Check memory", "orbit.checkMemory", known.target)

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import LaunchPlan
-from orbit_lsp.state import harness, placement, staleness, units
+from orbit_lsp.state import harness, staleness, units
 from orbit_lsp.state.harness import Entry
-from orbit_lsp.state.session import Figures, Frozen, KernelId, Profiled, Result, Running, Session, path_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Figures, Profiled, Result
+from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Launches, Resources
 
@@ -43,12 +45,12 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     inputs = _Inputs(session, frozen, made)
     found: list[KernelStatus] = []
     for target, kernel, digest in known:
-        figures = session.figures.get(target)
-        result = session.results.get(target)
-        profile = session.profiles.get(target)
+        figures = session.results.figures.get(target)
+        result = session.results.runs.get(target)
+        profile = session.results.profiles.get(target)
 
         def changed(one: Figures | Result | Profiled, digest: str = digest) -> bool:
-            return one.digest != digest or staleness.files_changed(session, path_of(uri), one.files)
+            return one.digest != digest or session.disk.changed(path_of(uri), one.files)
 
         # a build for a run has its launch spec's flags, one for figures alone has not
         figures_stale = figures is not None and (
@@ -95,16 +97,16 @@ class _Inputs:
 
 def gpu_name(session: Session) -> str:
     """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
-    if (own := placement.own_gpu(session)) and placement.place(session) == "local":
+    if (own := session.setup.own_gpu()) and session.setup.place() == "local":
         return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return placement.settings_of(session).gpu
+    return session.setup.settings.gpu
 
 
 def warmth(session: Session, gpu: str) -> str:
     """`warm until 14:05, $0.34 if it idles, Modal's rates` of a rented GPU that waits for the next run."""
-    if placement.place(session) != "modal":
+    if session.setup.place() != "modal":
         return ""
-    warm = session.warm.get(gpu)
+    warm = session.setup.warm.get(gpu)
     if warm is None or (warm.until is not None and time.time() >= warm.until and not warm.kept):
         return ""
     if warm.kept:
@@ -203,14 +205,14 @@ def harness_status(session: Session, uri: str) -> HarnessStatus | None:
     entry, frozen = harness.of(session, uri), session.freeze(uri)
     if entry is None or frozen is None:
         return None
-    result, profile = session.results.get(entry.target), session.profiles.get(entry.target)
+    result, profile = session.results.runs.get(entry.target), session.results.profiles.get(entry.target)
 
     def stale(one: Result | Profiled | None) -> bool:
         return one is not None and (
             one.digest != entry.digest
             or one.inputs
             != staleness.job_key(job_builder.make(session, frozen, "run", "", launch_plan.CONTRACT))
-            or staleness.files_changed(session, path_of(uri), one.files)
+            or session.disk.changed(path_of(uri), one.files)
         )
 
     running = session.running.get(entry.target)

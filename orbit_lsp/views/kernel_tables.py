@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Profiled, Result, Session
+from orbit_lsp.state.results import Profiled, Result
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import (
     gpu_table,
     kernel_status,
@@ -47,10 +48,10 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
         found += profile_sections(name, known.profile, now, stale=known.profile_stale)
     if checked := memory_view.section(session, uri, known, now):
         found.append(checked)
-    if comparison := session.multi_gpu_results.get(known.target):
+    if comparison := session.results.multi_gpu.get(known.target):
         stale = comparison.digest != known.digest
         found.append(gpu_table.table(comparison, name, now, stale=stale))
-    if in_turn := session.ab_results.get(known.target):
+    if in_turn := session.results.ab.get(known.target):
         stale = in_turn.digest != known.digest
         found += tables_in_turn(name, in_turn, now, stale=stale)
     if known.figures:

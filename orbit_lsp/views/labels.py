@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from orbit_lsp.state import placement, units
-from orbit_lsp.state.session import Result, Session
+from orbit_lsp.state import units
+from orbit_lsp.state.results import Result
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import (
     kernel_status,
     memory_view,
@@ -18,7 +19,7 @@ from orbit_remote.common.messages import Launches, Resources, Timing
 
 def labels(session: Session, uri: str, known: KernelStatus) -> list[str]:
     """The texts for one kernel, most telling first."""
-    wanted = placement.settings_of(session).hints
+    wanted = session.setup.settings.hints
     found: list[str] = []
     if wanted.measured and known.result:
         found.append(measured(session, known))
@@ -44,7 +45,7 @@ def measured(session: Session, known: KernelStatus) -> str:
     if known.result.difference:
         parts.append(f"· {change(known.result.difference)}")
     x, y, z = main.block
-    arch = architecture_of(known) or placement.architecture(session)
+    arch = architecture_of(known) or session.setup.architecture()
     if occupancy := kernel_status.launch_occupancy(main, arch, known.result.finished.resources):
         parts.append(f"· occ ≤{units.occupancy(occupancy.fraction)} ({x * y * z} thr)")
     if len(launches) > 1:

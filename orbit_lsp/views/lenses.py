@@ -12,8 +12,9 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state import placement
-from orbit_lsp.state.session import KernelId, Result, Session
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Result
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status, labels, positions, sweep_tables
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common.measure import Regression
@@ -44,9 +45,9 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
 
 def gpu_command(session: Session) -> lsp.Command | None:
     """Which GPU runs are rented on, where they are."""
-    if placement.place(session) != "modal":
+    if session.setup.place() != "modal":
         return None
-    title = f"Modal GPU: {placement.settings_of(session).gpu} (change)"
+    title = f"Modal GPU: {session.setup.settings.gpu} (change)"
     return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
@@ -67,16 +68,18 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
                     title = f"{restricted.title} ({known.kernel.name})"
                     found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
     if found and (command := gpu_command(session)):
-        together += [command] if session.can_ask else _each_gpu(session)
+        together += [command] if session.client.can_ask else _each_gpu(session)
     return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
 
 
 def all_command(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
-    gpus = placement.settings_of(session).gpus
+    gpus = session.setup.settings.gpus
     started = known.plan.through == "spec" or session.files[uri].scan.entries
-    if not (session.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE):
+    if not (
+        session.setup.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE
+    ):
         return None
     if known.running:
         return None
@@ -87,7 +90,7 @@ def all_command(session: Session, uri: str, known: KernelStatus) -> lsp.Command 
 
 def _each_gpu(session: Session) -> list[lsp.Command]:
     """A client that cannot be asked chooses in its list of code actions."""
-    settings = placement.settings_of(session)
+    settings = session.setup.settings
     others = [gpu for gpu in settings.gpus if gpu != settings.gpu]
     return [
         lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}]) for gpu in others
@@ -116,7 +119,7 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
                 f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target
             )
         ]
-    if known.plan.gpu and placement.place(session) == "modal":
+    if known.plan.gpu and session.setup.place() == "modal":
         gpu = job_builder.gpu_of(session, known.plan)
     warmth = kernel_status.warmth(session, gpu)
     title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
@@ -132,9 +135,9 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
 
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
-    always = placement.settings_of(session).modal.restricted
+    always = session.setup.settings.modal.restricted
     runs = known.plan.through != "program" or session.files[known.target.uri].scan.entries
-    if command.command != "orbit.run" or not runs or always or not session.modal_account:
+    if command.command != "orbit.run" or not runs or always or not session.setup.modal_account:
         return None
     gpu = job_builder.gpu_of(session, known.plan)
     title = f"▶ Run on {gpu}, kept apart: the code is not mine"
@@ -154,7 +157,7 @@ def last(result: Result) -> str:
 
 def regressed(session: Session, known: KernelStatus) -> str:
     """` · +12% since 3 edits`, where the history says that the code as it stands was faster before."""
-    digest, found = session.regressions.get(known.target, ("", None))
+    digest, found = session.results.regressions.get(known.target, ("", None))
     if found is None or digest != known.digest:
         return ""
     return f" · {regression(found)}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.state import staleness
-from orbit_lsp.state.session import MemoryCheck, Session, path_of
+from orbit_lsp.state.results import MemoryCheck
+from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common.messages import NOT_LAUNCHED
@@ -14,7 +15,7 @@ Row = tuple[str, str, str]
 
 def label(session: Session, uri: str, known: KernelStatus) -> str:
     """`✓ memory checked`, `✗ 2 faults of memory`; empty where nothing is known."""
-    check = session.memory_checks.get(known.target)
+    check = session.results.memory_checks.get(known.target)
     if check is None:
         return ""
     mark = " · edited since" if is_stale(session, uri, known, check) else ""
@@ -22,7 +23,7 @@ def label(session: Session, uri: str, known: KernelStatus) -> str:
 
 
 def section(session: Session, uri: str, known: KernelStatus, now: float) -> tuple[str, list[Row]] | None:
-    check = session.memory_checks.get(known.target)
+    check = session.results.memory_checks.get(known.target)
     if check is None:
         return None
     mark = ", edited since" if is_stale(session, uri, known, check) else ""
@@ -43,7 +44,7 @@ def section(session: Session, uri: str, known: KernelStatus, now: float) -> tupl
 
 def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck) -> bool:
     """Whether the kernel, a file that was read or a setting is no longer what it was."""
-    if check.digest != known.digest or staleness.files_changed(session, path_of(uri), check.files):
+    if check.digest != known.digest or session.disk.changed(path_of(uri), check.files):
         return True
     frozen = session.freeze(uri)
     if frozen is None:

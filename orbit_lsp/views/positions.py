@@ -10,7 +10,7 @@ from orbit_lsp.state.session import Session
 
 
 def position(session: Session, document: Document, line: int, column: int) -> lsp.Position:
-    return lsp.Position(line, to_client(document.line(line), column, session.encoding))
+    return lsp.Position(line, to_client(document.line(line), column, session.client.encoding))
 
 
 def of_span(session: Session, document: Document, span: Span) -> lsp.Range:

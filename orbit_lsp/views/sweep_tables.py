@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Result
+from orbit_lsp.state.results import Result
 from orbit_lsp.views import kernel_status, rates
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import measure

@@ -13,7 +13,9 @@ import pytest
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.runs.scheduler import Run, Scheduler
-from orbit_lsp.state.session import KernelId, Session, uri_of
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 
 pytestmark = pytest.mark.gpu
@@ -47,7 +49,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.session = Session(folders=[str(folder)])
+        self.session = Session(setup=Setup(folders=[str(folder)]))
         self.watcher = Quiet()
         self.environment = Environment(self.session, print, self.watcher.changed)
         self.environment.options = {"python": sys.executable, "run_timeout_s": 20}
@@ -101,7 +103,7 @@ async def test_every_launch_of_every_instance_is_counted_apart(bench: Bench) -> 
     seen = [(one.name, one.grid[0], one.block[0], one.count) for one in finished.launches]
     assert seen == [("k<1>", 4, 64, 20), ("k<2>", 8, 128, 5), ("a::k", 1, 32, 1)]
     assert [
-        len(bench.session.results[KernelId(uri_of(str(bench.folder / "k.cu")), key)].launches)
+        len(bench.session.results.runs[KernelId(uri_of(str(bench.folder / "k.cu")), key)].launches)
         for key in ("k", "a::k")
     ] == [2, 1]
     assert "25 launches in 2 configurations" in bench.shown("k.cu")

@@ -17,6 +17,7 @@ import pytest
 from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_remote.common import messages as c
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
@@ -47,7 +48,7 @@ class Desk:
         folder.mkdir(exist_ok=True)
         disk = {"ORBIT_HOME": str(folder.parent / "disk-{container}")}
         modal.do(lambda world: world.container_env.update(disk))
-        self.session = Session(folders=[str(folder)])
+        self.session = Session(setup=Setup(folders=[str(folder)]))
         self.environment = run_environment.Environment(self.session, lambda text: None, lambda uris: None)
         self.environment.options = {"runner": "modal", "gpu": "H100", "trusted": True} | settings
         assert self.environment.configure(None) == ()

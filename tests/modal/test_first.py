@@ -143,13 +143,14 @@ async def test_what_nvcc_here_has_just_found_right_goes_straight_to_its_gpu(h100
 def test_what_counts_as_just_compiled() -> None:
     job = c.Job("r1", "compile", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="H100")
     session = Session()
+    session.open("file:///k/saxpy.cu", 1, SAXPY)
     click = c.Job("r2", "run", "cuda", "/k/saxpy.cu", SAXPY, directory="/k", flags=("-O2",), gpu="B200")
     assert not job_builder.is_compiled(session, click)
-    session.compiled["/k/saxpy.cu"] = (job, session.disk)
+    session.files["file:///k/saxpy.cu"].compiled = (job, session.disk.changes)
     assert job_builder.is_compiled(session, click)
     assert not job_builder.is_compiled(session, replace(click, text=SAXPY + " "))
     assert not job_builder.is_compiled(session, replace(click, flags=()))
-    session.disk += 1  # a header was saved
+    session.disk.changes += 1  # a header was saved
     assert not job_builder.is_compiled(session, click)
 
 

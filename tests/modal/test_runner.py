@@ -17,6 +17,7 @@ import pytest
 from grpclib import Status
 
 from orbit_lsp.runs import run_environment
+from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 from tests.modal.conftest import LIMIT_S, SAXPY, SPEC, Author, states, whys
@@ -416,7 +417,7 @@ async def test_the_image_has_the_settings_packages_and_another_app_for_them(h100
 async def test_compiling_goes_to_modal_only_without_nvcc_and_where_it_may(
     modal, author, nvcc: str | None, asked: bool, where: str
 ) -> None:
-    session = Session(machine=c.Machine("m", c.VERSION, "python", "3.12.3", nvcc=nvcc))
+    session = Session(setup=Setup(machine=c.Machine("m", c.VERSION, "python", "3.12.3", nvcc=nvcc)))
     environment = run_environment.Environment(session, print, lambda uris: None)
     environment.options = {"modal": {"compile": asked}}
     assert environment.configure(None) == ()
@@ -437,11 +438,13 @@ def test_an_untrusted_workspace_does_not_say_what_is_rented_or_installed() -> No
 
 def test_the_image_has_the_authors_released_versions_of_torch_and_triton() -> None:
     packages = {"torch": "2.13.0+cpu", "triton": "3.6.0"}
-    session = Session(machine=c.Machine("m", c.VERSION, "python", "3.11.7", packages=packages))
+    session = Session(setup=Setup(machine=c.Machine("m", c.VERSION, "python", "3.11.7", packages=packages)))
     environment = run_environment.Environment(session, print, lambda uris: None)
     spec = environment.modal().options.spec
     assert (spec.python, spec.torch, spec.triton) == ("3.11", "2.13.0", "3.6.0")
-    session.machine = replace(session.machine, packages=packages | {"triton": "3.7.0.dev20261101"})
+    session.setup.machine = replace(
+        session.setup.machine, packages=packages | {"triton": "3.7.0.dev20261101"}
+    )
     spec = environment._spec()
     assert (spec.python, spec.torch, spec.triton) == ("3.12", "2.11.0", "3.6.0")
 

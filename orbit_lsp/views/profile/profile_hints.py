@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Profiled
+from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_status
 from orbit_remote.common.messages import Launches, Profile
 

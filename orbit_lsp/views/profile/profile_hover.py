@@ -10,7 +10,8 @@ from pathlib import Path
 
 from orbit_lsp.profile import bottleneck, dump_files
 from orbit_lsp.state import units
-from orbit_lsp.state.session import Profiled, Session
+from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, roofline_drawing
 from orbit_lsp.views.profile.counter_rows import Row

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.state import harness, line_map, placement, units
-from orbit_lsp.state.session import KernelId, Profiled, Session
+from orbit_lsp.state import harness, line_map, units
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
 from orbit_remote.common.messages import Line, Profile
 
@@ -30,11 +32,11 @@ class Placed:
 def placed(session: Session, uri: str) -> list[Placed]:
     """Of all kernels with lines in this file; lines that were edited since are left out."""
     file = session.files.get(uri)
-    if file is None or not session.profiles:
+    if file is None or not session.results.profiles:
         return []
     found: list[Placed] = []
     judged: dict[str, set[KernelId]] = {}
-    for target, profiled in session.profiles.items():
+    for target, profiled in session.results.profiles.items():
         profile = profiled.main
         if profile is None or profile.tier != "counters":
             continue
@@ -66,13 +68,13 @@ def _stale(session: Session, uri: str) -> set[KernelId]:
     checked = kernel_status.harness_status(session, uri)
     if checked and not checked.profile_stale:
         fresh.add(checked.entry.target)
-    return {target for target in session.profiles if target.uri == uri} - fresh
+    return {target for target in session.results.profiles if target.uri == uri} - fresh
 
 
 def labels(session: Session, uri: str) -> list[tuple[int, str]]:
     """(line, text) for the lines that say something, several kernels of a line one behind the other."""
-    settings = placement.settings_of(session)
-    if not settings.hints.profile or not session.profiles:
+    settings = session.setup.settings
+    if not settings.hints.profile or not session.results.profiles:
         return []
     told = placed(session, uri)
     several = len({one.target for one in told}) > 1

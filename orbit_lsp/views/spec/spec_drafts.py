@@ -33,7 +33,7 @@ def actions(
     Without a kind where code actions are all there is: Helix puts those that have one first, above *Run*.
     """
     file = session.files.get(uri)
-    kind = lsp.CodeActionKind.RefactorRewrite if session.draws_lenses else lsp.CodeActionKind.Empty
+    kind = lsp.CodeActionKind.RefactorRewrite if session.client.draws_lenses else lsp.CodeActionKind.Empty
     return [
         lsp.CodeAction(f"{draft.title} ({kernel.name})", kind=kind, edit=draft.edit)
         for kernel in (file.scan.kernels if file else ())

@@ -39,7 +39,7 @@ def of(session: Session, uri: str, line: int, character: int) -> Place | None:
 
     language = file.scan.language
     start = comment_scanner.begins(text, language)
-    column = from_client(text, character, session.encoding)
+    column = from_client(text, character, session.client.encoding)
     if start is None or column < start:
         return None
     kernel = spec_cache.kernel_at(session, uri, line)

@@ -1,0 +1,202 @@
+"""What was learnt of kernels: what compilers, runs, profiles, memory checks and comparisons said last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_remote.common.messages import (
+    Cost,
+    Failure,
+    Finished,
+    Launches,
+    Problem,
+    Profile,
+    Resources,
+    Timing,
+)
+
+if TYPE_CHECKING:
+    from orbit_remote.common.measure import AbVerdict, Difference, Regression
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the compiler said of a kernel's instances.
+
+    `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
+    the other files that were read to their content hashes.
+    """
+
+    digest: str
+    resources: tuple[Resources, ...]
+    inputs: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The last finished run of a kernel. `launches` is empty where the program never launched it.
+
+    `asked` is the kernel that was clicked: its launch spec made the job, in the `lines` that are kept
+    here, with tensors of these `elements`. `difference` is to the version before, where Live runs it.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    launches: tuple[Launches, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"] = "program"
+    asked: KernelId | None = None
+    lines: str = ""
+    elements: tuple[str, ...] = ()
+    difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """The last profile of a kernel: `profiles` are of its instances and configurations, the longest launch first;
+    empty where the program never launched it.
+
+    `digest`, `inputs`, `files`, `through` and `asked` as in `Result`. `texts` are the files that its lines speak of
+    as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here,
+    `dumps` the folder of what the compiler made; both are None after a restart.
+    `before` is the profile before this one, without the one before that.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    profiles: tuple[Profile, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"] = "program"
+    asked: KernelId | None = None
+    detail: Literal["click", "full"] = "click"
+    texts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    report: Path | None = None
+    dumps: Path | None = None
+    before: Profiled | None = None
+
+    @property
+    def main(self) -> Profile | None:
+        """The one that a single number speaks of."""
+        return self.profiles[0] if self.profiles else None
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A counter of two profiles that is another in the second, in NVIDIA's unit; `name` is for people."""
+
+    name: str
+    metric: str
+    before: float
+    after: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class AbResult:
+    """The last time that a kernel was run in turn with something else, by the name `against`.
+
+    `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `runs` are the times
+    of those runs in nanoseconds, which the verdict is of, and `devices` the GPUs by NVML's names: the other side's, then
+    this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
+    for the reason of `failure`.
+    """
+
+    digest: str
+    at: float
+    against: str
+    comparison: AbVerdict | None = None
+    then: Timing | None = None
+    now: Timing | None = None
+    runs: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
+    devices: tuple[str, str] = ("", "")
+    moved: tuple[Moved, ...] = ()
+    remarks: tuple[str, ...] = ()
+    failure: Failure | None = None
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryCheck:
+    """The last memory check of a kernel that came to its end: clean where no problem of `finished` is an error.
+
+    `asked` and `through` say what launched it, as in `Result`.
+    """
+
+    digest: str
+    at: float
+    finished: Finished
+    tools: tuple[str, ...]
+    inputs: str
+    files: dict[str, str]
+    through: Literal["program", "spec", "contract"]
+    asked: KernelId
+
+
+@dataclass(frozen=True, slots=True)
+class GpuResult:
+    """A kernel's part of a run on one of several GPUs, `gpu` as it was asked for. `usd_per_s` is of its
+    whole container by the prices that `rates` names; None where it is not known.
+    """
+
+    gpu: str
+    finished: Finished
+    launches: tuple[Launches, ...]
+    usd_per_s: float | None = None
+    rates: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiGpuResult:
+    """The last time a kernel was run on several GPUs side by side; `elements` as in `Result`."""
+
+    digest: str
+    at: float
+    rows: tuple[GpuResult, ...]
+    elements: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """Messages of one source about one file, in the lines of text `version`."""
+
+    version: int
+    items: tuple[Problem, ...]
+
+
+@dataclass(slots=True)
+class Results:
+    """The last of each kind, by kernel; `problems` by source and file."""
+
+    figures: dict[KernelId, Figures] = field(default_factory=dict[KernelId, Figures])
+    runs: dict[KernelId, Result] = field(default_factory=dict[KernelId, Result])
+    profiles: dict[KernelId, Profiled] = field(default_factory=dict[KernelId, Profiled])
+    memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict[KernelId, MemoryCheck])
+    multi_gpu: dict[KernelId, MultiGpuResult] = field(default_factory=dict[KernelId, MultiGpuResult])
+    ab: dict[KernelId, AbResult] = field(default_factory=dict[KernelId, AbResult])
+    regressions: dict[KernelId, tuple[str, Regression]] = field(
+        default_factory=dict[KernelId, "tuple[str, Regression]"]
+    )
+    """Kernels whose history has a faster version, with the digest of the slower one."""
+    problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+
+    def forget_problems(self, uri: str) -> None:
+        """Of a file that was closed."""
+        for source, about in [known for known in self.problems if known[1] == uri]:
+            del self.problems[source, about]
+
+    def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:
+        """Replace everything `source` said; returns the uris whose diagnostics changed."""
+        gone = {uri for known, uri in self.problems if known == source}
+        for uri in gone:
+            del self.problems[source, uri]
+        for uri, problems in about.items():
+            self.problems[source, uri] = problems
+        return gone | set(about)
