@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import functools
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
@@ -107,3 +110,51 @@ def test_what_a_laptop_with_windows_lacks_is_not_needed_to_import() -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, env=path
     )
     assert run.returncode == 0, run.stderr
+
+
+# -- files are read in one place ----------------------------------------------------------------------
+
+OPENS = {
+    "remote/orbit_remote/common/regular_files.py": (1, "the one place"),
+    "remote/orbit_remote/common/content_store.py": (4, "folders, and a file that it creates"),
+    "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
+    "remote/orbit_remote/process/process_groups.py": (2, "/proc, for every process of the machine"),
+    "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
+    "remote/orbit_remote/child/child_main.py": (3, "its own streams, and a file that it writes"),
+    "orbit_lsp/cli/main.py": (3, "its own streams"),
+}
+"""Files that may open one without `regular_files`: how often, and what."""
+
+
+def opens(tree: ast.AST) -> Iterator[ast.Call]:
+    """Calls that open a file: `open`, `os.open`, `read_text`, `read_bytes`, and `open` with a mode or without arguments."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        of = call.func
+        if isinstance(of, ast.Name) and of.id == "open":
+            yield call
+        if isinstance(of, ast.Attribute):
+            opener = of.attr == "open" and (
+                not call.args
+                or (isinstance(of.value, ast.Name) and of.value.id in ("os", "io", "gzip", "codecs"))
+                or (
+                    isinstance(at := call.args[0], ast.Constant)
+                    and re.fullmatch(r"[rwabxt+]+", str(at.value))
+                )
+            )
+            if opener or of.attr in ("read_text", "read_bytes"):
+                yield call
+
+
+def test_a_file_is_opened_by_regular_files_alone() -> None:
+    found: dict[str, int] = {}
+    for folder in ("orbit_lsp", "remote/orbit_remote"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if count := sum(1 for _ in opens(ast.parse(path.read_bytes()))):
+                found[path.relative_to(ROOT).as_posix()] = count
+    assert found == {name: count for name, (count, _) in OPENS.items()}, "use common/regular_files.py"
+
+
+def test_each_way_to_open_a_file_is_noticed() -> None:
+    ways = "open(p)", "os.open(p, 0)", "Path(p).open()", "p.open('rb')", "p.read_text()", "p.read_bytes()"
+    assert [sum(1 for _ in opens(ast.parse(way))) for way in ways] == [1] * len(ways)
+    assert not list(opens(ast.parse("session.open(uri, 0, text)")))

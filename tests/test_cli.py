@@ -51,8 +51,8 @@ def folder(tmp_path: Path) -> Path:
     [
         ("absent.cu", "there is no file absent.cu"),
         ("k.txt", "k.txt is not a .cu, .cuh or .py file"),
-        ("folder.cu", "folder.cu cannot be read: Is a directory"),
-        ("pipe.cu", "pipe.cu is not a regular file"),
+        ("folder.cu", "folder.cu cannot be read: it is a folder, not a regular file"),
+        ("pipe.cu", "pipe.cu cannot be read: it is a FIFO, not a regular file"),
         ("\udcff.cu", "\\udcff.cu: the path is not valid UTF-8, which a job's path has to be"),
     ],
 )

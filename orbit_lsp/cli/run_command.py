@@ -29,6 +29,7 @@ from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, path_of, uri_of
 from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Table
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 
 _USAGE = c.EXIT_CODES["usage"]
@@ -310,9 +311,7 @@ def _open(session: Session, name: str) -> str:
         uri = uri_of(str(path))
         if language_of(str(path)) is None:
             raise UsageError(f"{name} is not a .cu, .cuh or .py file")
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would be waited for
-            raise UsageError(f"{name} is not a regular file")
-        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        text = regular_files.text(path, limits.SOURCE)
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}") from None
     except OSError as error:

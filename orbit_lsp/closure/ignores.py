@@ -14,13 +14,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orbit_remote.common import limits, regular_files
+
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 BOTH = (".orbitignore", ".gitignore")
 """In the order in which they are asked."""
-
-_LONGEST = 1 << 20
 
 
 class Ignores:
@@ -68,8 +68,7 @@ class Ignores:
 
 def _specs(path: str) -> list[GitIgnoreSpec]:
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(_LONGEST).decode("utf-8-sig", "replace")
+        text = regular_files.head(path, limits.IGNORES).decode("utf-8-sig", "replace")
     except (OSError, ValueError):
         return []
     spec = _compiled(text)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from orbit_lsp.closure.ignores import Ignores
 from orbit_lsp.state import units
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.content_store import MOST_FILES, Hashes, unusable
 from orbit_remote.common.messages import content_hash
 
@@ -24,7 +25,6 @@ T = TypeVar("T")
 
 OUTSIDE = ".orbit-outside"
 _INSTALLED = {".local", ".conda", ".pixi", ".cache", ".nix-profile"}
-_MOST_PARSED = 16 << 20  # bytes; a longer text is a table of numbers
 _MOST_REMEMBERED = 20_000
 
 _hashes = Hashes()
@@ -190,14 +190,14 @@ class Tree:
     ) -> T | None:
         if (parse, digest) in _parsed:
             return _parsed[parse, digest]
-        if size > _MOST_PARSED:
+        if size > limits.PARSED.most:
             self.remark(
                 f"{shown(spot.place)} is {units.size(size)} long; what it includes or imports is not looked up."
             )
             return None
         if content is None:
             try:
-                content = Path(spot.path).read_bytes()
+                content = regular_files.read(spot.path, limits.PARSED)
             except OSError:
                 return None
         asks = parse(content)

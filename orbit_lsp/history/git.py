@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orbit_remote.common import limits, regular_files
+
 _LIMIT_S = 20.0
 _LISTED_BYTES = 32 << 20
 """Of the list of a revision's files: about 300,000 of them."""
-_FILE_BYTES = 4 << 20
 MOST_FILES = 2_000
 MOST_BYTES = 32 << 20
 """Sources besides the main one that are taken from a revision."""
@@ -112,9 +113,7 @@ def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[st
 def _hash(path: Path, like: str) -> str | None:
     """What git would call the file as it is now, by the hash that `like` is one of; None where it is not there."""
     try:
-        if not path.is_file() or path.stat().st_size > _FILE_BYTES:
-            return None
-        content = path.read_bytes()
+        content = regular_files.read(path, limits.REVISION)
     except OSError:
         return None
     made = hashlib.sha256() if len(like) == 64 else hashlib.sha1(usedforsecurity=False)
@@ -131,8 +130,10 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
         parts = line.split()
         if len(parts) != 3 or parts[1] != "blob":
             raise GitError(f"git does not have the content {parts[0]} here (a partial clone?)")
-        if int(parts[2]) > _FILE_BYTES:
-            raise GitError(f"a file of that revision has {int(parts[2]):,} bytes, more than {_FILE_BYTES:,}")
+        if int(parts[2]) > limits.REVISION.most:
+            raise GitError(
+                f"a file of that revision has {int(parts[2]):,} bytes, more than {limits.REVISION.most:,}"
+            )
         total += int(parts[2])
     if total > MOST_BYTES:
         raise GitError(f"the sources of that revision have {total:,} bytes, more than {MOST_BYTES:,}")

@@ -26,7 +26,7 @@ from orbit_lsp.state import harness, placement
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of, uri_of
-from orbit_remote.common import architectures
+from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 
 _CLOSURE_BYTES = 256 << 20
@@ -170,13 +170,12 @@ def when(entry: Entry) -> str:
 
 
 def _changed_files(entry: Entry) -> list[str]:
-    from orbit_lsp.state import staleness
 
     files = entry.said.files or {}
     return [
         Path(path).name
         for path, known in files.items()
-        if path != entry.path and staleness.file_hash(path) != known
+        if path != entry.path and regular_files.file_hash(path) != known
     ]
 
 
@@ -264,10 +263,7 @@ def _file(session: Session, target: KernelId, name: str) -> Variant:
     if (language := kernels.language_of(path)) is None:
         raise NoVariant(f"{name} is not a .cu, .cuh or .py file")
     try:
-        # a pipe would be waited for
-        if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-            raise NoVariant(f"{name} is not a regular file")
-        text = Path(path).read_bytes().decode("utf-8-sig", "replace")
+        text = regular_files.text(path, limits.SOURCE)
     except OSError as error:
         raise NoVariant(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)

@@ -14,8 +14,8 @@ from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Frozen, Session, path_of
+from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
-from orbit_remote.common import symbols
 
 
 def finished(
@@ -111,7 +111,7 @@ def text_of(session: Session, file: str, known: str) -> str | None:
     ):
         return open_file.document.text
     try:
-        content = Path(file).read_bytes()
+        content = regular_files.read(file, limits.SOURCE)
     except (OSError, ValueError):
         return None
     return content.decode("utf-8", errors="replace") if c.content_hash(content) == known else None

@@ -15,7 +15,7 @@ from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.results import Figures, Problems, Result
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
-from orbit_remote.common import measure, symbols
+from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
 
 _Place = tuple[KernelId, Kernel, str]
@@ -205,8 +205,8 @@ class _Kernels:
             return identify(uri, open_file.scan)
         language = kernels.language_of(file) or "cuda"  # a kernel in a plain header is CUDA
         try:
-            text = Path(file).read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            text = regular_files.text(file, limits.SCANNED)
+        except (OSError, ValueError):
             return []
         scan = kernels.tracker(language, macros=self._session.macros(), headers=header_reader(file)).scan(
             text

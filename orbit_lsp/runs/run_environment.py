@@ -18,8 +18,8 @@ from orbit_lsp.runners.modal.ledger import clock, ledger_file, state_folder
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import Session, path_of
+from orbit_remote.common import limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.common import nvcc_flags
 
 if TYPE_CHECKING:
     from orbit_lsp.runners import Runner
@@ -323,19 +323,25 @@ class Environment:
 
     # -- files --------------------------------------------------------------------------------
 
+    async def find_flags(self, uri: str) -> tuple[str, ...]:
+        """`choose_flags`, with the files that it reads read off the event loop."""
+        database = await asyncio.to_thread(compile_commands, list(self._session.setup.folders), path_of(uri))
+        return self._choose_flags(uri, database)
+
     def choose_flags(self, uri: str) -> tuple[str, ...]:
         """Find the compiler flags of a file; returns a sentence for each that is not used."""
-        path = path_of(uri)
-        from_database = compile_commands(self._session.setup.folders, path)
-        wanted = (*from_database, *self.settings.nvcc_flags)
+        return self._choose_flags(uri, compile_commands(self._session.setup.folders, path_of(uri)))
+
+    def _choose_flags(self, uri: str, database: tuple[str, ...]) -> tuple[str, ...]:
+        wanted = (*database, *self.settings.nvcc_flags)
         kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
         if file := self._session.files.get(uri):
             file.flags = kept
         return refused
 
-    def changed_on_disk(self, path: str) -> list[str]:
+    async def changed_on_disk(self, path: str) -> list[str]:
         """Note a file's new content; returns the open files that were built from it."""
-        self._session.disk.note(path)
+        await self._session.disk.note(path)
         return [uri for uri, file in self._session.files.items() if path in file.reads]
 
     def _gpu(self) -> str | None:
@@ -401,7 +407,7 @@ def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
             continue
         for name in _DATABASES:
             try:
-                text = (Path(folder) / name).read_text(encoding="utf-8", errors="replace")
+                text = regular_files.text(Path(folder) / name, limits.DATABASE)
             except (OSError, ValueError):  # ValueError: a folder of which the URI says what no path can hold
                 continue
             if (flags := nvcc_flags.flags_for(path, text)) is not None:

@@ -170,7 +170,7 @@ def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
 @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE, lsp.TextDocumentSaveRegistrationOptions(include_text=False))
 def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
-    changed_on_disk(ls, uri)
+    ls.spawn(changed_on_disk(ls, uri), "changed on disk")
     if not ls.live.saved(uri):
         ls.compile_quietly(uri)
 
@@ -188,12 +188,12 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
 @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
 def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesParams) -> None:
     for change in params.changes:
-        changed_on_disk(ls, change.uri)
+        ls.spawn(changed_on_disk(ls, change.uri), "changed on disk")
 
 
-def changed_on_disk(ls: OrbitServer, uri: str) -> None:
+async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
     """Compile again what is open and was built from this file."""
-    for dependent in ls.environment.changed_on_disk(path_of(uri)):
+    for dependent in await ls.environment.changed_on_disk(path_of(uri)):
         if dependent != uri:
             ls.compile_quietly(dependent)
         ls.watcher.changed({dependent})

@@ -55,9 +55,12 @@ class OrbitServer(LanguageServer):
         file = self.session.files.get(uri)
         if file is None or file.scan.language != "cuda":
             return
-        for refused in self.environment.choose_flags(uri):
+        self.spawn(self._compile_quietly(uri), "compile")
+
+    async def _compile_quietly(self, uri: str) -> None:
+        for refused in await self.environment.find_flags(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
-        if self.environment.settings.compile_on_save:
+        if uri in self.session.files and self.environment.settings.compile_on_save:
             self.runs.start("compile", uri)
 
     @property

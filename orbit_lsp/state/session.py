@@ -17,6 +17,7 @@ from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Results
 from orbit_lsp.state.staleness import Disk
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import Job, State
 
 if TYPE_CHECKING:
@@ -167,19 +168,13 @@ def uri_of(path: str) -> str:
     return "file://" + quote(absolute if absolute.startswith("/") else "/" + absolute)
 
 
-_HEADER_BYTES = 4 << 20
-
-
 def header_reader(path: str) -> Callable[[str], str | None]:
     """Reads the headers that a file includes from its own folder, for macros that name kernels."""
     folder = Path(path).parent
 
     def read(name: str) -> str | None:
-        header = folder / name
         try:
-            if not header.is_file() or header.stat().st_size > _HEADER_BYTES:
-                return None
-            return header.read_text(encoding="utf-8", errors="replace")
+            return regular_files.text(folder / name, limits.HEADER)
         except (OSError, ValueError):
             return None
 

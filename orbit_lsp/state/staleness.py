@@ -10,19 +10,13 @@ That is known only after a build. Which files another machine needs before there
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from orbit_remote.common.messages import Job, content_hash
-
-
-def file_hash(path: str) -> str | None:
-    try:
-        return content_hash(Path(path).read_bytes())
-    except (OSError, ValueError):  # ValueError: no path of this system
-        return None
+from orbit_remote.common import regular_files
+from orbit_remote.common.messages import Job
 
 
 def job_key(job: Job) -> str:
@@ -42,11 +36,17 @@ class Disk:
     """Of their contents, by path."""
     changes: int = 0
     """Grows with every such change."""
+    _noting: dict[str, int] = field(default_factory=dict[str, int])
+    """Files that are being hashed, with `changes` as it was when they changed last."""
 
-    def note(self, path: str) -> None:
-        """A file's content is new."""
-        self.hashes[path] = file_hash(path) or "gone"
+    async def note(self, path: str) -> None:
+        """A file's content is new; it is hashed off the event loop."""
         self.changes += 1
+        change = self._noting[path] = self.changes
+        digest = await asyncio.to_thread(regular_files.file_hash, path)
+        if self._noting.get(path) == change:  # else it has changed again meanwhile
+            del self._noting[path]
+            self.hashes[path] = digest or "gone"
 
     def changed(self, main: str, files: Mapping[str, str]) -> bool:
         """Whether a file other than `main`, whose tokens are compared instead, differs from what was read."""

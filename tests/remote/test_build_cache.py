@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common.messages import content_hash
-from orbit_remote.toolchain.build_cache import Cache, Entry, file_hash
+from orbit_remote.common.regular_files import file_hash
+from orbit_remote.toolchain.build_cache import Cache, Entry
 from tests.remote.nvcc_check import built, needs_nvcc
 
 

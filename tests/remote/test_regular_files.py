@@ -27,18 +27,21 @@ def _holes(path: Path) -> None:
 
 
 NO_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a folder": (Path.mkdir, "is a folder, not a regular file"),
-    "a FIFO that nobody writes to": (os.mkfifo, "is a FIFO, not a regular file"),
-    "a socket": (_socket, "is a socket, not a regular file"),
-    "a link to zeros without end": (lambda p: p.symlink_to("/dev/zero"), "is a device, not a regular file"),
-    "a link to the terminal": (lambda p: p.symlink_to("/dev/tty"), "is a device, not a regular file"),
+    "a folder": (Path.mkdir, "it is a folder, not a regular file"),
+    "a FIFO that nobody writes to": (os.mkfifo, "it is a FIFO, not a regular file"),
+    "a socket": (_socket, "it is a socket, not a regular file"),
+    "a link to zeros without end": (
+        lambda p: p.symlink_to("/dev/zero"),
+        "it is a device, not a regular file",
+    ),
+    "a link to the terminal": (lambda p: p.symlink_to("/dev/tty"), "it is a device, not a regular file"),
     "a link to itself": (lambda p: p.symlink_to(p), "Too many levels of symbolic links"),
     "a link to nothing": (lambda p: p.symlink_to("gone"), "No such file or directory"),
     "11 bytes where 10 may be": (
         lambda p: p.write_bytes(b"x" * 11),
-        "is larger than 10 bytes, the limit for a test",
+        "it is larger than 10 bytes, the limit for a test",
     ),
-    "11 GiB of holes": (_holes, "is larger than 10 bytes, the limit for a test"),
+    "11 GiB of holes": (_holes, "it is larger than 10 bytes, the limit for a test"),
 }
 
 

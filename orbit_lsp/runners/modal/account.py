@@ -8,6 +8,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, cast
 
+from orbit_remote.common import limits, regular_files
+
 
 def configured() -> bool:
     """A token in the environment or in Modal's own file; whether it is a good one, only Modal knows."""
@@ -24,7 +26,7 @@ def token_place() -> str | None:
         return "MODAL_TOKEN_ID"
     path = Path(os.environ.get("MODAL_CONFIG_PATH") or Path.home() / ".modal.toml")
     try:
-        profiles = tomllib.loads(path.read_text(encoding="utf-8"))
+        profiles = tomllib.loads(regular_files.read(path, limits.STATE).decode())
     except (OSError, ValueError, RuntimeError):
         return None
     named = os.environ.get("MODAL_PROFILE")

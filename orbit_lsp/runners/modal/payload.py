@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orbit_lsp.closure import Closure, absolute_flags
 from orbit_lsp.runners.modal.errors import ModalError, Trouble
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import pack
 
@@ -34,7 +35,7 @@ def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
     for digest in digests:
         content = tree.contents[digest]
         try:
-            data = content if isinstance(content, bytes) else content.read_bytes()
+            data = content if isinstance(content, bytes) else regular_files.read(content, limits.TRAVELLING)
         except OSError as error:
             text = f"{error.filename} cannot be read: {error.strerror}"
             raise ModalError(Trouble("infrastructure", text, "run it again")) from None

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 
 from orbit_remote import MAIN
 from orbit_remote.child import python_job, triton_instances
-from orbit_remote.common import codec
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.recording import recorder
 from orbit_remote.toolchain.spec_instances import Image
@@ -226,7 +226,7 @@ def child_main(arguments: list[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("cache", type=Path)
     options = parser.parse_args(arguments)
-    given = read_order((options.folder / "order").read_bytes())
+    given = read_order(regular_files.read(options.folder / "order", limits.EVENTS))
     warm_up()
     with (options.folder / "events").open("w", encoding="utf-8") as events:
         recording: recorder.Recorder = recorder.Nothing()  # a tool is where CUPTI would be
@@ -253,7 +253,7 @@ def leave(status: int) -> None:
 def outcome(folder: Path) -> c.Finished | None:
     """The last word of a process that `command` started; None where it did not come to it."""
     try:
-        lines = (folder / "events").read_text("utf-8", errors="replace").splitlines()
+        lines = regular_files.text(folder / "events", limits.EVENTS).splitlines()
     except OSError:
         return None
     last = decode_event(lines[-1]) if lines else None

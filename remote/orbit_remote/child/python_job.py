@@ -18,9 +18,9 @@ from orbit_remote.common import measure, python_errors
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.common.python_errors import Explained
+from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Nothing, Recorder
-from orbit_remote.toolchain.build_cache import file_hash
 
 Send = Callable[[Event], None]
 

@@ -8,7 +8,6 @@ through folders opened without following links, so nothing outside is read, writ
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import stat
@@ -16,10 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import Manifest, content_hash
 
 MOST_FILES = 10_000
@@ -106,17 +107,11 @@ class Hashes:
             known = self._known.get(path)
         if known and known[0] == _stamp(status):
             return Known(known[1], status.st_size, None)
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        if within is not None:
-            flags |= os.O_NOFOLLOW
-        with os.fdopen(os.open(name, flags, dir_fd=within), "rb") as file:
+        limit = limits.TRAVELLING if most is None else replace(limits.TRAVELLING, most=most)
+        with regular_files.opened(name, within=within) as file:
             now = time.time_ns()
             before = os.fstat(file.fileno())
-            if not stat.S_ISREG(before.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file", path)
-            if most is not None and before.st_size > most:
-                raise OSError(errno.EFBIG, f"larger than {most} bytes", path)
-            content = file.read() if most is None else file.read(most)
+            content = regular_files.rest(file, limit, path)
             after = os.fstat(file.fileno())
         digest = content_hash(content)
         with self._lock:
@@ -245,7 +240,7 @@ class Store:
 
     def _write(self, folder: int, name: str, digest: str) -> None:
         try:
-            blob = self._blob(digest).open("rb")
+            blob = regular_files.opened(self._blob(digest))
         except FileNotFoundError:
             raise LookupError(f"the content {digest} is not in the store") from None
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

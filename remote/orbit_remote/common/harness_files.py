@@ -120,7 +120,7 @@ def companions(path: Path, text: str) -> tuple[Path, ...]:
     folder = problem_folder(path)
     places = [folder / name for name in (TASK, REFERENCE, "task.py", "utils.py")]
     try:
-        task = popcorn_task.read((folder / TASK).read_text(encoding="utf-8"))
+        task = popcorn_task.of_file(folder / TASK)
         places += listed(folder, task).values()
     except (OSError, ValueError, popcorn_task.TaskError):
         pass  # said when it is run

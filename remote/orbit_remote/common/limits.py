@@ -29,8 +29,8 @@ class Limit:
 
     @property
     def exceeded(self) -> str:
-        """The rest of a sentence that begins with a name."""
-        return f"is larger than {self.size}, the limit for {self.what}"
+        """A sentence about it."""
+        return f"it is larger than {self.size}, the limit for {self.what}"
 
 
 SOURCE: Final = Limit(
@@ -56,6 +56,20 @@ HASHED: Final = Limit(
 DATABASE: Final = Limit(
     "`compile_commands.json`", 64 << 20, "The database is not used, and a message names the limit."
 )
+SCANNED: Final = Limit(
+    "a file that is not open and holds kernels of a run",
+    1 << 20,
+    "Results of its kernels are not filed under them.",
+)
+PARSED: Final = Limit(
+    "a file that travels and whose includes or imports are looked up",
+    16 << 20,
+    "It travels; what it includes or imports does not, unless something else names it.",
+)
+TRAVELLING: Final = Limit(
+    "a file that travels to another machine", 4 << 30, "The run is refused with a message."
+)
+REVISION: Final = Limit("a file of a git revision", 4 << 20, "The comparison is refused with a message.")
 IGNORES: Final = Limit(
     "`.gitignore` or `.orbitignore`", 1 << 20, "The patterns behind the limit are not obeyed."
 )
@@ -77,15 +91,21 @@ DUMP: Final = Limit(
     64 << 20,
     "The file is left out, with a remark.",
 )
+# a thousand findings of compute-sanitizer with their stacks are some 2 MiB
 TOOL_LOG: Final = Limit(
     "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What stands behind the limit is not read."
 )
 LAUNCHES: Final = Limit(
     "the launches of one process of a program, as recorded",
-    1 << 30,
+    256 << 20,
     "The launches behind the limit are left out.",
 )
 EVENTS: Final = Limit("what the process of a job reports", 256 << 20, "The run fails with a message.")
+
+
+VOLUME: Final = Limit(
+    "a build or a compiled kernel that a container keeps", 64 << 20, "It is compiled again."
+)
 
 
 def table() -> dict[str, Limit]:

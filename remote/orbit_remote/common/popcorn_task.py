@@ -12,14 +12,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
+
+from orbit_remote.common import limits, regular_files
 
 Value = int | float | bool | str | None | list["Value"]
 
 SUBMISSION: Final = "@SUBMISSION@"
 """Stands in `files` for the file that is handed in."""
 
-_MOST: Final = 1 << 20
 _LISTS: Final = ("tests", "benchmarks", "files")
 
 
@@ -43,10 +45,15 @@ class Task:
     several_gpus: bool = False
 
 
+def of_file(path: Path) -> Task:
+    """Raises TaskError, OSError, and ValueError where it is not UTF-8."""
+    return read(regular_files.read(path, limits.TASK).decode())
+
+
 def read(text: str) -> Task:
     """Raises TaskError."""
-    if len(text) > _MOST:
-        raise TaskError(1, "task.yml is larger than 1 MiB")
+    if len(text) > limits.TASK.most:
+        raise TaskError(1, f"task.yml is larger than {limits.TASK.size}")
     lists: dict[str, tuple[dict[str, Value], ...]] = {}
     words: dict[str, Value] = {}
     for key, line, rest, block in _sections(text):

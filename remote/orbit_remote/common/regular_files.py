@@ -2,8 +2,8 @@
 
 What a workspace, a header, a `#line` or a cache names may be a FIFO, a device, a folder, a link to any of
 these, or larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a
-`Limit` bounds what is read. Every function raises OSError, whose `strerror` is the rest of a sentence that
-begins with the file's name, and ValueError for what is no path of this system. Reading takes time: call it
+`Limit` bounds what is read. Every function raises OSError, whose `strerror` says what is wrong with the
+file, and ValueError for what is no path of this system. Reading takes time: call it
 off the event loop.
 """
 
@@ -49,7 +49,7 @@ def _check(status: os.stat_result, path: Name) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS if test(status.st_mode)), "something else")
         raise OSError(
-            errno.EISDIR if kind == "a folder" else errno.EINVAL, f"is {kind}, not a regular file", path
+            errno.EISDIR if kind == "a folder" else errno.EINVAL, f"it is {kind}, not a regular file", path
         )
 
 
@@ -63,7 +63,7 @@ def rest(file: BinaryIO, limit: Limit, path: Name) -> bytes:
     """What follows in an open file; OSError where that is larger than the limit."""
     size = os.fstat(file.fileno()).st_size
     if size - file.tell() <= limit.most:
-        content = _upto(file, limit.most + 1)  # it may grow while it is read, and files of /proc have no size
+        content = upto(file, limit.most + 1)  # it may grow while it is read, and files of /proc have no size
         if len(content) <= limit.most:
             return content
     raise OSError(errno.EFBIG, limit.exceeded, path)
@@ -77,7 +77,7 @@ def text(path: Name, limit: Limit) -> str:
 def head(path: Name, limit: Limit) -> bytes:
     """What stands before the limit; the rest is not read."""
     with opened(path) as file:
-        return _upto(file, limit.most)
+        return upto(file, limit.most)
 
 
 def file_hash(path: Name) -> str | None:
@@ -96,7 +96,8 @@ def file_hash(path: Name) -> str | None:
     return hasher.hexdigest()
 
 
-def _upto(file: BinaryIO, most: int) -> bytes:
+def upto(file: BinaryIO, most: int) -> bytes:
+    """The next bytes of an open file, `most` at most."""
     pieces: list[bytes] = []
     while most and (piece := file.read(min(most, _CHUNK))):
         pieces.append(piece)

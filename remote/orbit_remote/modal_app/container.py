@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app import image_spec
@@ -456,8 +456,8 @@ def _identity() -> dict[str, Any]:
 def _age_s() -> float | None:
     """Of this process, the container's first but for Modal's own; None where the system does not say."""
     try:
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        up = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        fields = regular_files.text("/proc/self/stat", limits.STATE).rpartition(")")[2].split()
+        up = float(regular_files.text("/proc/uptime", limits.STATE).split()[0])
         return max(0.0, up - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError):
         return None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import PACKAGE
+from orbit_remote.common import limits, regular_files
 
 PREFIX = "orbit-"
 """Every app of ours begins with it: `orbit-<version>-<hash>`."""
@@ -57,7 +58,7 @@ def app_name(spec: Spec) -> str:
     home = PACKAGE
     for path in sources():
         digest.update(f"\0{path.relative_to(home).as_posix()}\0".encode())
-        digest.update(path.read_bytes())
+        digest.update(regular_files.read(path, limits.SOURCE))
     return f"{PREFIX}{spec.version}-{digest.hexdigest()}"
 
 

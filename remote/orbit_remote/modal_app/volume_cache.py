@@ -27,6 +27,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
+from orbit_remote.common import limits, regular_files
+
 Kind = Literal["builds", "triton"]
 """Folders of the caches: an entry is a file of `builds` and a folder of files of `triton`."""
 
@@ -35,8 +37,6 @@ _DIGEST = 32
 _NAME = re.compile(r"[A-Za-z0-9_][\w.+-]{0,200}", re.ASCII)
 _MOST = {"builds": 16, "triton": 128}
 """Entries kept of one file: 8 builds (each has two), or the kernels of a large file."""
-_MOST_BYTES = 64 << 20
-"""Of one entry, and of all that is brought at once."""
 _LIMIT = 1 << 30
 _ABANDONED_S = 3600.0  # a temporary file this old belongs to a container that died
 
@@ -61,7 +61,7 @@ class Kept:
             return
         self._brought.add((file, kind))
         with _said("builds could not be fetched"):
-            room = _MOST_BYTES
+            room = limits.VOLUME.most
             found = sorted(_files(self._volume / kind / file), key=lambda one: -one[1].st_mtime)
             with self._cache(kind) as cache:
                 for path, status in found[: _MOST[kind]]:
@@ -96,7 +96,7 @@ class Kept:
         name = path.name
         if not _NAME.fullmatch(name) or _exists(cache, name):
             return
-        content = path.read_bytes()
+        content = regular_files.read(path, limits.VOLUME)
         files = _unpack(content)
         if files is None:
             path.unlink(missing_ok=True)
@@ -161,17 +161,16 @@ class Kept:
         finally:
             os.close(inner)
         files = {each: content for each, content in found.items() if content is not None}
-        whole = len(files) == len(found) and sum(map(len, files.values())) <= _MOST_BYTES
+        whole = len(files) == len(found) and sum(map(len, files.values())) <= limits.VOLUME.most
         return files if files and whole else None
 
     def _content(self, folder: int, name: str) -> bytes | None:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        with regular_files.opened(name, within=folder) as file:
             status = os.fstat(file.fileno())
             theirs = self._user is None or status.st_uid == self._user
-            if not stat.S_ISREG(status.st_mode) or not theirs or status.st_size > _MOST_BYTES:
+            if not theirs or status.st_size > limits.VOLUME.most:
                 return None
-            return file.read(_MOST_BYTES)
+            return regular_files.rest(file, limits.VOLUME, name)
 
     # -- bounds -------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from orbit_remote.common import symbols
+from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common.messages import Dump, Level, Profile
 from orbit_remote.ncu import sass_listing
 from orbit_remote.ncu.report_reader import Answer
@@ -84,7 +84,7 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
 
 def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
     """By symbol, that of the longest launch first, and of a symbol in the same order."""
-    images = set(elf.images(report.read_bytes()))
+    images = set(elf.images(regular_files.read(report, limits.REPORT)))
     kept = [one for file in sorted(compiled.glob("*.json"), key=_number) if (one := _kept(file))]
     sass = answer.sass or ("",) * len(answer.profiles)
     launches = sorted(zip(answer.profiles, sass, strict=True), key=_duration, reverse=True)
@@ -109,7 +109,7 @@ def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_
 
 def _kept(file: Path) -> _Instance | None:
     try:
-        said: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        said: dict[str, Any] = json.loads(regular_files.read(file, limits.DUMP))
         texts: dict[Level, bytes] = {}
         for level in get_args(Level):
             if content := _content(file.with_suffix(f".{level}")):
@@ -149,7 +149,7 @@ def _packed(found: Sequence[_Instance], remarks: list[str]) -> tuple[Dump, ...]:
 
 def _content(file: Path) -> bytes:
     try:
-        return file.read_bytes()
+        return regular_files.read(file, limits.DUMP)
     except OSError:
         return b""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import Device, content_hash
 from orbit_remote.ncu.ncu_log import PERMISSION
 from orbit_remote.ncu.ncu_options import Tool
@@ -44,7 +45,7 @@ def told(folder: Path, device: Device, tool: Tool) -> Known:
 
 def known(folder: Path, device: Device, tool: Tool) -> Known:
     try:
-        found: Any = json.loads(_file(folder, device, tool).read_text("utf-8"))
+        found: Any = json.loads(regular_files.read(_file(folder, device, tool), limits.STATE))
         if not isinstance(found, dict):
             return Known()
         record = cast("dict[str, Any]", found)
@@ -82,7 +83,9 @@ def _file(folder: Path, device: Device, tool: Tool) -> Path:
 def restricted() -> bool | None:
     """Whether the driver keeps counters for administrators; None where it does not say."""
     with contextlib.suppress(OSError):
-        found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", _PARAMETERS.read_text("utf-8"), re.MULTILINE)
+        found = re.search(
+            r"^RmProfilingAdminOnly:\s*(\d)", regular_files.text(_PARAMETERS, limits.STATE), re.MULTILINE
+        )
         return found[1] == "1" if found else None
     return None
 
@@ -101,12 +104,14 @@ def _rights() -> tuple[str, ...]:
     """The user and what this process may do."""
     user = str(os.geteuid()) if hasattr(os, "geteuid") else ""
     with contextlib.suppress(OSError):
-        found = re.search(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text("utf-8"), re.MULTILINE)
+        found = re.search(
+            r"^CapEff:\s*(\w+)", regular_files.text("/proc/self/status", limits.STATE), re.MULTILINE
+        )
         return (user, found[1]) if found else (user,)
     return (user,)
 
 
 def _boot() -> str:
     with contextlib.suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("utf-8").strip()
+        return regular_files.text("/proc/sys/kernel/random/boot_id", limits.STATE).strip()
     return ""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import python_errors
+from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.messages import Advice, Line, Metric, Profile
 from orbit_remote.ncu import sass_listing
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining
@@ -99,10 +99,12 @@ Tables = dict[str, list[Lines]]
 def _line_tables(request: Request, symbols: set[str]) -> Tables:
     """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
     texts = (
-        [one.read_text("utf-8", "replace") for one in Path(request.ptx).glob("*.ptx")] if request.ptx else []
+        [regular_files.text(one, limits.PTX) for one in Path(request.ptx).glob("*.ptx")]
+        if request.ptx
+        else []
     )
     found: Tables = {}
-    for code in elf.images(Path(request.report).read_bytes()):
+    for code in elf.images(regular_files.read(request.report, limits.REPORT)):
         with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
             for name, lines in dwarf_lines.read(code, symbols).items():
                 found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.process import disk_space
@@ -172,7 +173,7 @@ def _cupti_at(includes: list[Path], libraries: list[Path]) -> Cupti | None:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return regular_files.text(path, limits.SOURCE)
     except OSError:
         return ""
 
@@ -188,7 +189,11 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
     defines = [f"-DORBIT_KERNEL_RECORD={cupti.record}", f'-DORBIT_CUPTI_LIBRARY="{cupti.library}"']
     options = [*_FLAGS, *defines, *(f"-I{folder}" for folder in cupti.includes)]
     key = hashlib.sha256()
-    for part in (SOURCE.read_bytes(), str(cupti.version).encode(), *(o.encode() for o in options)):
+    for part in (
+        regular_files.read(SOURCE, limits.SOURCE),
+        str(cupti.version).encode(),
+        *(o.encode() for o in options),
+    ):
         key.update(part + b"\0")
     target = cache / f"injection-{key.hexdigest()[:20]}.so"
     if target.is_file():
@@ -297,7 +302,11 @@ def read(directory: Path) -> Recorded:
     reader = _Reader()
     for path in sorted(directory.glob("*.jsonl")):
         process: _Process | None = None
-        for line in path.read_bytes().splitlines():
+        try:
+            content = regular_files.head(path, limits.LAUNCHES)
+        except OSError:  # of the program's own making
+            continue
+        for line in content.splitlines():
             process = reader.line(line, process)
     remarks = reader.remarks
     if any(p.recording and not p.came_to_exit for p in reader.processes):
@@ -332,9 +341,9 @@ class Follower:
         """The launches that were written since the last call, those without time stamps too."""
         reader = _Reader()
         try:
-            with self._path.open("rb") as file:
+            with regular_files.opened(self._path) as file:
                 file.seek(self._at)
-                lines = file.read().splitlines(keepends=True)
+                lines = regular_files.upto(file, limits.LAUNCHES.most).splitlines(keepends=True)
         except OSError:  # nothing was recorded
             return []
         for line in lines:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.recording import injection
 from orbit_remote.recording.injection import Recorded
@@ -113,7 +114,7 @@ class Kineto:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "trace.json"
                 self._profile.export_chrome_trace(str(path))
-                trace: dict[str, Any] = json.loads(path.read_text(errors="replace"))
+                trace: dict[str, Any] = json.loads(regular_files.text(path, limits.LAUNCHES))
         except Exception as error:  # noqa: BLE001 - after a lost CUDA context torch cannot stop it
             trace = {}
             self._remarks += (f"torch.profiler lost its records: {error}",)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import Failure
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain import nvcc
@@ -21,8 +22,6 @@ _VERSION = re.compile(r"^Version (\d+(?:\.\d+)+)", re.MULTILINE)
 _ASK_S = 20.0
 _PRINTED = 1000
 """Findings that one tool reports at most; 100 by itself, which one faulty line of a kernel uses up."""
-_KEPT = 32 << 20
-"""Bytes of a log that are read: a thousand findings with their stacks are some 2 MiB."""
 _SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: ", re.MULTILINE)
 _SAID = re.compile(
     r"^=+ (?:Error: |Target application |Internal Sanitizer Error: )?(?P<text>\S.*)$", re.MULTILINE
@@ -137,8 +136,7 @@ async def check(
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_KEPT).decode("utf-8", "replace")
+        return regular_files.head(path, limits.TOOL_LOG).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -15,17 +15,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import architectures, codec
+from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.process import disk_space, process_groups
 from orbit_remote.process.process_groups import Started
 from orbit_remote.toolchain import diagnostics, nvcc, ptx, ptxas
-from orbit_remote.toolchain.build_cache import Cache, Entry, file_hash
+from orbit_remote.toolchain.build_cache import Cache, Entry
 from orbit_remote.toolchain.nvcc import Nvcc
 
 _CACHE_FORMAT = 1
-_HEADER_LIMIT = 8 << 20  # bytes of a header whose columns are worth finding
 _MOST_PTX = 8 << 20  # characters of it that are kept with a build
 _STATE = (  # environment variables that change what nvcc and the host compiler do
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
@@ -168,8 +167,8 @@ class _Build:
     def _source(self) -> tuple[str, bool]:
         """The file to compile, and whether it is a copy of what stands in the editor."""
         try:
-            saved: str | None = Path(self.path).read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError):
+            saved: str | None = regular_files.read(self.path, limits.SOURCE).decode("utf-8-sig")
+        except (OSError, ValueError):
             saved = None
         text = self.job.text.removeprefix("\ufeff")
         if saved == text:
@@ -221,7 +220,7 @@ class _Build:
     # -- reading the result -------------------------------------------------------------------------
 
     def _read(self, status: int, output: str, staged: str | None) -> Build:
-        texts = [p.read_text("utf-8", "replace") for p in sorted(self.work.glob("*.ptx"))]
+        texts = [regular_files.text(p, limits.PTX) for p in sorted(self.work.glob("*.ptx"))]
         modules = tuple(map(ptx.read, texts))
         context = diagnostics.Context(
             self.job.path,
@@ -270,9 +269,8 @@ class _Build:
         if file == self.job.path:
             return self.job.text
         try:
-            with Path(file).open("rb") as content:
-                return content.read(_HEADER_LIMIT).decode("utf-8", "replace")
-        except OSError:
+            return regular_files.head(file, limits.QUOTED).decode("utf-8", "replace")
+        except (OSError, ValueError):
             return None
 
     def _headers(self, context: diagnostics.Context) -> dict[str, str]:
@@ -283,14 +281,14 @@ class _Build:
         """
         names: set[bytes] = set()
         for expanded in self.work.glob("*.ii"):
-            names |= set(_LINE_MARKER.findall(expanded.read_bytes()))
+            names |= set(_LINE_MARKER.findall(regular_files.read(expanded, limits.PREPROCESSED)))
         found: dict[str, str] = {}
         for name in names:
             text = re.sub(r"\\(.)", r"\1", name.decode("utf-8", "surrogateescape"))
             path = context.file(text)
             if text.startswith("<") or path == self.job.path or self._is_toolchain(path):
                 continue
-            if digest := file_hash(path):
+            if digest := regular_files.file_hash(path):
                 found[path] = digest
         return found
 
@@ -333,7 +331,7 @@ class _Build:
             "ptx": base64.b64encode(zlib.compress(made.ptx.encode("utf-8", "replace"), 1)).decode("ascii"),
         }
         headers = {p: h for p, h in made.built.files.items() if p != self.job.path}
-        cache.store(key, Entry(record, self.output.read_bytes(), headers))
+        cache.store(key, Entry(record, regular_files.read(self.output, limits.BUILD), headers))
 
     def _from_cache(self, entry: Entry) -> Build:
         self.output.write_bytes(entry.artifact)

@@ -19,19 +19,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import content_hash
 
 _MAGIC = b"orbit-build 1\n"
 _DIGEST = 32
 _ABANDONED_S = 3600.0  # a temporary file this old belongs to a process that died
-
-
-def file_hash(path: str) -> str | None:
-    """None where the file cannot be read, which no content hashes to."""
-    try:
-        return content_hash(Path(path).read_bytes())
-    except OSError:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,7 @@ class Cache:
             listed: list[str] = json.loads(paths[1])["paths"]
         except (ValueError, KeyError, TypeError):
             return None
-        files = {path: file_hash(path) for path in listed}
+        files = {path: regular_files.file_hash(path) for path in listed}
         content = self._read(self._folder / _name(known, files.items()))
         if content is None:
             return None
@@ -85,7 +78,7 @@ class Cache:
     def _read(self, path: Path) -> tuple[Path, bytes, bytes] | None:
         """(path, record, artifact) of a whole and unharmed file."""
         try:
-            content = path.read_bytes()
+            content = regular_files.read(path, limits.BUILD)
         except OSError:
             return None
         head = len(_MAGIC)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.worker.context import Context
 
@@ -71,7 +72,7 @@ class CalibrationStore:
         if self._known is None:
             self._known = {}
             with contextlib.suppress(OSError, ValueError, TypeError):
-                found: Any = json.loads(self._file.read_text("utf-8"))
+                found: Any = json.loads(regular_files.read(self._file, limits.STATE))
                 self._known = _checked(found)
         return self._known
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orbit_remote.child import child_main
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import LaunchRecord
 from orbit_remote.process import process_groups
@@ -209,8 +210,11 @@ class Fresh:
 
     async def events(self) -> AsyncIterator[c.Event]:
         await self.wait()
-        file = self._folder / "events"
-        for line in file.read_text("utf-8", errors="replace").splitlines() if file.exists() else ():
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            file = self._folder / "events"
+            lines = (await asyncio.to_thread(regular_files.text, file, limits.EVENTS)).splitlines()
+        for line in lines:
             if (event := child_main.decode_event(line)) is not None:
                 yield event
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orbit_remote.child import child_main
+from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.common import messages as c
-from orbit_remote.common import symbols
 from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
 from orbit_remote.ncu.counter_permission import Known
 from orbit_remote.ncu.ncu_log import Log
@@ -328,7 +328,8 @@ class _Attempt:
     def _with_report(self, finished: c.Finished, under: Under) -> c.Finished:
         if under.report is None:
             return finished
-        packed = base64.b64encode(zlib.compress(under.report.read_bytes())).decode("ascii")
+        content = regular_files.read(under.report, limits.REPORT)
+        packed = base64.b64encode(zlib.compress(content)).decode("ascii")
         if len(packed) > _MOST_REPORT:
             size = under.report.stat().st_size >> 20
             text = f"the profiler's own report of {size} MiB is too large to be kept"
@@ -339,7 +340,7 @@ class _Attempt:
 def _is_saved(job: c.Job) -> bool:
     """Whether the source that the tool finds on the disk is what runs."""
     try:
-        return Path(job.path).read_bytes().decode("utf-8") == job.text
+        return regular_files.read(job.path, limits.SOURCE).decode("utf-8") == job.text
     except (OSError, ValueError):
         return False
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.syntax_tree import Fault
@@ -121,8 +122,10 @@ async def _build(
         failure = c.Failure("compile error", text, "remove -gencode or -arch=all from the flags")
         return replace(made, failure=failure), None
     try:
-        kernels = spec_instances.read(await asyncio.to_thread(made.cubin.read_bytes), names)
-    except ValueError as error:
+        kernels = spec_instances.read(
+            await asyncio.to_thread(regular_files.read, made.cubin, limits.BUILD), names
+        )
+    except (OSError, ValueError) as error:
         failure = c.Failure("infrastructure", f"the compiled kernel is not understood: {error}")
         return replace(made, failure=failure), None
     return made, Image(str(made.cubin), kernels, made.built.resources)

@@ -27,8 +27,8 @@ from orbit_remote.child.harness.popcorn import Popcorn
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import harness_files, measure, python_errors, symbols
 from orbit_remote.common import messages as c
+from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.recorder import Recorder
-from orbit_remote.toolchain.build_cache import file_hash
 
 Send = Callable[[c.Event], None]
 
@@ -400,7 +400,7 @@ def _listed_elsewhere(path: str, module: str) -> str:
 
     folder = harness_files.problem_folder(Path(path))
     with contextlib.suppress(OSError, ValueError, popcorn_task.TaskError):
-        task = popcorn_task.read((folder / harness_files.TASK).read_text(encoding="utf-8"))
+        task = popcorn_task.of_file(folder / harness_files.TASK)
         if (source := task.files.get(f"{module}.py")) is not None:
             return f"task.yml takes {module}.py from {source}, which is not there"
     return ""

@@ -124,7 +124,7 @@ def _read(answer: Any) -> tuple[bool, str]:
 def _task(folder: Path) -> popcorn_task.Task:
     path = folder / harness_files.TASK
     try:
-        task = popcorn_task.read(path.read_text(encoding="utf-8"))
+        task = popcorn_task.of_file(path)
     except FileNotFoundError:
         text = f"custom_kernel is checked by what task.yml lists, and there is none in {folder}"
         raise Refused(text, "put the problem's task.yml and reference.py into its folder") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from orbit_remote.child.spec.helper_kernels import Stream, opt_in
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
-from orbit_remote.common import symbols
+from orbit_remote.common import limits, regular_files, symbols
 from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec import signature as spec_signature
 from orbit_remote.spec.dtypes import DTYPES, DType
@@ -70,8 +70,7 @@ class Cuda:
         self._driver: Any = importlib.import_module("cuda.bindings.driver")
         self._device = self._core.Device(torch.cuda.current_device())
         self._device.set_current()
-        with open(image.cubin, "rb") as file:  # noqa: PTH123
-            self._content = file.read()
+        self._content = regular_files.read(image.cubin, limits.BUILD)
         self._code = self._core.ObjectCode.from_cubin(self._content)
         self._stream = self._device.create_stream(Stream(torch))
         self._kernels: dict[str, Any] = {}

@@ -8,6 +8,8 @@ import importlib
 from pathlib import Path
 from typing import Any, Final
 
+from orbit_remote.common import limits, regular_files
+
 _SOURCE: Final = r"""
 // waits for `wanted` nanoseconds of the GPU's own clock and tells how long it was
 extern "C" __global__ void orbit_clock(unsigned long long* length, unsigned long long wanted) {
@@ -96,7 +98,7 @@ def _code(core: Any, arch: str, cache: Path | None) -> bytes:
     digest = hashlib.blake2b(_SOURCE.encode(), digest_size=6).hexdigest()
     kept = cache / f"kernels-{digest}-{arch}.cubin" if cache else None
     if kept is not None and kept.is_file():
-        return kept.read_bytes()
+        return regular_files.read(kept, limits.BUILD)
     made: bytes = core.Program(_SOURCE, "c++", core.ProgramOptions(arch=f"sm_{arch}")).compile("cubin").code
     if kept is not None:
         with contextlib.suppress(OSError):
