@@ -246,6 +246,74 @@ def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
 
 
+def test_a_helper_promises_no_run_that_its_caller_does_not() -> None:
+    Bench(
+        """\
+import triton
+
+@triton.jit
+def row_max(x):
+    return x
+
+@triton.jit
+def softmax_kernel(x):
+    row_max(x)
+
+# orbit: x = randn(8); launch scan_kernel[(1,)](x)
+@triton.jit
+def scan_kernel(x):
+    row_max(x)
+
+@triton.jit
+def half(x):
+    return x
+
+@triton.jit
+def halve_kernel(x):
+    half(x)
+
+@pointwise_dynamic
+@triton.jit
+def neg(x):
+    return -x
+""",
+        "file:///src/k.py",
+    ).shows("""\
+ 1 import triton
+ 2
+ 3 @triton.jit
+   ▶ Run scan_kernel | Profile scan_kernel
+ 4 def row_max(x):
+ 5     return x
+ 6
+ 7 @triton.jit
+   ✎ Draft a launch spec: no benchmark, main, run or test function without arguments, and no __main__ part
+ 8 def softmax_kernel(x):
+ 9     row_max(x)
+10
+11 # orbit: x = randn(8); launch scan_kernel[(1,)](x)
+12 @triton.jit
+   ▶ Run on H100 | Profile
+13 def scan_kernel(x):
+14     row_max(x)
+15
+16 @triton.jit
+   ✎ Draft a launch spec for halve_kernel
+17 def half(x):
+18     return x
+19
+20 @triton.jit
+   ✎ Draft a launch spec: no benchmark, main, run or test function without arguments, and no __main__ part
+21 def halve_kernel(x):
+22     half(x)
+23
+24 @pointwise_dynamic
+25 @triton.jit
+26 def neg(x):
+27     return -x
+""")
+
+
 def test_triton_helpers_run_what_calls_them() -> None:
     Bench(
         """\

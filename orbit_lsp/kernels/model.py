@@ -27,9 +27,10 @@ class Kernel:
     """One kernel definition.
 
     `line` is where lenses stand: the line of `__global__` (or of the macro that expands to it), of
-    `def` in Python, of the assignment in `k = triton.jit(f)`. `whole` runs from the template header
+    `def` in Python, of the assignment in `k = triton.jit(f)`; `f = triton.jit(f)` is the `def`. `whole` runs from the template header
     or the first decorator to the end of the body. `launchable` is False for a Triton function that
-    only other kernels can call; `callers` then names the kernels of this file that reach it.
+    only other kernels can call; `callers` then names the kernels of this file that reach it, those that call it first.
+    `generator` is the library's decorator that makes kernels of a function: it is launched through what that makes.
     `bounds` are the arguments of `__launch_bounds__` as written. `dsl` is the kernel language proper:
     Python has several (triton, gluon, numba, …), of which only `RUNNABLE` can be run so far.
     """
@@ -45,6 +46,7 @@ class Kernel:
     bounds: tuple[str, ...] = ()
     template: bool = False
     dsl: str = "cuda"
+    generator: str = ""
 
 
 @dataclass(frozen=True, slots=True)

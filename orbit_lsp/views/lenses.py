@@ -12,7 +12,6 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Result
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_commands, kernel_status, labels, positions, sweep_tables
@@ -59,7 +58,7 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line:
-            if one := all_command(session, uri, known):
+            if one := all_command(session, known):
                 together.append(one)
             for command in commands(session, uri, known, gpu, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
@@ -72,13 +71,16 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
     return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
 
 
-def all_command(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
+def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
     """*Run on all*, of a kernel that can be run and does not run now, where there is a Modal account."""
     kernel = known.kernel
     gpus = session.setup.settings.gpus
-    started = known.plan.through == "spec" or session.files[uri].scan.entries
     if not (
-        session.setup.modal_account and gpus and started and kernel.launchable and kernel.dsl in RUNNABLE
+        session.setup.modal_account
+        and gpus
+        and _is_started(session, known)
+        and kernel.launchable
+        and kernel.dsl in RUNNABLE
     ):
         return None
     if known.running:
@@ -103,17 +105,15 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
         return []
     target = known.target
     if not kernel.launchable:
-        caller = _caller(session, uri, kernel)
-        if caller is None:
-            return []
-        found = [kernel_commands.of_kernel(f"▶ Run {caller.key}", "orbit.run", caller)]
-        return [*found, kernel_commands.of_kernel(f"Profile {caller.key}", "orbit.profile", caller)]
+        return _of_caller(session, uri, kernel)
     if known.running:
         state = known.running.state
         seconds = int(now - known.running.began)
         why = f": {known.running.why}" if known.running.why else ""
         return [kernel_commands.of_kernel(f"⏳ {state} {seconds} s (cancel){why}", "orbit.cancel", target)]
-    if known.plan.through == "program" and not session.files[uri].scan.entries:
+    if not _is_started(session, known):
+        if kernel.generator:  # a launch spec cannot launch what its decorator makes
+            return []
         return [
             kernel_commands.of_kernel(
                 f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target
@@ -136,8 +136,12 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
     """The same run for code that is not the author's; None where it is that already, or cannot be."""
     always = session.setup.settings.modal.restricted
-    runs = known.plan.through != "program" or session.files[known.target.uri].scan.entries
-    if command.command != "orbit.run" or not runs or always or not session.setup.modal_account:
+    if (
+        command.command != "orbit.run"
+        or not _is_started(session, known)
+        or always
+        or not session.setup.modal_account
+    ):
         return None
     gpu = job_builder.gpu_of(session, known.plan)
     title = f"▶ Run on {gpu}, kept apart: the code is not mine"
@@ -176,9 +180,25 @@ def missing_entry(kernel: Kernel) -> str:
     return "no benchmark, main, run or test function without arguments, and no __main__ part"
 
 
-def _caller(session: Session, uri: str, helper: Kernel) -> KernelId | None:
-    """The first kernel of the file that reaches a helper."""
-    for target, kernel, _ in session.kernels(uri):
-        if kernel.launchable and kernel.qualified in helper.callers:
-            return target
-    return None
+def _of_caller(session: Session, uri: str, helper: Kernel) -> list[lsp.Command]:
+    """A helper runs what calls it: a caller that can be run as it stands, else the draft of the first one."""
+    callers = [one for one in kernel_status.of(session, uri) if one.kernel.launchable]
+    callers = [one for name in helper.callers for one in callers if one.kernel.qualified == name]
+    for caller in callers:
+        if _is_started(session, caller):
+            run = kernel_commands.of_kernel(f"▶ Run {caller.target.key}", "orbit.run", caller.target)
+            profile = kernel_commands.of_kernel(
+                f"Profile {caller.target.key}", "orbit.profile", caller.target
+            )
+            return [run, profile]
+    return [
+        kernel_commands.of_kernel(
+            f"✎ Draft a launch spec for {caller.target.key}", "orbit.draft", caller.target
+        )
+        for caller in callers[:1]
+    ]
+
+
+def _is_started(session: Session, known: KernelStatus) -> bool:
+    """Whether something launches a kernel: its launch spec, or the program that its file is."""
+    return known.plan.through != "program" or bool(session.files[known.target.uri].scan.entries)

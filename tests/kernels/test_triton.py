@@ -17,6 +17,7 @@ def described(found: Scan) -> list[str]:
         f"{kernel.line + 1} {kernel.qualified}"
         + ("" if kernel.dsl == "triton" else f" {kernel.dsl}")
         + ("" if kernel.launchable else " helper")
+        + (f" of {kernel.generator}" if kernel.generator else "")
         + (f" of {', '.join(kernel.callers)}" if kernel.callers else "")
         for kernel in found.kernels
     ]
@@ -355,10 +356,96 @@ def test_a_function_that_returns_a_value_is_a_helper() -> None:
             add(x, x)
         """,
         """
-        4 add helper of k, other
+        4 add helper of other, k
         7 twice helper of k
         10 k
         15 other
+        """,
+    )
+
+
+def test_a_librarys_own_decorator_makes_kernels_of_functions() -> None:
+    check_helpers(
+        """\
+        @pointwise_dynamic(promotion_methods=[(0, 1, "DEFAULT")])
+        @triton.jit
+        def add_func(x, y):
+            return x + y
+
+        @library.pointwise
+        @triton.jit
+        def neg_func(x):
+            return -x
+
+        def add(a, b):
+            return add_func(a, b)
+        """,
+        """
+        5 add_func of pointwise_dynamic
+        10 neg_func of pointwise
+        """,
+    )
+
+
+def test_a_call_of_jit_makes_a_kernel_of_the_def() -> None:
+    check_helpers(
+        """\
+        def f(x):
+            tl.store(x, helper(1))
+        f = triton.jit(f)
+
+        def g(x): pass
+        if True:
+            g = triton.autotune(configs=[], key=[])(triton.jit(g))
+
+        @triton.jit
+        def helper(x):
+            return x
+
+        class C:
+            def inside(x): pass
+            inside = triton.jit(inside)
+        """,
+        """
+        3 f
+        7 g
+        12 helper helper of f
+        16 C.inside
+        """,
+    )
+
+
+def test_wrappers_and_factories_of_jit_are_no_kernels() -> None:
+    check_helpers(
+        """\
+        def maybe_jit(fn=None, *, enabled=True):
+            if fn is None:
+                return lambda f: maybe_jit(f, enabled=enabled)
+            return triton.jit(fn) if enabled else fn
+
+        def patched(kernel, n):
+            return triton.jit(replaced(kernel.fn, n))
+
+        def make(n):
+            @triton.jit
+            def inner(x): pass
+            return inner
+
+        class Wrapper:
+            def __init__(self, fn):
+                self.fn = triton.jit(fn)
+
+        @maybe_jit
+        def k(x): pass
+        @maybe_jit(enabled=False)
+        def l(x): pass
+        k = patched(k, 3)
+        made = make(3)
+        """,
+        """
+        13 make.inner
+        21 k
+        23 l
         """,
     )
 

@@ -49,6 +49,16 @@ class Meaning(NamedTuple):
     text: str
 
 
+class Decorated(NamedTuple):
+    """`language` is that of the kernel that a `def` is, empty where it is none. `tuned` says that other kernels cannot
+    call it; `library` is the name of a decorator above that Triton does not know.
+    """
+
+    language: str = ""
+    tuned: bool = False
+    library: str = ""
+
+
 Meanings = frozenset[Meaning]
 _NOTHING: Meanings = frozenset()
 
@@ -77,19 +87,23 @@ class Names:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def decorated(self, statement: int, function: Function) -> tuple[str, bool]:
-        """The language of the kernel that a `def` is, empty when it is none; whether other kernels cannot call it."""
+    def decorated(self, statement: int, function: Function) -> Decorated:
+        """What the decorators of a `def` make of it."""
         place = Place(statement, function.scope, function.order, function.path)
-        language, tuned = "", False
+        language, tuned, library = "", False, ""
         for decorator in function.decorators:
             call = decorator if isinstance(decorator, Call) else None
-            meanings = self.meanings(call.function if call else decorator, place)
-            tuned = tuned or any(one.kind == "path" and one.text in WRAPPERS for one in meanings)
+            named = call.function if call else decorator
+            meanings = self.meanings(named, place)
+            wraps = any(one.kind == "path" and one.text in WRAPPERS for one in meanings)
+            tuned = tuned or wraps
             for meaning in () if language else self.meanings(call, place) if call else meanings:
                 if meaning.kind == "maker" or (meaning.kind == "kernel" and call):
                     language = meaning.text
                     break
-        return language, tuned
+            if not (language or wraps or library) and isinstance(named, Name):
+                library = named.parts[-1]
+        return Decorated(language, tuned, library) if language else Decorated()
 
     def assigned_language(self, statement: int, assignment: Assignment) -> str:
         """The language of the kernel that `name = call` makes; empty when it makes none."""
@@ -234,7 +248,7 @@ class Names:
         self.functions[statement, index] = _NOTHING  # while it is being asked: it may name itself
         function = self.outlines[statement].functions[index]
         result = _NOTHING
-        if language := self.decorated(statement, function)[0]:
+        if language := self.decorated(statement, function).language:
             result = frozenset((Meaning("kernel", language),))
         elif function.returns:
             place = Place(statement, function.body_scope, _LATER, ())
@@ -265,6 +279,9 @@ class Names:
         try:
             if isinstance(value, Lambda):
                 return self._wraps(value.body, place, (*parameters, *value.parameters))
+            if isinstance(value, Either):  # `triton.jit(f) if enabled else f`
+                made = (self._wraps(option, place, parameters) for option in value.options)
+                return next(filter(None, made), "")
             if isinstance(value, Name) and len(value.parts) == 1 and value.parts[0] not in parameters:
                 for where, bound in self._lookup(value.parts[0], place):
                     if isinstance(_resolve(bound), Call) and (

@@ -34,7 +34,10 @@ class _Found:
     words: frozenset[str]
     """The words in them, less the names of its own."""
     tuned: bool
+    library: str
     returns_value: bool
+    assigned: bool = False
+    """It is what a call returns, in another region perhaps."""
     calls: list[int] = field(default_factory=list[int])
     reached: list[int] = field(default_factory=list[int])
     """Kernels that it calls, directly or through others."""
@@ -66,10 +69,11 @@ class Reader:
                 owned.setdefault(region, set()).add(piece)
         launchable = self._launchable(found, owned)
         callers: list[list[str]] = [[] for _ in found]
-        for i, one in enumerate(found):
-            for j in one.reached if launchable[i] else ():
-                if not launchable[j]:
-                    callers[j].append(one.qualified)
+        for directly in (True, False):
+            for i, one in enumerate(found):
+                for j in (one.calls if directly else one.reached) if launchable[i] else ():
+                    if not launchable[j]:
+                        callers[j].append(one.qualified)
         names = {one.source.name for one in found}
         return Scan(
             language="triton",
@@ -95,25 +99,29 @@ class Reader:
             self._found = [[] for _ in outlines]
         for region, (old, new) in enumerate(zip(before, outlines, strict=True)):
             # what `k = jit(f)` makes a kernel of may stand in another region
-            if old is not new or any(isinstance(kernel.source, Assignment) for kernel in self._found[region]):
-                self._found[region] = sorted(self._find_in(region), key=lambda kernel: kernel.source.order)
-        return [kernel for region in self._found for kernel in region]
+            if old is not new or any(kernel.assigned for kernel in self._found[region]):
+                self._found[region] = list(self._find_in(region))
+        found = [kernel for region in self._found for kernel in region]
+        return sorted(found, key=lambda kernel: (kernel.region, kernel.source.order))
 
     def _find_in(self, region: int) -> Iterator[_Found]:
         outline = self._outlines[region]
         for function in outline.functions:
-            dsl, tuned = self._names.decorated(region, function) if function.decorators else ("", False)
+            dsl, tuned, library = self._names.decorated(region, function)
             if dsl:
                 around, body = outline.scopes[function.scope], outline.scopes[function.body_scope]
                 yield _Found(
                     region, function, dsl, body.qualified, around.kind == "class",
-                    _pieces(region, function.pieces), function.words, tuned, function.returns_value,
+                    _pieces(region, function.pieces), function.words, tuned, library, function.returns_value,
                 )  # fmt: skip
         for assignment in outline.assignments:
-            if dsl := self._names.assigned_language(region, assignment):
-                yield self._assigned(region, assignment, dsl)
+            if (dsl := self._names.assigned_language(region, assignment)) and (
+                found := self._assigned(region, assignment, dsl)
+            ):
+                yield found
 
-    def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found:
+    def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found | None:
+        """The kernel of `k = jit(f)`; of `f = jit(f)` it is the `def`. None where that is one already."""
         outline = self._outlines[region]
         pieces: tuple[PieceId, ...] = ()
         words = frozenset[str]()
@@ -122,14 +130,27 @@ class Reader:
             pieces, words = ((region, 0),), outline.pieces[0].words
         if target := self._names.target(region, assignment):
             where, function = target
+            same_scope = function.scope == assignment.scope and (where == region or not function.scope)
+            if function.name == assignment.name and same_scope:
+                if self._names.decorated(where, function).language:
+                    return None
+                around, body = (
+                    self._outlines[where].scopes[i] for i in (function.scope, function.body_scope)
+                )
+                return _Found(
+                    where, function, dsl, body.qualified, around.kind == "class",
+                    (*_pieces(where, function.pieces), *pieces), function.words | words, False, "",
+                    function.returns_value, assigned=True,
+                )  # fmt: skip
             pieces += _pieces(where, function.pieces)
             words |= function.words
             returns_value = function.returns_value
         around = outline.scopes[assignment.scope]
         qualified = f"{around.qualified}.{assignment.name}" if around.qualified else assignment.name
         return _Found(
-            region, assignment, dsl, qualified, around.kind == "class", pieces, words, False, returns_value
-        )
+            region, assignment, dsl, qualified, around.kind == "class", pieces, words, False, "", returns_value,
+            assigned=True,
+        )  # fmt: skip
 
     # -- who calls whom ------------------------------------------------------------------------
 
@@ -158,7 +179,7 @@ class Reader:
         for i, one in enumerate(found):
             if one.dsl not in _TRITON or one.tuned or one.source.name in launched:
                 result.append(True)
-            elif one.returns_value:
+            elif one.returns_value and not one.library:
                 result.append(False)
             else:
                 result.append(i not in called or one.source.name in on_host)
@@ -195,6 +216,7 @@ class Reader:
                     whole,
                     *made_with[1:],
                     dsl=one.dsl,
+                    generator=one.library if one.returns_value else "",
                 )
                 one.made = made_with, kernel
             yield one.made[1]

@@ -48,7 +48,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     Each is without fault as it stands, but for values that only the author knows. `versioned` says that the client takes `documentChanges`.
     """
     file = session.files.get(uri)
-    if file is None or kernel.dsl not in RUNNABLE or not kernel.launchable:
+    if file is None or kernel.dsl not in RUNNABLE or not kernel.launchable or kernel.generator:
         return []
     if spec_cache.spec_of(session, uri, kernel):
         return []
