@@ -9,7 +9,7 @@ from orbit_lsp.drafts import cuda
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed
 from orbit_lsp.kernels.cuda import launch_sites
 from orbit_remote.spec import dtypes
-from orbit_remote.spec.cpp_expressions import parsed
+from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.file_context import bracketed
 from orbit_remote.spec.functions.function_table import function
 from orbit_remote.spec.signature import Parameter, element_of
@@ -171,7 +171,7 @@ class _Host:
         alone = _MEMBER.fullmatch(text) is not None
         text = _MEMBER.sub(lambda member: self.extent(member[1], member[2], depth) or member[0], text)
         text = text[1:-1] if alone and text.startswith("(") else text
-        node = parsed(text)
+        node = CppParser.parsed(text)
         for each in walk(node) if node else ():
             match each:
                 case Attribute() | Index():

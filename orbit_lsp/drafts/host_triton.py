@@ -15,7 +15,7 @@ from orbit_lsp.drafts import triton
 from orbit_lsp.drafts.guesses import Statement, Subject, guessed
 from orbit_remote.spec.dtypes import named
 from orbit_remote.spec.functions.function_table import function
-from orbit_remote.spec.python_expressions import parsed
+from orbit_remote.spec.python_expressions import PythonParser
 from orbit_remote.spec.rules import OPTIONS
 from orbit_remote.spec.syntax_tree import Attribute, Call, Lambda, Name, walk
 
@@ -134,7 +134,7 @@ class _Host:
         """
         before = dict(self.assigned)
         text = _DEVICE.sub("", ast.unparse(node))
-        tree = parsed(text)
+        tree = PythonParser.parsed(text)
         own = tree.parameter if isinstance(tree, Lambda) else ""
         for each in walk(tree) if tree else ():
             match each:

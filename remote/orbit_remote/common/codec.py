@@ -9,28 +9,12 @@ import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from orbit_remote.common.messages import (
-    VERSION,
-    Built,
-    Cancel,
-    Event,
-    Finished,
-    Group,
-    Job,
-    Machine,
-    Output,
-    Probe,
-    Request,
-    Stage,
-    Warm,
-)  # fmt: skip
+from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
 
-REQUESTS: dict[str, type[Request]] = {"job": Job, "cancel": Cancel, "probe": Probe, "warm": Warm}
-EVENTS: dict[str, type[Event]] = {
-    "stage": Stage, "output": Output, "built": Built, "group": Group, "finished": Finished, "machine": Machine,
-}  # fmt: skip
+REQUESTS: dict[str, type[Request]] = {one.__name__.lower(): one for one in typing.get_args(Request)}
+EVENTS: dict[str, type[Event]] = {one.__name__.lower(): one for one in typing.get_args(Event)}
 
 
 def decode_request(line: str) -> Request:

@@ -6,8 +6,7 @@ import re
 from typing import ClassVar
 
 from orbit_remote.spec import dtypes
-from orbit_remote.spec.comment_scanner import Piece, Statement
-from orbit_remote.spec.lexer import Token, tokens
+from orbit_remote.spec.lexer import Token
 from orbit_remote.spec.parser import Parser
 from orbit_remote.spec.syntax_tree import (
     Binary,
@@ -126,11 +125,7 @@ class CppParser(Parser):
     def braced(self, name: Name) -> Expression:
         """`dim3{a, b}`, which is `dim3(a, b)`."""
         opening = self.take()
-        arguments: list[Expression] = []
-        while not self.sees("}"):
-            arguments.append(self.expression())
-            if not self.accept(","):
-                break
+        arguments = self.separated("}", self.expression)
         self.expect("}", opening)
         return Call(self.to_here(name.span), name.name, name.span, tuple(arguments))
 
@@ -221,17 +216,6 @@ class CppParser(Parser):
         except SpecError:
             value = None
         return TemplateArgument(span, _joined(part), value)
-
-
-def parsed(text: str) -> Expression | None:
-    """An expression of the file's own code; None where it is none that launch specs know."""
-    try:
-        parser = CppParser(tokens(Statement((Piece(0, 0, " ".join(text.split())),)), "cuda"))
-        node = parser.whole()
-        parser.finish()
-    except SpecError:
-        return None
-    return node
 
 
 def number(token: Token) -> Number:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from orbit_remote.spec.cpp_expressions import parsed
+from orbit_remote.spec.cpp_expressions import CppParser
 from orbit_remote.spec.file_context import Surroundings, bracketed
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
 from orbit_remote.spec.syntax_tree import Expression, Name, SpecError, walk
@@ -45,7 +45,7 @@ def bound(header: str, templates: Collection[str], around: Surroundings) -> Boun
     ends = [one.end() for one in _BOUNDS.finditer(header)]
     inner = bracketed(header[ends[-1] :]) if ends else None
     first = _FIRST.match(inner) if inner else None
-    node = parsed(first[0]) if first else None
+    node = CppParser.parsed(first[0]) if first else None
     if first is None or node is None:
         return None
     constants = _constants(node, around, 0, hidden=templates)
@@ -64,7 +64,7 @@ def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
         for pattern in (_CONSTANT, _MACRO)
         for found in re.finditer(pattern.format(name=escaped), around.text, re.MULTILINE)
     }
-    node = parsed(next(iter(texts))) if len(texts) == 1 else None
+    node = CppParser.parsed(next(iter(texts))) if len(texts) == 1 else None
     return _integer(node, _constants(node, around, depth + 1)) if node else None
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Final, NoReturn
 
-from orbit_remote.spec.lexer import Token
+from orbit_remote.spec.comment_scanner import Piece, Statement
+from orbit_remote.spec.lexer import Token, tokens
 from orbit_remote.spec.syntax_tree import (
     Attribute,
     Binary,
@@ -60,6 +61,18 @@ class Parser:
         self.tokens = read
         self.at = 0
         self._depth = 0
+
+    @classmethod
+    def parsed(cls, text: str) -> Expression | None:
+        """An expression of the file's own code; None where it is none that launch specs know."""
+        text = " ".join(text.split()) if cls.language == "cuda" else text
+        try:
+            parser = cls(tokens(Statement((Piece(0, 0, text),)), cls.language))
+            node = parser.whole()
+            parser.finish()
+        except SpecError:
+            return None
+        return node
 
     # -- tokens ------------------------------------------------------------------------------------
 
@@ -196,6 +209,15 @@ class Parser:
         arguments, keywords = self.arguments()
         return Call(self.to_here(function.span), name, where, arguments, keywords, receiver)
 
+    def separated(self, closing: str, read: Callable[[], Expression]) -> list[Expression]:
+        """What `read` reads, between commas, up to `closing`, which is not taken."""
+        items: list[Expression] = []
+        while not self.sees(closing):
+            items.append(read())
+            if not self.accept(","):
+                break
+        return items
+
     def arguments(self) -> tuple[tuple[Expression, ...], tuple[Keyword, ...]]:
         opening = self.expect("(")
         arguments: list[Expression] = []
@@ -219,11 +241,7 @@ class Parser:
 
     def index(self, value: Expression) -> Expression:
         opening = self.expect("[")
-        items: list[Expression] = []
-        while not self.sees("]"):
-            items.append(self.index_item())
-            if not self.accept(","):
-                break
+        items = self.separated("]", self.index_item)
         self.expect("]", opening)
         if not items:
             raise SpecError(opening.span, "An index stands between '[' and ']'.")
@@ -252,15 +270,10 @@ class Parser:
         """`(a)`, which is `a`, or several expressions between brackets."""
         opening = self.take()
         closing = _CLOSING[opening.text]
-        items: list[Expression] = []
-        comma = opening.text != "("
-        while not self.sees(closing):
-            items.append(self.expression())
-            if not self.accept(","):
-                break
-            comma = True
+        items = self.separated(closing, self.expression)
+        comma = self.last.text == ","
         self.expect(closing, opening)
-        if len(items) == 1 and not comma:
+        if len(items) == 1 and opening.text == "(" and not comma:
             return items[0]
         return Sequence(self.to_here(opening.span), tuple(items))
 

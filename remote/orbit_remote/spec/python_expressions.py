@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from orbit_remote.spec.comment_scanner import Piece, Statement
-from orbit_remote.spec.lexer import Token, tokens
+from orbit_remote.spec.lexer import Token
 from orbit_remote.spec.parser import Parser
 from orbit_remote.spec.syntax_tree import (
     Binary,
@@ -115,29 +114,14 @@ class PythonParser(Parser):
         """`kernel[grid](arguments, NAME=value, num_warps=4)`."""
         kernel = self.kernel_name()
         opening = self.expect("[")
-        items = [self.expression()]
-        while self.accept(","):
-            if self.sees("]"):
-                break
-            items.append(self.expression())
+        items = self.separated("]", self.expression)
+        if not items:
+            self.unexpected("a value")
         comma = self.last.text == "," or len(items) > 1
         self.expect("]", opening)
-        grid = items[0]
-        if comma:
-            grid = Sequence(items[0].span.to(items[-1].span), tuple(items))
+        grid = Sequence(items[0].span.to(items[-1].span), tuple(items)) if comma else items[0]
         arguments, keywords = self.arguments()
         return Launch(self.to_here(kernel.span), kernel, grid, arguments=arguments, keywords=keywords)
-
-
-def parsed(text: str) -> Expression | None:
-    """An expression of the file's own code; None where it is none that launch specs know."""
-    try:
-        parser = PythonParser(tokens(Statement((Piece(0, 0, text),)), "triton"))
-        node = parser.whole()
-        parser.finish()
-    except SpecError:
-        return None
-    return node
 
 
 def number(token: Token) -> Number:

@@ -187,11 +187,7 @@ class _Checks:
             self.faults.append(Fault(extra.span, message))
 
     def _extents(self, node: Expression | None, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
-        if node is None:
-            return ()
-        extents = triple(self.value(node), node.span, what)
-        in_range(extents, node.span, what, most)
-        return extents
+        return () if node is None else extents(self.value(node), node.span, what, most)
 
     def _block(self, launch: Launch, own: Signature | None) -> None:
         count = math.prod(self._extents(launch.block, "block", MOST_BLOCK))
@@ -248,26 +244,7 @@ class _Checks:
                 )
 
     def _passed(self, parameter: Parameter, node: Expression, types: dict[str, str]) -> None:
-        if parameter.refused:
-            raise SpecError(node.span, parameter.refused)
-        value = self.value(node)
-        written = f"'{parameter.name}' is {parameter.type}" if parameter.name else f"This is {parameter.type}"
-        if parameter.kind == "pointer":
-            if value is not None and not isinstance(value, Tensor):
-                raise SpecError(node.span, f"{written}, which takes a tensor, not {shown(value)}.")
-            element = element_of(parameter, types)
-            if isinstance(value, Tensor) and element and value.dtype is not element[0]:
-                raise SpecError(
-                    node.span, f"{written}, and this tensor has {value.dtype.name}, not {element[0].name}."
-                )
-        elif parameter.kind == "scalar":
-            if not isinstance(value, Scalar):
-                raise SpecError(node.span, f"{written}, which takes a number, not {shown(value)}.")
-            element = element_of(parameter, types)
-            if element and (why := misfit(value, element[0])):
-                raise SpecError(node.span, f"{written}, and {why}.")
-        elif not isinstance(value, TensorMap):
-            raise SpecError(node.span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
+        passed(parameter, None if parameter.refused else self.value(node), node.span, types)
 
     def triton_launch(self, launch: Launch) -> None:
         own = self.own(launch)
@@ -281,7 +258,7 @@ class _Checks:
         if launch.grid is None or not self.known(launch.grid, *(k.value for k in launch.keywords)):
             return
         value = grid(launch.grid, self.world, Scope(self.values), constants, tuned=own is None or own.tuned)
-        in_range(triple(value, launch.grid.span, "grid"), launch.grid.span, "grid", MOST_GRID)
+        extents(value, launch.grid.span, "grid", MOST_GRID)
 
     def _given(self, name: str, node: Expression, constants: dict[str, Value]) -> None:
         constants[name] = self.value(node)
@@ -403,13 +380,40 @@ def _warps(value: Value, span: Span) -> None:
         raise SpecError(span, f"num_warps is a power of 2 from 1 to {most}, not {count}.")
 
 
-def in_range(found: tuple[int, ...], span: Span, what: str, most: tuple[int, ...]) -> None:
-    """Raises SpecError for a grid or block of nothing and for one beyond what CUDA takes."""
+def passed(parameter: Parameter, value: Value, span: Span, types: dict[str, str]) -> None:
+    """Raises SpecError where a parameter of a CUDA kernel does not take the value, `types` being those that the launch
+    chooses for the template.
+    """
+    if parameter.refused:
+        raise SpecError(span, parameter.refused)
+    written = f"'{parameter.name}' is {parameter.type}" if parameter.name else f"This is {parameter.type}"
+    element = element_of(parameter, types)
+    if parameter.kind == "pointer":
+        if value is not None and not isinstance(value, Tensor):
+            raise SpecError(span, f"{written}, which takes a tensor, not {shown(value)}.")
+        if value is not None and element and value.dtype is not element[0]:
+            message = f"{written}, and this tensor has {value.dtype.name}, not {element[0].name}."
+            raise SpecError(span, message)
+    elif parameter.kind == "scalar":
+        if not isinstance(value, Scalar):
+            raise SpecError(span, f"{written}, which takes a number, not {shown(value)}.")
+        if element and (why := misfit(value, element[0])):
+            raise SpecError(span, f"{written}, and {why}.")
+    elif not isinstance(value, TensorMap):
+        raise SpecError(span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
+
+
+def extents(value: Value, span: Span, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
+    """The 1 to 3 extents that a value gives. Raises SpecError for others, for a grid or block of nothing, and for one
+    beyond what CUDA takes.
+    """
+    found = triple(value, span, what)
     for extent, name, limit in zip(found, "xyz", most, strict=False):
         if extent < 1:
             raise SpecError(span, f"This {what} is {extent} in {name}; nothing would run.")
         if extent > limit:
             raise SpecError(span, f"This {what} is {extent} in {name}; CUDA takes at most {limit}.")
+    return found
 
 
 def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:

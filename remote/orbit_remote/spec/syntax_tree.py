@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from orbit_remote.common.messages import Place
+
 Language = Literal["cuda", "triton"]
 Severity = Literal["error", "warning"]
 
@@ -21,6 +23,11 @@ class Span:
 
     def to(self, other: Span) -> Span:
         return Span(self.line, self.column, other.end_line, other.end_column)
+
+    def place(self, file: str) -> Place:
+        """Counted from 1; one of several lines has no end."""
+        end = self.end_column + 1 if self.end_line == self.line else None
+        return Place(file, self.line + 1, self.column + 1, end)
 
     def holds(self, line: int, column: int) -> bool:
         """Whether the place lies in it; its end counts, because a cursor stands there after typing."""
@@ -172,20 +179,8 @@ class Lambda:
 
 
 Expression = (
-    Number
-    | Text
-    | Name
-    | Unary
-    | Binary
-    | Conditional
-    | Call
-    | Attribute
-    | Slice
-    | Index
-    | Sequence
-    | Cast
-    | Lambda
-)
+    Number | Text | Name | Unary | Binary | Conditional | Call | Attribute | Slice | Index | Sequence | Cast | Lambda
+)  # fmt: skip
 
 
 def children(node: Expression) -> tuple[Expression, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orbit_remote.common import symbols
-from orbit_remote.common.messages import Definition, Place, Problem, Resources
+from orbit_remote.common.messages import Definition, Problem, Resources
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
 from orbit_remote.spec.syntax_tree import Launch, Name, SpecError, walk
@@ -84,33 +84,37 @@ def source(
     Their errors appear at `line` (from 1) of the file, which is the spec's launch. `overload` are the
     types of the parameters that tell the kernel from others of its name.
     """
-    space, _, _ = definition.qualified.rpartition("::")
-    parts = [f"using namespace ::{space};"] if space else []
-    parts.append("template <int N, class F, F f> __global__ void kernel() {}")
+    parts = [*_using(definition), "template <int N, class F, F f> __global__ void kernel() {}"]
     for at, name in enumerate(names):
         whole = f"&{_expression(name, definition)}"
         if overload and name == definition.name:
             whole = f"static_cast<void (*)({overload})>({whole})"
         parts.append(f"template __global__ void kernel<{at}, decltype({whole}), {whole}>();")
         parts.append(f"void* use_{at}() {{ return (void*)({whole}); }}")
-    shown = path.replace("\\", "\\\\").replace('"', '\\"')
-    return f'{text}\n#line {line} "{shown}"\nnamespace {_SPACE} {{ {" ".join(parts)} }}\n'
+    return text + _appended(path, line, _SPACE, parts)
 
 
 def used(text: str, path: str, wanted: Sequence[tuple[Definition, int, Sequence[str]]]) -> str:
     """`text` with host code that uses instances, so that a compiler makes them: for each kernel the line (from 1) at
     which its errors are to appear, and the instances' names.
     """
-    shown = path.replace("\\", "\\\\").replace('"', '\\"')
     for at, (definition, line, names) in enumerate(wanted):
-        space, _, _ = definition.qualified.rpartition("::")
-        parts = [f"using namespace ::{space};"] if space else []
-        parts += [
+        uses = [
             f"void* use_{number}() {{ return (void*)(&{_expression(name, definition)}); }}"
             for number, name in enumerate(names)
         ]
-        text += f'\n#line {line} "{shown}"\nnamespace {_SPACE}_{at} {{ {" ".join(parts)} }}\n'
+        text += _appended(path, line, f"{_SPACE}_{at}", [*_using(definition), *uses])
     return text
+
+
+def _using(definition: Definition) -> list[str]:
+    space, _, _ = definition.qualified.rpartition("::")
+    return [f"using namespace ::{space};"] if space else []
+
+
+def _appended(path: str, line: int, space: str, parts: Sequence[str]) -> str:
+    shown = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'\n#line {line} "{shown}"\nnamespace {space} {{ {" ".join(parts)} }}\n'
 
 
 def _expression(name: str, definition: Definition) -> str:
@@ -154,12 +158,10 @@ def at_launch(problems: Sequence[Problem], path: str, launch: Launch) -> tuple[P
     """Problems of our declarations stand on the launch that asked for them; those that speak of the
     declarations themselves are left out where another says what is wrong.
     """
-    span = launch.span
-    end = span.end_column if span.end_line == span.line else None
-    place = Place(path, span.line + 1, span.column + 1, None if end is None else end + 1)
+    place = launch.span.place(path)
     placed = [
         replace(one, place=place)
-        if one.place and one.place.file == path and one.place.line == span.line + 1
+        if one.place and one.place.file == path and one.place.line == place.line
         else one
         for one in problems
     ]

@@ -9,7 +9,6 @@ from pathlib import Path
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
-from orbit_remote.spec.syntax_tree import Fault
 from orbit_remote.toolchain import build, spec_instances
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import builds, gpu, probe, python_action
@@ -86,20 +85,12 @@ def faulty(job: c.Job, checked: launch_spec.Checked) -> c.Finished | None:
         return c.failed(job.run, failure)
     if not errors:
         return None
-    problems = tuple(problem(job, fault) for fault in errors)
+    problems = tuple(c.Problem("error", one.message, "orbit", one.span.place(job.path)) for one in errors)
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     failure = c.Failure(
         "compile error", f"the launch spec: {errors[0].message}{more}", place=problems[0].place
     )
     return c.failed(job.run, failure, problems=problems)
-
-
-def problem(job: c.Job, fault: Fault) -> c.Problem:
-    span = fault.span
-    end = span.end_column + 1 if span.end_line == span.line else None
-    return c.Problem(
-        fault.severity, fault.message, "orbit", c.Place(job.path, span.line + 1, span.column + 1, end)
-    )
 
 
 async def _build(

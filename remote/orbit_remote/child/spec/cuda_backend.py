@@ -38,7 +38,6 @@ class Argument:
     value: Value
     parameter: Parameter
     span: Span
-    writable: bool
 
     @property
     def tensor(self) -> Tensor | None:
@@ -95,10 +94,11 @@ class Cuda:
             count = len(signature.parameters)
             message = f"{launch.kernel.name} takes {count} argument{'s' * (count != 1)}, not {len(launch.arguments)}."
             raise SpecError(launch.kernel.span, message)
-        arguments = tuple(
-            self._argument(node, parameter, evaluate(node, world, scope))
-            for node, parameter in zip(launch.arguments, signature.parameters, strict=True)
-        )
+        arguments: list[Argument] = []
+        for node, parameter in zip(launch.arguments, signature.parameters, strict=True):
+            value = evaluate(node, world, scope)
+            spec_rules.passed(parameter, value, node.span, {})
+            arguments.append(Argument(value, parameter, node.span))
         grid = self._extents(launch.grid, world, scope, "grid", spec_rules.MOST_GRID)
         block = self._extents(launch.block, world, scope, "block", spec_rules.MOST_BLOCK)
         cluster = (
@@ -127,7 +127,7 @@ class Cuda:
 
             return _Launch(run, facts)
 
-        tensors = tuple((one.tensor, one.writable) for one in arguments if one.tensor is not None)
+        tensors = tuple((one.tensor, one.parameter.writable) for one in arguments if one.tensor is not None)
         return Bound(launch.span, tensors, ready)
 
     def tunes(self, launch: Launch) -> bool:  # noqa: ARG002
@@ -137,29 +137,6 @@ class Cuda:
         raise SpecError(one.span, "The reference of a CUDA kernel is a launch of another kernel.")
 
     # -- arguments ----------------------------------------------------------------------------------
-
-    def _argument(self, node: Any, parameter: Parameter, value: Value) -> Argument:
-        if parameter.refused:
-            raise SpecError(node.span, parameter.refused)
-        written = f"'{parameter.name}' is {parameter.type}"
-        match parameter.kind:
-            case "pointer":
-                if value is not None and not isinstance(value, Tensor):
-                    raise SpecError(node.span, f"{written}, which takes a tensor, not {shown(value)}.")
-                if isinstance(value, Tensor) and parameter.element and value.dtype.name != parameter.element:
-                    raise SpecError(
-                        node.span,
-                        f"{written}, and this tensor has {value.dtype.name}, not {parameter.element}.",
-                    )
-            case "scalar":
-                if not isinstance(value, Scalar):
-                    raise SpecError(node.span, f"{written}, which takes a number, not {shown(value)}.")
-            case "tensor map":
-                if not isinstance(value, TensorMap):
-                    raise SpecError(node.span, f"{written}, which takes a tensor_map(…), not {shown(value)}.")
-            case _:
-                raise SpecError(node.span, f"{written}, which launch specs cannot pass.")
-        return Argument(value, parameter, node.span, parameter.writable)
 
     def _passed(self, one: Argument, memory: Memory, kept: list[Any]) -> Any:
         """As cuda.core takes it: an address as an int, a number as the C type of its parameter."""
@@ -174,13 +151,11 @@ class Cuda:
                 kept.append(self._tensor_map(one.value, kept[-1], one.span))
                 return kept[-1]
             case Scalar():
-                return self._number(one.value, DTYPES[one.parameter.element], one.span)
+                return self._number(one.value, DTYPES[one.parameter.element])
             case _:
                 raise SpecError(one.span, "This cannot be passed to a kernel.")
 
-    def _number(self, value: Scalar, dtype: DType, span: Span) -> Any:
-        if why := spec_rules.misfit(value, dtype):
-            raise SpecError(span, f"{why[0].upper()}{why[1:]}.")
+    def _number(self, value: Scalar, dtype: DType) -> Any:
         number = int(value.value) if dtype.kind == "integer" else value.value
         if dtype.name in _INTEGERS:
             return _INTEGERS[dtype.name](number)
@@ -220,8 +195,7 @@ class Cuda:
     def _extents(
         self, node: Any, world: World, scope: Scope, what: str, most: tuple[int, ...]
     ) -> tuple[int, int, int]:
-        found = spec_rules.triple(evaluate(node, world, scope), node.span, what)
-        spec_rules.in_range(found, node.span, what, most)
+        found = spec_rules.extents(evaluate(node, world, scope), node.span, what, most)
         x, y, z = (*found, 1, 1)[:3]
         return x, y, z
 

@@ -138,9 +138,8 @@ class Verdict:
         when: When,
     ) -> c.Check:
         found = output_compare.compare(self._gpu.torch, actual, expected, allowed)
-        place = self._place(span)
         check = c.Check(
-            what, found.differing == 0, place, found.elements, found.differing, found.index, found.actual,
+            what, found.differing == 0, span.place(self._job.path), found.elements, found.differing, found.index, found.actual,
             found.expected, found.error, allowed.rtol, allowed.atol, when,
         )  # fmt: skip
         if not check.passed:
@@ -169,10 +168,6 @@ class Verdict:
         self.problems.append(problem)
         if self.failure is None or (self.failure.category == "wrong answer" and category == "runtime error"):
             self.failure = c.Failure(category, problem.message, place=problem.place)
-
-    def _place(self, span: Span) -> c.Place:
-        end = span.end_column + 1 if span.end_line == span.line else None
-        return c.Place(self._job.path, span.line + 1, span.column + 1, end)
 
     def _text(self, span: Span) -> str:
         """The spec's own words."""

@@ -279,9 +279,7 @@ def _shown(point: Point, values: Mapping[str, Value]) -> dict[str, str]:
 
 
 def _refused(job: c.Job, error: SpecError) -> c.Finished:
-    span = error.fault.span
-    end = span.end_column + 1 if span.end_line == span.line else None
-    place = c.Place(job.path, span.line + 1, span.column + 1, end)
+    place = error.fault.span.place(job.path)
     problem = c.Problem("error", error.fault.message, "orbit", place)
     failure = c.Failure("runtime error", f"the launch spec: {error.fault.message}", place=place)
     return c.failed(job.run, failure, problems=(problem,))

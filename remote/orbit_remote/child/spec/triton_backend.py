@@ -116,9 +116,9 @@ class Triton:
         node = launch.grid
         assert node is not None
         if not isinstance(node, Lambda):
-            found = spec_rules.triple(evaluate(node, world, Scope(values)), node.span, "grid")
-            spec_rules.in_range(found, node.span, "grid", spec_rules.MOST_GRID)
-            return found
+            return spec_rules.extents(
+                evaluate(node, world, Scope(values)), node.span, "grid", spec_rules.MOST_GRID
+            )
 
         def extents(constants: Mapping[str, Any]) -> tuple[int, ...]:
             known: dict[str, Value] = {}
@@ -127,11 +127,8 @@ class Triton:
                 if kind in ("int", "float", "bool"):
                     known[name] = Scalar(value, kind)
             described = World("triton", work=world.work)
-            found = spec_rules.triple(
-                grid_of(node, described, Scope(values), known, tuned=False), node.span, "grid"
-            )
-            spec_rules.in_range(found, node.span, "grid", spec_rules.MOST_GRID)
-            return found
+            value = grid_of(node, described, Scope(values), known, tuned=False)
+            return spec_rules.extents(value, node.span, "grid", spec_rules.MOST_GRID)
 
         return extents
 
