@@ -106,7 +106,7 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
     """A warning for each group of lines that look like a spec and stand above no kernel."""
     if not _speaks(session, uri):
         return []
-    from orbit_remote.spec.comment_scanner import is_spec
+    from orbit_remote.spec.comment_scanner import begins
     from orbit_remote.spec.syntax_tree import Fault, Span
 
     read = {piece.line + one.start for one in everything for piece in one.key.block.pieces}
@@ -115,10 +115,10 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
     found: list[Fault] = []
     before = -2
     for at, line in enumerate(lines_of(session, uri)):
-        if at in read or not (said := is_spec(line, language)):
+        if at in read or not (end := begins(line, language)):
             continue
         if at != before + 1 and len(found) < _MOST_STRAYS:
-            span = Span(at, len(line) - len(line.lstrip()), at, said.end())
+            span = Span(at, len(line) - len(line.lstrip()), at, end)
             found.append(
                 Fault(
                     span,

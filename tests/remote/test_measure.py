@@ -202,17 +202,15 @@ def test_every_launch_is_in_a_count(raw) -> None:
 # -- throttled launches -----------------------------------------------------------------------------
 
 
-def test_launches_at_a_low_clock_are_dropped_and_counted() -> None:
+def test_launches_at_a_low_clock_are_known() -> None:
     clocks = [(0, 1980.0), (1000, 1200.0), (2000, 1200.0), (3000, 1980.0)]
-    fast, slow, edge = launch(500, 10), launch(1500, 10), launch(2500, 10)
-    kept, dropped = measure.without_throttled([fast, slow, edge], clocks, default_mhz=1980)
-    assert (kept, dropped) == ([fast, edge], 1)
+    fast, slow, edge = (500, 510), (1500, 1510), (2500, 2510)
+    assert measure.at_low_clock([fast, slow, edge], clocks, default_mhz=1980) == [False, True, False]
 
 
 def test_exactly_the_floor_is_kept() -> None:
-    record = launch(1500, 10)
-    assert measure.without_throttled([record], [(1000, 750.0), (2000, 750.0)], 1000) == ([record], 0)
-    assert measure.without_throttled([record], [(1000, 749.0), (2000, 749.0)], 1000) == ([], 1)
+    assert measure.at_low_clock([(1500, 1510)], [(1000, 750.0), (2000, 750.0)], 1000) == [False]
+    assert measure.at_low_clock([(1500, 1510)], [(1000, 749.0), (2000, 749.0)], 1000) == [True]
 
 
 @pytest.mark.parametrize(
@@ -220,8 +218,7 @@ def test_exactly_the_floor_is_kept() -> None:
     [([], 1980), ([(0, 100.0), (9999, 100.0)], None), ([(0, 100.0)], 1980), ([(9999, 100.0)], 1980)],
 )
 def test_a_launch_at_an_unknown_clock_is_kept(clocks, default) -> None:
-    record = launch(1500, 10)
-    assert measure.without_throttled([record], clocks, default) == ([record], 0)
+    assert measure.at_low_clock([(1500, 1510)], clocks, default) == [False]
 
 
 # -- the error of a median, and when to stop --------------------------------------------------------

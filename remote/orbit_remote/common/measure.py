@@ -208,16 +208,6 @@ def _overlapping(records: Sequence[LaunchRecord]) -> int:
     return len(found)
 
 
-def without_throttled(
-    records: Iterable[LaunchRecord], clocks: Sequence[tuple[int, float]], default_mhz: float | None
-) -> tuple[list[LaunchRecord], int]:
-    """The launches but those made below 75 % of the default clock, and how many those were (`at_low_clock`)."""
-    launches = list(records)
-    low = at_low_clock([(one.start_ns, one.end_ns) for one in launches], clocks, default_mhz)
-    kept = [one for one, slow in zip(launches, low, strict=True) if not slow]
-    return kept, len(launches) - len(kept)
-
-
 def at_low_clock(
     spans: Sequence[tuple[int, int]], clocks: Sequence[tuple[int, float]], default_mhz: float | None
 ) -> list[bool]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 _STATUS = re.compile(
     r"^==(?:ERROR|WARNING)== The application returned an error code \((-?\d+)\)", re.MULTILINE
@@ -17,14 +16,11 @@ _SHUT_DOWN = "Trying to shutdown target application"
 _SAID = re.compile(r"^==ERROR== (.+?)\.?$", re.MULTILINE)
 _AVAILABLE = re.compile(r"^Available Kernels:\s*\n((?:\s*\d+\. .*\n?)+)", re.MULTILINE)
 
-Kind = Literal["permission", "library", "kernel", "clock", "driver", "device", "lock", "other"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why there are no counters. `lasting` says that the next try on this machine would end the same way."""
 
-    kind: Kind
     message: str
     remedy: str
     lasting: bool = False
@@ -35,70 +31,32 @@ class Refusal:
 
 
 PERMISSION = Refusal(
-    "permission",
     "the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)",
     "load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker with CAP_SYS_ADMIN "
     "(a container: --cap-add=SYS_ADMIN); https://developer.nvidia.com/ERR_NVGPUCTRPERM",
     lasting=True,
 )
 _REFUSALS: tuple[tuple[str, Refusal], ...] = (
-    (
-        r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance Counters",
-        PERMISSION,
-    ),
-    (
-        r"LibraryNotLoaded|library (?:is|was) not loaded|Failed to load (?:the )?library",
-        Refusal(
-            "library",
-            "Nsight Compute could not load a library of the driver (LibraryNotLoaded)",
-            "give the machine the whole driver: in a container NVIDIA_DRIVER_CAPABILITIES=all; some clouds "
-            "do not have what profiling needs",
-            lasting=True,
-        ),
-    ),
-    (
-        r"[Ff]ailed to (?:lock|set|control|change).{0,40}clock|clock.{0,60}\b(?:error|code) \(?9\)?",
-        Refusal(
-            "clock",
-            "Nsight Compute failed to control the GPU's clocks, though it was asked to leave them alone",
-            "use another version of Nsight Compute",
-        ),
-    ),
-    (
-        r"[Dd]river (?:is|was) not compatible|[Dd]river version is insufficient|driver.{0,40}not supported",
-        Refusal(
-            "driver",
-            "this Nsight Compute and the GPU's driver do not fit together",
-            "install the Nsight Compute of the driver's CUDA version",
-            lasting=True,
-        ),
-    ),
-    (
-        r"[Nn]o (?:compatible|supported) (?:GPU|device)|not supported on this (?:device|GPU)|[Dd]evice.{0,40}not supported",
-        Refusal(
-            "device",
-            "this Nsight Compute does not know this GPU",
-            "install a newer one",
-            lasting=True,
-        ),
-    ),
-    (
-        r"lock file|nsight-compute-lock|driver resource was unavailable",
-        Refusal(
-            "lock",
-            "another profiler is at work: in the program itself, beside it, or one that left its lock file behind",
-            "end the other profiler, or remove /tmp/nsight-compute-lock",
-        ),
-    ),
-    (
-        r"[Ff]ailed to prepare kernel|Unknown Error on device|Failed to profile",
-        Refusal(
-            "kernel",
-            "Nsight Compute failed to prepare the kernel for profiling",
-            "profile where Nsight Compute is supported: on some virtual machines and clouds the counters are "
-            "not passed through",
-        ),
-    ),
+    (r"ERR_NVGPUCTRPERM|does not have permission to access NVIDIA GPU Performance Counters", PERMISSION),
+    (r"LibraryNotLoaded|library (?:is|was) not loaded|Failed to load (?:the )?library",
+     Refusal("Nsight Compute could not load a library of the driver (LibraryNotLoaded)",
+             "give the machine the whole driver: in a container NVIDIA_DRIVER_CAPABILITIES=all; some clouds "
+             "do not have what profiling needs", lasting=True)),
+    (r"[Ff]ailed to (?:lock|set|control|change).{0,40}clock|clock.{0,60}\b(?:error|code) \(?9\)?",
+     Refusal("Nsight Compute failed to control the GPU's clocks, though it was asked to leave them alone",
+             "use another version of Nsight Compute")),
+    (r"[Dd]river (?:is|was) not compatible|[Dd]river version is insufficient|driver.{0,40}not supported",
+     Refusal("this Nsight Compute and the GPU's driver do not fit together",
+             "install the Nsight Compute of the driver's CUDA version", lasting=True)),
+    (r"[Nn]o (?:compatible|supported) (?:GPU|device)|not supported on this (?:device|GPU)|[Dd]evice.{0,40}not supported",
+     Refusal("this Nsight Compute does not know this GPU", "install a newer one", lasting=True)),
+    (r"lock file|nsight-compute-lock|driver resource was unavailable",
+     Refusal("another profiler is at work: in the program itself, beside it, or one that left its lock file behind",
+             "end the other profiler, or remove /tmp/nsight-compute-lock")),
+    (r"[Ff]ailed to prepare kernel|Unknown Error on device|Failed to profile",
+     Refusal("Nsight Compute failed to prepare the kernel for profiling",
+             "profile where Nsight Compute is supported: on some virtual machines and clouds the counters are "
+             "not passed through")),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.measure import LaunchRecord
@@ -28,18 +28,6 @@ from orbit_remote.recording import injection
 from orbit_remote.recording.injection import Recorded
 
 YIELDED = "the program started a profiler of its own: launches from there on were not recorded"
-
-
-class Recorder(Protocol):
-    def timestamp(self) -> int:
-        """Now, on the clock of the records."""
-        ...
-
-    def end(self, why: str = "") -> None:
-        """Stop recording, for good; more calls do nothing."""
-        ...
-
-    def recorded(self) -> Recorded: ...
 
 
 class Native:
@@ -63,6 +51,7 @@ class Native:
         self.cache = cache
 
     def timestamp(self) -> int:
+        """Now, on the clock of the records."""
         return self._library.orbit_timestamp()
 
     def record(self, how: Literal["nothing", "concurrent", "serial"]) -> bool:
@@ -77,6 +66,7 @@ class Native:
         return self._follower.fresh()
 
     def end(self, why: str = "") -> None:
+        """Stop recording, for good; more calls do nothing."""
         self._library.orbit_end(why.encode())
 
     def recorded(self) -> Recorded:
@@ -160,6 +150,9 @@ class Nothing:
 
     def recorded(self) -> Recorded:
         return Recorded(remarks=self._why)
+
+
+Recorder = Native | Kineto | Nothing
 
 
 def begin(cache: Path, directory: Path) -> Recorder:

@@ -218,7 +218,7 @@ class Sampler:
 
     @property
     def clocks(self) -> list[tuple[int, float]]:
-        """(Unix time in ns, SM clock in MHz) in order of time, as `measure.without_throttled` wants."""
+        """(Unix time in ns, SM clock in MHz) in order of time, as `measure.at_low_clock` wants."""
         return [(s.time_ns, s.sm_clock_mhz) for s in self._samples if s.sm_clock_mhz is not None]
 
     def telemetry(self, begin_ns: int | None = None, end_ns: int | None = None) -> Telemetry | None:

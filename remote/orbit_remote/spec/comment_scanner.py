@@ -129,11 +129,6 @@ def directive(text: str) -> str:
     return "" if assigned else found[1]
 
 
-def is_spec(line: str, language: Language) -> re.Match[str] | None:
-    """Whether a line of a file is one of a launch spec, wherever it stands."""
-    return _ORBIT[language].match(line)
-
-
 def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
     """The spec lines above a kernel from the top, what follows `orbit:` in each."""
     found: list[Piece] = []

@@ -12,7 +12,6 @@ import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files
@@ -27,44 +26,12 @@ _LATE_S = 0.2
 """How long the stream of a process that has ended may be silent, which others hold, before it is left."""
 
 
-class Child(Protocol):
-    """The process of one job; it leads a group of its own.
+class Forked:
+    """A spare, and then the child of a job; perhaps a spare again after it. It leads a group of its own.
 
     `launches` is the folder its launches are recorded in, which outlives a crash until `close`; `served`
     are the jobs that it has done before this one.
     """
-
-    pid: int
-    stdout: asyncio.StreamReader
-    stderr: asyncio.StreamReader
-    launches: Path
-    served: int
-
-    def events(self) -> AsyncIterator[c.Event]:
-        """What the job says, `Finished` last; ends without it where the process crashed."""
-        ...
-
-    def fresh(self) -> list[LaunchRecord]:
-        """The launches that were recorded since this was last asked."""
-        ...
-
-    async def stays(self) -> bool:
-        """After `Finished`: whether it can be given another job. Everything it printed has been read."""
-        ...
-
-    def kill(self) -> None: ...
-
-    async def wait(self) -> int:
-        """The exit status, or minus the signal; None of its group is left then."""
-        ...
-
-    async def close(self) -> None:
-        """End it if it lives, and forget its folder."""
-        ...
-
-
-class Forked:
-    """A spare, and then the child of a job; perhaps a spare again after it."""
 
     def __init__(self, number: int, launches: Path) -> None:
         self.number = number
@@ -132,6 +99,7 @@ class Forked:
             await self._orders.drain()
 
     async def events(self) -> AsyncIterator[c.Event]:
+        """What the job says, `Finished` last; ends without it where the process crashed."""
         with contextlib.suppress(ConnectionError):
             while line := await self._line():
                 if (event := child_main.decode_event(line.decode(errors="surrogatepass"))) is not None:
@@ -140,9 +108,11 @@ class Forked:
                     return
 
     def fresh(self) -> list[LaunchRecord]:
+        """The launches that were recorded since this was last asked."""
         return self._follower.fresh() if self._follower else []
 
     async def stays(self) -> bool:
+        """After `Finished`: whether it can be given another job. Everything it printed has been read."""
         try:
             if await self._line() != child_main.READY.encode():
                 return False
@@ -177,9 +147,11 @@ class Forked:
             process_groups.kill_group(self.pid)
 
     async def wait(self) -> int:
+        """The exit status, or minus the signal; None of its group is left then."""
         return await asyncio.shield(self._ended)
 
     async def close(self) -> None:
+        """End it if it lives, and forget its folder."""
         await self._forked.wait()
         self.kill()
         await self.wait()
@@ -188,7 +160,7 @@ class Forked:
 
 
 class Fresh:
-    """A process started for one job; its events come when it has ended."""
+    """A process started for one job, in the place of a `Forked`; its events come when it has ended."""
 
     def __init__(self, process: Process, folder: Path) -> None:
         assert process.stdout is not None
@@ -234,6 +206,9 @@ class Fresh:
     async def close(self) -> None:
         await process_groups.finish(self._process)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+Child = Forked | Fresh
 
 
 async def _reader(descriptor: int) -> asyncio.StreamReader:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from orbit_remote.common import messages as c
 
@@ -38,47 +37,6 @@ class Judged:
     check: c.Check
     words: str = ""
     hint: str = ""
-
-
-class Subject(Protocol):
-    """A candidate with what it is checked and timed against. Each turn has other inputs of the same shapes."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def reference(self) -> str | None: ...
-
-    @property
-    def trials(self) -> int:
-        """With how much different data a benchmark is checked before it is timed."""
-        ...
-
-    @property
-    def tests(self) -> Sequence[Case]: ...
-
-    @property
-    def benchmarks(self) -> Sequence[Case]: ...
-
-    def settle(self, turn: int) -> None:
-        """Seed what draws random numbers in a call."""
-        ...
-
-    def inputs(self, case: Case, turn: int) -> Any: ...
-
-    def call(self, data: Any) -> Any:
-        """The candidate, on inputs that it may write to."""
-        ...
-
-    def call_reference(self, data: Any) -> Any: ...
-
-    def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
-        """`data` are the inputs as they were before the call; they are left as they are."""
-        ...
-
-    def changes(self) -> set[str] | None:
-        """The inputs, by name, that a candidate may write to; None for all of them."""
-        ...
 
 
 def described(value: Any) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from orbit_remote.child import profile_range, python_job, triton_instances
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Side, Timed
-from orbit_remote.child.harness.harness_case import Case, Judged, Refused, Subject
+from orbit_remote.child.harness.harness_case import Case, Judged, Refused
 from orbit_remote.child.harness.kernelbench import KernelBench
 from orbit_remote.child.harness.popcorn import Popcorn
 from orbit_remote.child.user_module import UserFile
@@ -31,6 +31,8 @@ from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.recorder import Recorder
 
 Send = Callable[[c.Event], None]
+Subject = KernelBench | Popcorn
+"""A candidate with what it is checked and timed against."""
 
 _SHARE: Final = 0.3
 """Trials end when this share of the run's time has gone, once there have been two."""

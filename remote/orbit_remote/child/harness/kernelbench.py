@@ -33,7 +33,9 @@ _EARLIER: Final = 1e-2
 
 
 class KernelBench:
-    """The two models, made. Raises Refused, or whatever the user's code raises."""
+    """The two models, made. Raises Refused, or whatever the user's code raises. Each turn has other inputs of the same
+    shapes; `trials` is with how much different data a benchmark is checked before it is timed.
+    """
 
     name = "ModelNew"
     reference = "Model"
@@ -87,6 +89,7 @@ class KernelBench:
             return model.to(device=self._device)
 
     def settle(self, turn: int) -> None:
+        """Seed what draws random numbers in a call."""
         self._torch.manual_seed(self._seeds[turn % len(self._seeds)])
 
     def inputs(self, case: Case, turn: int) -> Any:
@@ -108,18 +111,20 @@ class KernelBench:
         return tensor_data.moved(self._torch, list(cast("list[Any]", found)), self._device)
 
     def call(self, data: Any) -> Any:
+        """The candidate, on inputs that it may write to."""
         return self._new(*data)
 
     def call_reference(self, data: Any) -> Any:
         return self._original(*data)
 
     def changes(self) -> set[str] | None:
-        """The inputs that Model changes itself, so that ModelNew may."""
+        """The inputs, by name, that Model changes itself, so that ModelNew may."""
         return self._changed
 
     # -- judging ------------------------------------------------------------------------------------
 
     def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
+        """`data` are the inputs as they were before the call; they are left as they are."""
         given = tensor_data.cloned(self._torch, data)
         self.settle(turn)
         expected = self.call_reference(given)

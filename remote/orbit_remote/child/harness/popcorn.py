@@ -30,7 +30,7 @@ _WORDS: Final = 400
 
 
 class Popcorn:
-    """The open file's `custom_kernel` beside its problem."""
+    """The open file's `custom_kernel` beside its problem, with the methods of `KernelBench`."""
 
     name = "custom_kernel"
     trials = 1
