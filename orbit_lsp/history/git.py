@@ -1,7 +1,8 @@
 """Files as they were in a revision of a git repository. Nothing of the repository is run, and nothing in it changes.
 
 Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`), which runs no hook, no filter, no textconv and no
-external diff, and needs no working tree; a clone that lacks objects is not allowed to fetch them.
+external diff, and needs no working tree. A partial clone that lacks objects fetches none: every protocol is
+forbidden, by name, because a repository may configure a command as the way to its remote.
 """
 
 from __future__ import annotations
@@ -24,10 +25,30 @@ MOST_BYTES = 32 << 20
 SOURCES = frozenset(
     (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".h++", ".inl", ".inc", ".ipp", ".tpp", ".c", ".cpp", ".cc", ".cxx", ".py")
 )  # fmt: skip
+_PROTOCOLS = ("ext", "fd", "file", "ftp", "ftps", "git", "http", "https", "ssh")
+_OVERRIDES = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "safe.bareRepository": "explicit",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "fetch.recurseSubmodules": "false",
+    "protocol.allow": "never",
+    # a repository's own `protocol.ext.allow` would win over `protocol.allow`
+    **{f"protocol.{name}.allow": "never" for name in _PROTOCOLS},
+}
+"""What a repository's own configuration must not decide: values of the command line win over it."""
 _ALONE = (
-    "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never",
+    *(word for name, value in _OVERRIDES.items() for word in ("-c", f"{name}={value}")),
     "--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs",
 )  # fmt: skip
+_ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_NO_LAZY_FETCH": "1",  # git 2.45 and newer; with an older one no protocol is allowed to the fetch
+    "GIT_ALLOW_PROTOCOL": "none",  # a list of protocols: whatever the configuration allows, nothing is
+    "GIT_PROTOCOL_FROM_USER": "0",
+    "LC_ALL": "C",
+}
 
 
 class GitError(Exception):
@@ -73,7 +94,10 @@ def revision(path: str, name: str) -> Revision:
         if str(error):
             raise
         raise GitError(f"git knows no revision {name} of {root}") from None
-    main = Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
+    top, file = Path(os.path.realpath(root)), Path(os.path.realpath(path))
+    if not file.is_relative_to(top):  # `core.worktree` says anything
+        raise GitError(f"{path} is not in {root}, which its repository names as its working tree (core.worktree)")
+    main = file.relative_to(top).as_posix()
     listed, remarks = _listed(root, commit, main)
     if main not in listed:
         raise GitError(f"{main} is not in {name}")
@@ -177,7 +201,7 @@ class _TooLongError(GitError):
 
 def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = _LISTED_BYTES) -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+    environment |= _ENVIRONMENT
     try:
         with subprocess.Popen(
             ["git", *_ALONE, "-C", folder, *arguments],
