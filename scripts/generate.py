@@ -157,10 +157,8 @@ def package(text: str) -> str:
     settings = {"orbit.serverPath": SERVER_PATH} | properties()
     del settings["orbit.trusted"]
     manifest["contributes"]["configuration"]["properties"] = settings
-    restricted = ["orbit.serverPath", *(f"orbit.{name}" for name in config.EXECUTABLES)]
-    restricted += [
-        name for name in settings if name.startswith(tuple(f"orbit.{one}." for one in config.RENTING))
-    ]
+    refused = {f"orbit.{name}" for name, _, field in config.rows() if not field.metadata["workspace"]}
+    restricted = [name for name in settings if name in {"orbit.serverPath", *refused}]
     manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
@@ -175,7 +173,7 @@ def properties() -> dict[str, Any]:
     for name, hint, field in config.rows():
         entry = config.json_schema(hint, field)
         entry["markdownDescription"] = entry.pop("description")
-        if name in config.EXECUTABLES:
+        if name in config.EXECUTABLES:  # a workspace's value needs trust; a machine's own is not synchronised
             entry["scope"] = "machine-overridable"
         described[f"orbit.{name}"] = entry
     return described

@@ -96,14 +96,71 @@ def environment() -> Environment:
     return Environment(Session(), print, lambda uris: None)
 
 
-@pytest.mark.parametrize("name", ["python", "nvcc"])
-def test_a_workspace_that_is_not_trusted_names_no_program(name: str) -> None:
+REMEDY = "if you trust its authors, `orbit-lsp trust DIR` to use them from now on"
+
+
+@pytest.mark.parametrize(
+    ("user", "workspace", "effect", "ignored"),
+    [
+        ({}, {"python": "./evil", "compile_on_save": False}, {"compile_on_save": False}, "setting `python` is"),
+        ({}, {"nvcc": "./evil", "runner": "modal"}, {}, "settings `nvcc`, `runner` are"),
+        ({}, {"gpu": "B200:8", "run_timeout_s": 8e4}, {}, "settings `gpu`, `run_timeout_s` are"),
+        ({}, {"environment": ["AWS_SECRET_ACCESS_KEY"]}, {}, "setting `environment` is"),
+        ({}, {"history": {"mib": 1}}, {}, "setting `history.mib` is"),
+        ({}, {"hints": {"static": False}, "live": {"on": "pause"}}, {"hints.static": False}, "setting `live.on` is"),
+        ({}, {"modal": {"pip": ["evil"], "budget_usd": 9}}, {}, "settings `modal.pip`, `modal.budget_usd` are"),
+        ({}, {"trusted": True}, {"trusted": False}, "setting `trusted` is"),
+        ({}, {"kernel_macros": ["K"], "nvcc_flags": ["-DN=1"]}, {"kernel_macros": ("K",), "nvcc_flags": ("-DN=1",)}, ""),
+        ({"gpu": "L4"}, {"gpu": "B200"}, {"gpu": "L4"}, "setting `gpu` is"),
+        ({"gpu": "L4"}, {"gpu": "L4"}, {"gpu": "L4"}, ""),
+        ({"hints": {"static": True}}, {"hints": {"static": False, "measured": False}},
+         {"hints.static": True, "hints.measured": False}, ""),
+        ({"trusted": True}, {"gpu": "B200", "history": {"mib": 1}}, {"gpu": "B200", "history.mib": 1}, ""),
+        ({"trusted": True, "gpu": "L4"}, {"gpu": "B200", "device": 1}, {"gpu": "L4", "device": 1}, ""),
+        ({"trusted": True}, {"trusted": False}, {"trusted": True}, ""),
+        ({"separates_user": True, "gpu": "L4"}, {"user": {"gpu": "T4"}, "gpu": "B200"}, {"gpu": "T4"}, "setting `gpu` is"),
+    ],
+)  # fmt: skip
+def test_what_a_workspace_may_set(user: Any, workspace: Any, effect: dict[str, Any], ignored: str) -> None:
+    found = environment()
+    found.options = user
+    complaints = found.configure(workspace)
+    for name, value in effect.items():
+        held: Any = found.settings
+        for part in name.split("."):
+            held = getattr(held, part)
+        assert held == value, name
+    untouched = {name.partition(".")[0] for name in effect} | {"trusted"}
+    for name in set(workspace) - untouched - {"user"}:
+        assert getattr(found.settings, name) == getattr(config.Settings(), name)
+    assert [one.partition(" ignored, because")[0] for one in complaints] == (
+        [f"orbit: the workspace's {ignored}"] if ignored else []
+    )
+
+
+def test_what_is_ignored_comes_with_what_to_do() -> None:
+    found = environment()
+    (complaint,) = found.configure({"nvcc": "./evil"})
+    assert complaint == (
+        "orbit: the workspace's setting `nvcc` is ignored, because the workspace is not trusted. Set it in your own "
+        f"settings, or {REMEDY}"
+    )
+
+
+def test_no_client_speaks_for_the_user_unless_the_user_says_so() -> None:
     found = environment()
     found.options = {}
-    (complaint,) = found.configure({name: "./evil.sh", "gpu": "T4"})
-    assert complaint.startswith(f"orbit setting `{name}` is not taken from a workspace that is not trusted")
-    assert getattr(found.settings, name) == ""
-    assert found.settings.gpu == "T4"
+    found.configure({"user": {"nvcc": "./evil", "trusted": True}})
+    assert (found.settings.nvcc, found.settings.trusted) == ("", False)
+
+
+def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
+    assert not config.setting(1, "new").metadata["workspace"]
+    allowed = {name for name, _, field in config.rows() if field.metadata["workspace"]}
+    assert allowed == {
+        "nvcc_flags", "kernel_macros", "compile_on_save", "doubled_errors", "hints.static", "hints.measured",
+        "hints.profile", "profile.line_percent", "profile.excess_percent", "check_memory.lens",
+    }  # fmt: skip
 
 
 def test_the_users_own_setting_that_a_client_sends_back_is_no_complaint() -> None:
@@ -111,13 +168,6 @@ def test_the_users_own_setting_that_a_client_sends_back_is_no_complaint() -> Non
     found.options = {"nvcc": "/opt/nvcc"}
     assert found.configure({"nvcc": "/opt/nvcc"}) == ()
     assert found.settings.nvcc == "/opt/nvcc"
-
-
-def test_a_workspace_cannot_trust_itself() -> None:
-    found = environment()
-    found.options = {}
-    found.configure({"trusted": True})
-    assert not found.settings.trusted
 
 
 def test_the_user_may_name_programs_and_give_trust() -> None:

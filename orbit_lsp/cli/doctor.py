@@ -76,15 +76,20 @@ def _matching_headers(machine: c.Machine) -> str:
 
 
 def lines(
-    setup: Setup, machine: c.Machine, *, compiles_on_modal: bool, compiler: c.Failure | None = None
+    setup: Setup,
+    machine: c.Machine,
+    *,
+    compiles_on_modal: bool,
+    compiler: c.Failure | None = None,
+    python_from: str = "",
 ) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. What is missing is
     named once, whatever it holds back, and packages that nothing here could use are not missing. `compiler` is
-    what `compiler_failure` returned.
+    what `compiler_failure` returned, `python_from` what chose the Python.
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
-        *_inventory(machine),
+        *_inventory(machine, python_from),
         "",
         "works now",
         *([f"  ✓ {one}" for one in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
@@ -92,9 +97,10 @@ def lines(
     ]
 
 
-def _inventory(machine: c.Machine) -> list[str]:
+def _inventory(machine: c.Machine, python_from: str) -> list[str]:
     packages = [f"{name} {version}" for name, version in machine.packages.items() if version]
-    found = [f"Python    {machine.python} {machine.python_version}"]
+    why = f" ({python_from})" if python_from else ""
+    found = [f"Python    {machine.python} {machine.python_version}{why}"]
     if machine.nvcc:
         found.append(
             f"compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}"

@@ -124,6 +124,20 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--color", choices=("auto", "always", "never"), default="auto")
     doctor = commands.add_parser("doctor", help="what works here now, what does not yet, what mends it")
     _common(doctor, file=False)
+    doctor.add_argument(
+        "--settings",
+        metavar="JSON",
+        help="settings as an editor has them, so that doctor judges as its server does",
+    )
+    trust = commands.add_parser(
+        "trust",
+        help="use what a folder brings along: its Python, compilers, compiler flags and settings",
+        description="Remember that you trust the authors of a folder, and of all in it. It counts on the command line, and "
+        "in editors that have no workspace trust of their own.",
+    )
+    trust.add_argument("folder", metavar="DIR", nargs="?", help="default: the current folder")
+    trust.add_argument("--list", action="store_true", help="print the folders that are trusted")
+    trust.add_argument("--forget", action="store_true", help="trust DIR no more")
     modal = commands.add_parser("modal", help="our apps on Modal: which are there, put, stop and prune them")
     modal.add_argument(
         "what", choices=("status", "deploy", "stop", "prune"),
@@ -161,6 +175,10 @@ def _common(parser: argparse.ArgumentParser, *, file: bool = True) -> None:
     parser.add_argument(
         "--budget", type=float, metavar="USD",
         help="what GPUs on Modal may cost in this calendar month; default: the variable ORBIT_BUDGET_USD",
+    )  # fmt: skip
+    parser.add_argument(
+        "--trust", action="store_true",
+        help="trust the current folder in this command: its Python, compilers and compiler flags are used",
     )  # fmt: skip
     parser.add_argument("--over-budget", action="store_true", help="run although that may be passed")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -239,6 +257,14 @@ def log_sentences() -> Generator[None]:
 
 
 def _obey(options: argparse.Namespace) -> int:
+    from orbit_lsp.runs import trust
+
+    for name in trust.drop_relative_places(os.environ):
+        print(
+            f"orbit-lsp: the variable {name} is ignored: its path is relative, and so is another in each folder; "
+            "make it absolute",
+            file=sys.stderr,
+        )
     if options.command in (None, "serve"):
         from orbit_lsp.server.handlers import serve
 
@@ -263,6 +289,10 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import modal_command
 
         return modal_command.main(options)
+    if options.command == "trust":
+        from orbit_lsp.cli import trust_command
+
+        return trust_command.main(options)
     if options.command == "report":
         from orbit_lsp.cli import report_command
 

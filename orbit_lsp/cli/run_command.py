@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.terminal_text import UsageError
@@ -112,8 +112,10 @@ async def _main(options: argparse.Namespace) -> int:
         )
     if options.nvcc_flags:
         values["nvcc_flags"] = options.nvcc_flags
-    # who types the command has said what may run
-    environment.options = values | {"trusted": True, "arguments": getattr(options, "arguments", [])}
+    word = {"trusted": True} if options.trust else {}
+    own = {"arguments": options.arguments} if hasattr(options, "arguments") else {}
+    environment.options = _editors(options) | values | own | word
+    environment.trust_once = "add --trust"
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
@@ -121,11 +123,13 @@ async def _main(options: argparse.Namespace) -> int:
     runs.when_ended(versions.filed)
     try:
         if options.command == "doctor":
+            _say_ignored(session, environment, None)
             return await _doctor(session, environment, as_json=options.json)
         if options.command == "compare":
             uri = _open(session, options.file)
             for refused in environment.choose_flags(uri):
                 _complain(f"nvcc flag {refused}")
+            _say_ignored(session, environment, uri)
             target = _target(session, uri, options.kernel)
             from orbit_lsp.cli import history_command
 
@@ -137,6 +141,27 @@ async def _main(options: argparse.Namespace) -> int:
         await runs.close()
         await versions.close()
         await environment.close()
+
+
+def _editors(options: argparse.Namespace) -> dict[str, Any]:
+    """What `doctor --settings` says. Raises UsageError."""
+    if not (text := getattr(options, "settings", None)):
+        return {}
+    try:
+        values: Any = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--settings is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError("--settings is not a JSON object")
+    return cast("dict[str, Any]", values)
+
+
+def _say_ignored(session: Session, environment: run_environment.Environment, uri: str | None) -> None:
+    """Which Pythons are not started, where a Python is needed."""
+    if uri and session.files[uri].scan.language == "cuda" and not _by_spec(session, uri):
+        return
+    if sentence := environment.python_ignored():
+        _complain(sentence)
 
 
 async def _history(options: argparse.Namespace) -> int:
@@ -189,6 +214,7 @@ async def _file(
     uri = _open(session, options.file)
     for refused in environment.choose_flags(uri):
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
+    _say_ignored(session, environment, uri)
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     dump = _dump_folder(options)
     target, targets = _chosen(options, session, uri, action)
@@ -439,8 +465,13 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         print(json.dumps(dataclasses.asdict(whole), ensure_ascii=False, indent=2))
         return 0
     compiles_on_modal = environment.compiles_on_modal()
-    print(
-        "\n".join(doctor.lines(session.setup, machine, compiles_on_modal=compiles_on_modal, compiler=failure))
+    text = doctor.lines(
+        session.setup,
+        machine,
+        compiles_on_modal=compiles_on_modal,
+        compiler=failure,
+        python_from=environment.python_choice().why,
     )
+    print("\n".join(text))
     compiles = (machine.nvcc and failure is None) or compiles_on_modal
     return 0 if compiles else c.EXIT_CODES["infrastructure"]

@@ -96,7 +96,9 @@ def revision(path: str, name: str) -> Revision:
         raise GitError(f"git knows no revision {name} of {root}") from None
     top, file = Path(os.path.realpath(root)), Path(os.path.realpath(path))
     if not file.is_relative_to(top):  # `core.worktree` says anything
-        raise GitError(f"{path} is not in {root}, which its repository names as its working tree (core.worktree)")
+        raise GitError(
+            f"{path} is not in {root}, which its repository names as its working tree (core.worktree)"
+        )
     main = file.relative_to(top).as_posix()
     listed, remarks = _listed(root, commit, main)
     if main not in listed:

@@ -15,6 +15,7 @@ from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
 from orbit_lsp.runners.modal.ledger import clock, ledger_file, state_folder
+from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import Session, path_of
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbit.startup")
 
-_PYTHONS = (".venv/bin/python", "venv/bin/python", ".venv/Scripts/python.exe", "venv/Scripts/python.exe")
-
 
 class Environment:
     def __init__(
@@ -44,7 +43,13 @@ class Environment:
     ) -> None:
         """`ask` puts a question to the author, as whether the month's budget may be exceeded."""
         self.options: Any = None
-        """initializationOptions: the user's own word, and the only place where trust is given."""
+        """initializationOptions: the user's own word. A client that sets `separates_user` in them sends the user's
+        settings again, as they are now, under `user` beside the workspace's.
+        """
+        self.trust = trust.Trust()
+        self.trust_once = ""
+        """How a single command is trusted; empty where there is no such thing."""
+        self._users_flags = False
         self._session = session
         self._message = message
         self._changed = changed
@@ -67,18 +72,17 @@ class Environment:
         """Take the client's settings; returns what is wrong with them, sentence by sentence."""
         from orbit_lsp.state import config
 
-        user = _object(self.options)
-        trusted = user.get("trusted") is True
-        workspace = {name: value for name, value in _object(section).items() if value is not None}
-        refused = [name for name in (*config.EXECUTABLES, *config.RENTING, "trusted") if name in workspace]
+        user, workspace = _object(self.options), _object(section)
+        word = user.pop("trusted", None)
+        if user.pop("separates_user", None) is True:
+            user = _object(workspace.pop("user", None) or user)
+        self.trust = trust.current(word if isinstance(word, bool) else None, self._session.setup.folders)
         # a client that merges settings sends the user's own back: those are in force already
-        complaints = [
-            _not_trusted(name)
-            for name in (() if trusted else refused)
-            if (value := workspace.pop(name)) and not config.same(name, value, user.get(name))
-        ]
+        values, ignored = config.combined(user, workspace, trusted=self.trust.whole)
+        complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
+        self._users_flags = "nvcc_flags" in user
         before = self._session.setup.settings.kernel_macros
-        settings, mistakes = config.parse(user | workspace)
+        settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
         self._session.setup.settings = settings
@@ -266,16 +270,19 @@ class Environment:
         return self._runner
 
     def python(self) -> str:
-        """Setting, then the workspace's virtual environment (trusted only), then the server's own."""
-        settings = self.settings
-        if settings.python:
-            return str(Path(settings.python).expanduser())
-        if settings.trusted:
-            for folder in self._session.setup.folders:
-                for name in _PYTHONS:
-                    if (found := Path(folder) / name).is_file():
-                        return str(found)
-        return sys.executable
+        return self.python_choice().python
+
+    def python_choice(self) -> python_choice.Choice:
+        return python_choice.choose(self.settings.python, self._session.setup.folders, self.trust.covers)
+
+    def python_ignored(self) -> str | None:
+        """One sentence about Pythons that folders bring along and that are not used; None where there are none."""
+        if not (ignored := self.python_choice().ignored):
+            return None
+        return (
+            f"{', '.join(ignored)} {'is' if len(ignored) == 1 else 'are'} not started, because the folder is not "
+            f"trusted: {self.trust.remedy(self.trust_once)}"
+        )
 
     def begin_looking(self) -> asyncio.Task[None]:
         """`look_around` in a task that runs wait for."""
@@ -333,11 +340,26 @@ class Environment:
         return self._choose_flags(uri, compile_commands(self._session.setup.folders, path_of(uri)))
 
     def _choose_flags(self, uri: str, database: tuple[str, ...]) -> tuple[str, ...]:
-        wanted = (*database, *self.settings.nvcc_flags)
+        own = self.settings.nvcc_flags
+        wanted = (*database, *(() if self._users_flags else own))
         kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
+        users, never = nvcc_flags.allowed_flags(own if self._users_flags else (), trusted=True)
         if file := self._session.files.get(uri):
-            file.flags = kept
-        return refused
+            file.flags = (*kept, *users)
+        return (*self._folded(refused), *never)
+
+    def _folded(self, refused: Sequence[str]) -> list[str]:
+        """The flags that trust would permit in one sentence, with what to do; other sentences as they are."""
+        flags = [one.partition(" is left out: ")[0] for one in refused if nvcc_flags.NOT_TRUSTED in one]
+        rest = [one for one in refused if nvcc_flags.NOT_TRUSTED not in one]
+        if not flags:
+            return rest
+        are = "is" if len(flags) == 1 else "are"
+        left_out = (
+            f"{', '.join(flags)} {are} left out, because the workspace is not trusted and only flags that cannot run a "
+            f"program are used: {self.trust.remedy(self.trust_once)}"
+        )
+        return [*rest, left_out]
 
     async def changed_on_disk(self, path: str) -> list[str]:
         """Note a file's new content; returns the open files that were built from it."""
@@ -369,6 +391,7 @@ class Environment:
                 "name": self._session.setup.place(),
                 "gpu": self._gpu(),
                 "python": self.python(),
+                "python_from": self.python_choice().why,
                 "nvcc": machine.nvcc if machine else None,
                 "nvcc_version": machine.nvcc_version if machine else None,
                 "devices": [device.name for device in machine.devices] if machine else None,
@@ -415,10 +438,12 @@ def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
     return ()
 
 
-def _not_trusted(name: str) -> str:
+def _not_trusted(names: Sequence[str], remedy: str) -> str:
+    are, them = ("is", "it") if len(names) == 1 else ("are", "them")
+    settings = ", ".join(f"`{name}`" for name in names)
     return (
-        f"orbit setting `{name}` is not taken from a workspace that is not trusted; "
-        "set it in the client's initializationOptions, or trust the workspace"
+        f"orbit: the workspace's {'setting' if len(names) == 1 else 'settings'} {settings} {are} ignored, because the "
+        f"workspace is not trusted. Set {them} in your own settings, or {remedy}"
     )
 
 

@@ -143,6 +143,8 @@ async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     if file := ls.session.files.get(uri):
         file.in_git = in_git
     ls.compile_quietly(uri)
+    if warm == "triton" and (sentence := ls.environment.python_ignored()):
+        ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
         await ls.environment.warm(warm)
     if warm == "cuda" and any(one.plan.through == "spec" for one in kernel_status.of(ls.session, uri)):

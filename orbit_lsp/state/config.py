@@ -1,7 +1,9 @@
 """Settings: one model, from which docs/guide/settings.md is generated.
 
-They come as initializationOptions, as `workspace/configuration` (section `orbit`) and as flags of
-the command line. A value that is not valid is named and its default used; the others hold.
+They come as initializationOptions and as flags of the command line, which are the user's own word, and as
+`workspace/configuration` (section `orbit`), which may be a workspace's. The user's word wins. A workspace that is not
+trusted sets only what is declared with `workspace=True`. A value that is not valid is named and its default used; the
+others hold.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ GPUS = ("T4", "L4", "A10", "A100-40GB", "A100-80GB", "L40S", "RTX PRO 6000", "H1
 _GPU = rf"({'|'.join(GPUS)})(:[1-8])?"
 
 EXECUTABLES = ("python", "nvcc")
-"""Settings that name a program: a workspace may set them only when it is trusted."""
-RENTING = ("modal",)
-"""Settings that say what is rented and what is installed there: the same rule."""
+"""Settings that name a program."""
+USERS_ALONE = ("trusted",)
+"""Settings that no workspace sets, trusted or not."""
 _TYPES: dict[Any, tuple[str, str]] = {
     bool: ("boolean", "true or false"),
     int: ("integer", "a whole number"),
@@ -40,20 +42,24 @@ _LIMITS = {
 }
 
 
-def setting(default: Any, description: str, **limits: Any) -> Any:
+def setting(default: Any, description: str, *, workspace: bool = False, **limits: Any) -> Any:
     """A field of a group of settings. `limits` are `ge`, `le` and `gt` of a number, `min_length` of a list and
-    `pattern` of a text or of the texts in a list.
+    `pattern` of a text or of the texts in a list. `workspace`: one that is not trusted may set it, because it starts
+    nothing, spends nothing, deletes nothing and passes nothing on.
     """
-    return dataclasses.field(default=default, metadata={"description": description, "limits": limits})
+    metadata = {"description": description, "limits": limits, "workspace": workspace}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hints:
     """Which inlay hints are shown."""
 
-    static: bool = setting(True, "Registers, shared memory, spills and occupancy.")
-    measured: bool = setting(True, "Times and occupancy of the last run.")
-    profile: bool = setting(True, "What the last profile found, on the kernel's line and on its hot lines.")
+    static: bool = setting(True, "Registers, shared memory, spills and occupancy.", workspace=True)
+    measured: bool = setting(True, "Times and occupancy of the last run.", workspace=True)
+    profile: bool = setting(
+        True, "What the last profile found, on the kernel's line and on its hot lines.", workspace=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +113,7 @@ class Profile:
     line_percent: float = setting(
         5,
         "A line says its share of the kernel's warp samples, and its main stall, from this on, in per cent.",
+        workspace=True,
         ge=0,
         le=100,
     )
@@ -114,6 +121,7 @@ class Profile:
         10,
         "A line says that its global accesses are uncoalesced, that its shared memory has bank conflicts "
         "or that it uses local memory where that is at least this share of all such traffic of the kernel, in per cent.",
+        workspace=True,
         ge=0,
         le=100,
     )
@@ -159,7 +167,7 @@ class CheckMemory:
     timeout_s: float = setting(
         120, "Limit of one of these tools, in seconds: under them a kernel runs 10 to 100 times longer.", gt=0
     )
-    lens: bool = setting(False, "A lens for it; the code action is always there.")
+    lens: bool = setting(False, "A lens for it; the code action is always there.", workspace=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,20 +194,24 @@ class Settings:
     device: int = setting(0, "Index of this machine's GPU, as NVML counts.", ge=0, le=63)
     python: str = setting(
         "",
-        "Python that holds your torch and triton. Empty: the workspace's virtual environment "
-        "(`.venv` or `venv`, trusted workspaces only), else the server's own.",
+        "Python that holds your torch and triton. Empty: the environment of the workspace ([which one]"
+        "(#which-python), trusted workspaces only), else the one that is active, else the server's own.",
     )
     nvcc: str = setting("", "CUDA compiler. Empty: CUDA_HOME, PATH, then the PyPI wheels.")
     nvcc_flags: tuple[str, ...] = setting(
         (),
         "Flags added to every nvcc call. A workspace that is not trusted may use only -D -U -I "
         "-isystem -std -O -arch -gencode -maxrregcount --use_fast_math and --expt-*.",
+        workspace=True,
     )
-    compile_on_save: bool = setting(True, "Compile .cu and .cuh files when they are opened and saved.")
+    compile_on_save: bool = setting(
+        True, "Compile .cu and .cuh files when they are opened and saved.", workspace=True
+    )
     kernel_macros: tuple[str, ...] = setting(
         (),
         "Macros that stand for `__global__` and are defined where the server cannot see them; "
         "well-known ones (CUTLASS_GLOBAL, RAFT_KERNEL, …) are built in.",
+        workspace=True,
     )
     arguments: tuple[str, ...] = setting((), "Command-line arguments of the program that a run starts.")
     environment: tuple[str, ...] = setting(
@@ -216,13 +228,15 @@ class Settings:
     cache_gib: float = setting(2, "Bound of the build cache on disk, in GiB.", ge=0)
     trusted: bool = setting(
         False,
-        "The workspace is trusted: its settings may name programs and any compiler flag, and "
-        "its virtual environment is used.",
+        "The workspace is trusted: all of its settings and any compiler flag of it are used, and its Python is. "
+        "Only the user's own settings say so, or `orbit-lsp trust DIR`, which is remembered and counts where this is "
+        "not set.",
     )
     doubled_errors: Literal["hide", "show"] = setting(
         "hide",
         "nvcc's error on a line where clangd shows an error about the same names: `hide` nvcc's, or `show` "
         "both. The editor's own part does it, in VS Code and Neovim; other editors show both.",
+        workspace=True,
     )
     hints: Hints = dataclasses.field(default_factory=Hints)
     profile: Profile = dataclasses.field(default_factory=Profile)
@@ -334,10 +348,60 @@ def _check_number(number: float, limits: Mapping[str, Any]) -> None:
         raise ValueError(f"{number:g} is more than {limits['le']}")
 
 
-def same(name: str, value: Any, other: Any) -> bool:
-    """Whether two values of a setting come to the same, None being its default."""
-    given, instead = ({} if each is None else {name: each} for each in (value, other))
-    return getattr(parse(given)[0], name) == getattr(parse(instead)[0], name)
+def combined(
+    user: Mapping[str, Any], workspace: Mapping[str, Any], *, trusted: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values that hold, setting by setting, and the full names of those of the workspace that do not because it is
+    not trusted. The user's word wins, trusted or not; what a workspace sets to what holds anyway is not named.
+    """
+    own = _leaves(user)
+    instead = own | dict.fromkeys(USERS_ALONE, False)
+    permitted = {
+        name
+        for name, _, field in rows()
+        if field.metadata["workspace"] or (trusted and name not in USERS_ALONE)
+    }
+    known = {name for name, _, _ in rows()}
+    taken: dict[str, Any] = {}
+    ignored: list[str] = []
+    for name, value in _leaves(workspace).items():
+        if name in permitted or name not in known:  # of a name that is not known `parse` complains
+            taken[name] = value
+        elif not trusted and _parsed(name, value) != _parsed(name, instead.get(name)):
+            ignored.append(name)
+    return _nested(taken | own), tuple(ignored)
+
+
+def _leaves(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Full name -> value; None is what is not set. A group that is no object stands under its own name."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict) and dataclasses.is_dataclass(hints(Settings).get(name)):
+            inner = cast("dict[str, Any]", value)
+            found |= {f"{name}.{each}": one for each, one in inner.items() if one is not None}
+        elif value is not None:
+            found[name] = value
+    return found
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, value in leaves.items():
+        group, dot, inner = name.partition(".")
+        if dot and dataclasses.is_dataclass(hints(Settings).get(group)):
+            held = values.get(group)
+            values[group] = (cast("dict[str, Any]", held) if isinstance(held, dict) else {}) | {inner: value}
+        elif not isinstance(values.get(name), dict):
+            values[name] = value
+    return values
+
+
+def _parsed(name: str, value: Any) -> Any:
+    """What a value of a setting comes to, None being its default."""
+    found: Any = parse({} if value is None else _nested({name: value}))[0]
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
@@ -358,11 +422,48 @@ def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
 def markdown() -> str:
     """docs/guide/settings.md, from the model."""
     lines = [
-        f"| `orbit.{name}` | `{json.dumps(field.default, ensure_ascii=False)}` | {field.metadata['description']} |"
+        f"| `orbit.{name}` | `{json.dumps(field.default, ensure_ascii=False)}` | {field.metadata['description']} | "
+        f"{_who(name, field)} |"
         for name, _, field in rows()
     ]
-    head = ["# Settings", "", "Generated by `orbit-lsp settings`; do not edit.", ""]
-    return "\n".join([*head, "| setting | default | what it does |", "|---|---|---|", *lines, ""])
+    head = ["| setting | default | what it does | a workspace may set it |", "|---|---|---|---|"]
+    return "\n".join([_ABOUT, *head, *lines, "", _WHICH_PYTHON])
+
+
+def _who(name: str, field: dataclasses.Field[Any]) -> str:
+    if name in USERS_ALONE:
+        return "never"
+    return "yes" if field.metadata["workspace"] else "if trusted"
+
+
+_ABOUT = """\
+# Settings
+
+Generated by `orbit-lsp settings`; do not edit.
+
+Your own settings come first, whatever a workspace says: in VS Code the user's settings, in other editors
+`initializationOptions`, on the command line its options. A folder speaks through `workspace/configuration` (in VS Code its
+`.vscode/settings.json`) and `compile_commands.json`. Of a folder that is not trusted only what the last column says is
+used, and one message names what was ignored. A folder is trusted if VS Code's workspace trust or your own setting
+`trusted` says so, or after `orbit-lsp trust DIR`; the command line has `--trust` for a single command.
+"""
+_WHICH_PYTHON = """\
+## Which Python
+
+Triton files and launch specs run in the first Python of these, in the editor and on the command line:
+
+1. the setting `python`; in VS Code, where that is empty, the environment selected in the Python extension;
+2. `UV_PROJECT_ENVIRONMENT`, `.venv` or `venv` of the workspace folder, else of a folder above it in the same git
+   repository;
+3. the active conda environment (`CONDA_PREFIX`, but not `base`), else the one that `environment.yml` names;
+4. the pyenv version of `.python-version`;
+5. Poetry's environment of `pyproject.toml`;
+6. the active virtual environment (`VIRTUAL_ENV`);
+7. the Python that orbit-lsp itself runs in.
+
+What a folder brings along or names is used only if the folder is trusted. `orbit-lsp doctor` and `orbit.info` name the
+Python and where it comes from.
+"""
 
 
 def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:

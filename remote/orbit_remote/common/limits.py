@@ -70,6 +70,9 @@ TRAVELLING: Final = Limit(
     "a file that travels to another machine", 4 << 30, "The run is refused with a message."
 )
 REVISION: Final = Limit("a file of a git revision", 4 << 20, "The comparison is refused with a message.")
+PROJECT: Final = Limit(
+    "a project's file that names its Python, as `pyproject.toml`", 1 << 20, "The file counts as absent."
+)
 IGNORES: Final = Limit(
     "`.gitignore` or `.orbitignore`", 1 << 20, "The patterns behind the limit are not obeyed."
 )

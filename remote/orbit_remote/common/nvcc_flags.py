@@ -16,6 +16,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
+NOT_TRUSTED = "this workspace is not trusted"
+"""In every sentence about a flag that trust would permit."""
 _SHELL_ACTIVE = re.compile(r"[$`\\\n\r\x00]") if os.name == "posix" else re.compile(r'[%"\n\r\x00]')
 _SEARCH = r'(?![-@])[^,"]+(?:,(?![-@])[^,"]+)*'
 # canonical name -> (other spellings, may the value be glued to it, what its value must look like)
@@ -92,11 +94,9 @@ def _untrusted(flag: str, words: Iterator[str]) -> tuple[list[str], list[str]]:
                 return ([f"{short}{value}"] if short in ("-D", "-U", "-O") else [short, value]), []
             if short == "-O":
                 break  # some other flag that begins with -O
-            return [], [
-                f"{short} {value!r} is left out: its value is not one that an untrusted workspace may set."
-            ]
+            return [], [f"{short} {value!r} is left out: {NOT_TRUSTED}, and may not set such a value."]
     return [], [
-        f"{flag} is left out: this workspace is not trusted, and the flag is not among those that cannot run a program."
+        f"{flag} is left out: {NOT_TRUSTED}, and the flag is not among those that cannot run a program."
     ]
 
 

@@ -1,0 +1,219 @@
+"""Which Python runs the author's Triton: one rule for the editor and the command line.
+
+Nothing is started to find it, and no name in a file leads out of the folders where the tools keep their environments.
+What a folder brings along or names is taken only where the folder is trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from orbit_remote.common import limits, regular_files
+
+_PROGRAMS = ("bin/python", "Scripts/python.exe", "python.exe")
+_NAME = re.compile(r"(?!\.+$)[\w.+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`why` names what chose it. `ignored` are Pythons of folders that are not trusted, which would have come before."""
+
+    python: str
+    why: str
+    ignored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    python: Path
+    why: str
+    folder: Path | None
+    """The folder that brings it along or names it; None where the user's environment does."""
+
+
+def choose(
+    setting: str,
+    folders: Sequence[str],
+    trusted: Callable[[str | Path], bool],
+    environment: Mapping[str, str] = os.environ,
+) -> Choice:
+    """The first that exists; `docs/guide/settings.md` has the order."""
+    if setting:
+        return Choice(str(Path(setting).expanduser()), "the setting `python`")
+    ignored: dict[str, None] = {}
+    for candidate in _candidates(folders, environment):
+        source = candidate.folder or _holding(folders, candidate.python)
+        if source is not None and not trusted(source):
+            ignored[str(candidate.python)] = None
+        elif candidate.python.parent == Path(sys.executable).parent:
+            return Choice(sys.executable, candidate.why, tuple(ignored))
+        else:
+            return Choice(str(candidate.python), candidate.why, tuple(ignored))
+    return Choice(sys.executable, "the Python of orbit-lsp", tuple(ignored))
+
+
+def _holding(folders: Sequence[str], python: Path) -> Path | None:
+    """The workspace folder in which a Python of the user's environment lies."""
+    return next((Path(one) for one in folders if python.is_relative_to(one)), None)
+
+
+def _candidates(folders: Sequence[str], environment: Mapping[str, str]) -> Iterator[_Candidate]:
+    places = list(dict.fromkeys(place for folder in folders for place in _project(Path(folder))))
+    for place in places:
+        yield from _in_folder(place, environment)
+    if environment.get("CONDA_DEFAULT_ENV") != "base":
+        yield from _active(environment, "CONDA_PREFIX")
+    for place in places:
+        yield from _named(place, _conda(place, environment), "environment.yml")
+    for place in places:
+        yield from _named(place, _pyenv(place, environment), ".python-version")
+    for place in places:
+        yield from _named(place, _poetry(place, environment), "Poetry's environment of pyproject.toml")
+    yield from _active(environment, "VIRTUAL_ENV")
+
+
+def _project(folder: Path) -> Iterator[Path]:
+    """A folder, and those above it up to the top of its git repository, if it is in one."""
+    yield folder
+    above = list(folder.parents)
+    top = next((at for at, one in enumerate([folder, *above]) if _exists(one / ".git")), None)
+    yield from above[: top or 0]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # ValueError: a folder of which a URI says what no path can hold
+        return False
+
+
+def _python_in(environment: Path) -> Path | None:
+    for name in _PROGRAMS:
+        try:
+            if (path := environment / name).is_file():
+                return path
+        except (OSError, ValueError):
+            return None
+    return None
+
+
+def _in_folder(place: Path, environment: Mapping[str, str]) -> Iterator[_Candidate]:
+    uv = environment.get("UV_PROJECT_ENVIRONMENT", "")
+    if uv and _exists(place / "pyproject.toml") and (python := _python_in(place / uv)):
+        inside = not Path(uv).is_absolute()
+        yield _Candidate(python, "UV_PROJECT_ENVIRONMENT", place if inside else None)
+    for name in (".venv", "venv"):
+        if python := _python_in(place / name):
+            yield _Candidate(python, f"{name} of {place}", place)
+
+
+def _active(environment: Mapping[str, str], variable: str) -> Iterator[_Candidate]:
+    folder = environment.get(variable, "")
+    if folder and Path(folder).is_absolute() and (python := _python_in(Path(folder))):
+        yield _Candidate(python, f"{variable}, the active environment", None)
+
+
+def _named(place: Path, environments: Iterator[Path], why: str) -> Iterator[_Candidate]:
+    python = next((python for one in environments if (python := _python_in(one))), None)
+    if python:
+        yield _Candidate(python, f"{why} of {place}" if " of " not in why else f"{why} in {place}", place)
+
+
+def _read(path: Path) -> str:
+    try:
+        return regular_files.text(path, limits.PROJECT)
+    except (OSError, ValueError):
+        return ""
+
+
+def _home() -> Path | None:
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _conda(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Where conda keeps the environment that `environment.yml` names."""
+    text = _read(place / "environment.yml") or _read(place / "environment.yaml")
+    match = re.search(r"^name:[ \t]*(['\"]?)([^\s'\"#]+)\1[ \t]*(?:#.*)?$", text, re.MULTILINE)
+    home = _home()
+    if match is None or home is None or not _NAME.fullmatch(name := match[2]):
+        return
+    listed = _read(home / ".conda" / "environments.txt").splitlines()  # conda's own list of all
+    yield from (Path(line) for line in listed if Path(line).is_absolute() and Path(line).name == name)
+    roots = [environment.get("MAMBA_ROOT_PREFIX", "")]
+    if (conda := environment.get("CONDA_EXE", "")) and Path(conda).is_absolute():
+        roots.append(str(Path(conda).parent.parent))
+    yield from (Path(root, "envs", name) for root in roots if root and Path(root).is_absolute())
+    yield from (
+        home / root / "envs" / name for root in ("miniconda3", "miniforge3", "mambaforge", "anaconda3")
+    )
+
+
+def _pyenv(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """pyenv's versions and virtual environments that `.python-version` names."""
+    root = environment.get("PYENV_ROOT", "")
+    home = _home()
+    if not root and home is not None:
+        root = str(home / ".pyenv")
+    for line in _read(place / ".python-version").splitlines():
+        if root and Path(root).is_absolute() and _NAME.fullmatch(name := line.strip()):
+            yield Path(root, "versions", name)
+
+
+def _poetry(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
+    """Poetry's virtual environments of a project, the newest Python first (`EnvManager.generate_env_name`)."""
+    try:
+        project: dict[str, Any] = tomllib.loads(_read(place / "pyproject.toml"))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return
+    poetry, own = _table(_table(project, "tool"), "poetry"), _table(project, "project")
+    name = poetry.get("name") or own.get("name")
+    if "poetry" not in _table(project, "tool") or not isinstance(name, str):
+        return
+    if (folder := _poetry_folder(environment)) is None:
+        return
+    short = re.sub(r'[ $`!*@"\\\r\n\t]', "_", name.lower())[:42]
+    where = os.path.normcase(os.path.realpath(place))
+    digest = base64.urlsafe_b64encode(hashlib.sha256(where.encode("utf-8", "replace")).digest()).decode()[:8]
+    if "/" in short or "\\" in short:
+        return
+    found = folder.glob(f"{_literal(short)}-{_literal(digest)}-py3.*")
+    yield from sorted(found, key=lambda one: int((re.findall(r"\d+$", one.name) or ["0"])[0]), reverse=True)
+
+
+def _table(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = tables.get(name)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def _poetry_folder(environment: Mapping[str, str]) -> Path | None:
+    """Where Poetry keeps virtual environments, as its variables say or by default."""
+    if folder := environment.get("POETRY_VIRTUALENVS_PATH", ""):
+        return Path(folder) if Path(folder).is_absolute() else None
+    cache = environment.get("POETRY_CACHE_DIR", "")
+    home = _home()
+    if not cache and home is not None:
+        if os.name == "nt":
+            cache = str(
+                Path(environment.get("LOCALAPPDATA") or home / "AppData/Local") / "pypoetry" / "Cache"
+            )
+        elif sys.platform == "darwin":
+            cache = str(home / "Library/Caches/pypoetry")
+        else:
+            cache = str(Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "pypoetry")
+    return Path(cache, "virtualenvs") if cache and Path(cache).is_absolute() else None

@@ -1,0 +1,137 @@
+"""Which folders the user trusts, and so whose compilers, flags and Pythons are used.
+
+The word of the editor, or of `--trust`, is of this session. `orbit-lsp trust DIR` is remembered: one file in the user's
+state folder, a JSON text a line, which counts where the editor does not give its word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import tempfile
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orbit_lsp.runners.modal.ledger import state_folder
+from orbit_remote.common import limits, regular_files
+
+_LISTS = (
+    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "COMPILER_PATH", "PYTHONPATH",
+)  # fmt: skip
+_SINGLE = (
+    "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", "GCC_EXEC_PREFIX", "CC", "CXX", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """`word` is the editor's, the user's setting or `--trust`; None where none was given. `folders` are the workspace's,
+    `remembered` those of `orbit-lsp trust`.
+    """
+
+    word: bool | None = None
+    folders: tuple[str, ...] = ()
+    remembered: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the workspace is trusted."""
+        if self.word is not None:
+            return self.word
+        return bool(self.folders) and all(self.covers(folder) for folder in self.folders)
+
+    def covers(self, folder: str | Path) -> bool:
+        """Whether what `folder` brings along is used."""
+        if self.word is False:
+            return False
+        holding = (*(self.folders if self.word else ()), *self.remembered)
+        place = os.path.realpath(folder)
+        return any(Path(place).is_relative_to(os.path.realpath(one)) for one in holding)
+
+    def remedy(self, once: str = "") -> str:
+        """What to do so that a folder's own things are used. `once`: how for a single command, if that is possible."""
+        if self.word is False:
+            return "trust the workspace in the editor to use them"
+        folder = shlex.quote(self.folders[0]) if self.folders else "DIR"
+        now = f"{once} to use them in this command, or " if once else ""
+        return f"if you trust its authors, {now}`orbit-lsp trust {folder}` to use them from now on"
+
+
+def current(word: bool | None, folders: list[str]) -> Trust:
+    """As things stand now. Reads the file of remembered folders."""
+    return Trust(word, tuple(folders), remembered())
+
+
+def _file() -> Path:
+    return state_folder() / "trusted-folders"
+
+
+def remembered() -> tuple[str, ...]:
+    """The folders of `orbit-lsp trust`, links resolved; none where the file cannot be read."""
+    try:
+        lines = regular_files.text(_file(), limits.STATE).splitlines()
+    except (OSError, RuntimeError):  # RuntimeError: there is no home folder
+        return ()
+    return tuple(dict.fromkeys(folder for line in lines if (folder := _folder(line))))
+
+
+def _folder(line: str) -> str | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, str) and Path(value).is_absolute() and "\0" not in value else None
+
+
+def remember(folder: str) -> str:
+    """Trust `folder` from now on; returns it with links resolved. Raises OSError."""
+    real = os.path.realpath(folder, strict=True)
+    if not Path(real).is_dir():
+        raise NotADirectoryError(20, "is not a folder", folder)
+    if real not in remembered():
+        file = _file()
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        line = f"{json.dumps(real)}\n".encode()
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, line)  # at once: two commands at a time lose nothing
+        finally:
+            os.close(descriptor)
+    return real
+
+
+def forget(folder: str) -> bool:
+    """Trust `folder` no more; False where it was not in the list. Raises OSError."""
+    known = remembered()
+    kept = [one for one in known if one not in (folder, os.path.realpath(folder))]
+    if len(kept) == len(known):
+        return False
+    file = _file()
+    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".trusted-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.writelines(f"{json.dumps(one)}\n" for one in kept)
+    Path(name).replace(file)
+    return True
+
+
+def drop_relative_places(environment: MutableMapping[str, str]) -> tuple[str, ...]:
+    """Take from an environment what means another file in each folder: entries of PATH and its like that are not
+    absolute, and programs and toolkits named by such a path. Returns the names of the latter that were there.
+    """
+    for name in _LISTS:
+        if name in environment:
+            entries = environment[name].split(os.pathsep)
+            environment[name] = os.pathsep.join(one for one in entries if Path(one).is_absolute())
+    if os.name == "nt":  # else the current folder comes before PATH
+        environment["NoDefaultCurrentDirectoryInExePath"] = "1"
+    dropped = [name for name in _SINGLE if _is_relative(environment.get(name, ""))]
+    for name in dropped:
+        del environment[name]
+    return tuple(dropped)
+
+
+def _is_relative(value: str) -> bool:
+    return any(mark in value for mark in (os.sep, "/")) and not Path(value).is_absolute()
