@@ -122,6 +122,7 @@ OPENS = {
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
     "remote/orbit_remote/child/child_main.py": (3, "its own streams, and a file that it writes"),
     "orbit_lsp/cli/main.py": (3, "its own streams"),
+    "orbit_lsp/runs/trust.py": (1, "the list of trusted folders, which it appends to"),
 }
 """Files that may open one without `regular_files`: how often, and what."""
 
