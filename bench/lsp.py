@@ -70,21 +70,6 @@ def row(name: str, *cells: object) -> None:
     print(f"  {name:<34}" + "  ".join(str(cell) for cell in cells), flush=True)
 
 
-async def starts(folder: Path, times: int) -> None:
-    """Process to the answer of `initialize`, in turn."""
-    found: dict[str, list[float]] = {"orbit": [], "tiny": []}
-    for _ in range(times):
-        for name, command in (("tiny", TINY), ("orbit", ORBIT)):
-            began = time.perf_counter()
-            client = await Client.start(command, folder)
-            found[name].append(time.perf_counter() - began)
-            await client.stop()
-    tiny, orbit = (statistics.median(found[name]) for name in ("tiny", "orbit"))
-    print("start to initialize answered                 median    p99   (target: <= 1.35 x)")
-    row("tiny pygls server", summary(found["tiny"]))
-    row("orbit-lsp", summary(found["orbit"]), f"{orbit / tiny:.2f} x")
-
-
 class Typist:
     """Types and takes away a character in a kernel in the middle of the file, and asks at once."""
 
@@ -256,7 +241,6 @@ async def save_to_diagnostic(folder: Path, times: int) -> None:
 async def measure(times: int) -> None:
     with tempfile.TemporaryDirectory(prefix="orbit-bench-") as name:
         folder = Path(name)
-        await starts(folder, max(3, times // 20))
         await right_after_an_edit(folder, times)
         await on_the_loop(folder)
         await memory(folder)

@@ -19,6 +19,8 @@ from importlinter.contracts.acyclic_siblings import AcyclicSiblingsContract
 from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 
+from orbit_lsp.server import handlers
+
 ROOT = Path(__file__).parent.parent
 configure()
 OPTIONS = read_user_options(str(ROOT / "pyproject.toml"))
@@ -83,6 +85,10 @@ def test_each_contract_can_fail(name: str) -> None:
         ("orbit_lsp.runners.modal.runner", {"modal", "torch", "triton", "pygls", "tenacity"}),
         (
             "orbit_lsp.server.handlers",
+            {"orbit_lsp.state.session", "orbit_lsp.views.lenses", "orbit_remote.common.messages"},
+        ),
+        (
+            "orbit_lsp.server.handlers; orbit_lsp.server.handlers.load()",
             {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec.comment_scanner"},
         ),
         ("orbit_lsp.cli.run_command", {"pygls", "lsprotocol", "pydantic", "modal", "statistics", "torch"}),
@@ -97,13 +103,18 @@ def test_importing_does_not_load(module: str, absent: set[str]) -> None:
     assert not absent & set(loaded.split())
 
 
+def test_the_commands_that_the_client_is_offered_are_those_there_are() -> None:
+    assert set(handlers.COMMANDS) == set(handlers.command_functions())
+
+
 def test_what_a_laptop_with_windows_lacks_is_not_needed_to_import() -> None:
     """fcntl, resource and the process-group calls are missing there."""
     code = (
         "import sys, os\n"
         "for name in ('fcntl', 'resource', 'pwd', 'grp', 'termios'): sys.modules[name] = None\n"
         "for name in ('killpg', 'setsid', 'fork', 'getuid', 'pidfd_open'): hasattr(os, name) and delattr(os, name)\n"
-        "import orbit_lsp.server.handlers, orbit_lsp.cli.run_command, orbit_lsp.runners.local, orbit_remote.worker.main\n"
+        "import orbit_lsp.server.handlers as handlers, orbit_lsp.cli.run_command, orbit_lsp.runners.local, orbit_remote.worker.main\n"
+        "handlers.load(); handlers.command_functions()\n"
     )
     path = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}"}
     run = subprocess.run(

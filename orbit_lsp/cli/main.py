@@ -7,6 +7,7 @@ Exit codes: 0 ok, 1 compile error, 2 runtime error, 3 wrong answer, 4 timed out,
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import logging
 import os
@@ -266,6 +267,7 @@ def _obey(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     if options.command in (None, "serve"):
+        gc.disable()  # until `handlers.load` enables it: hardly anything of a start is garbage
         from orbit_lsp.server.handlers import serve
 
         serve()

@@ -1,6 +1,7 @@
 """What the language server does with the messages of a client.
 
-Each handler looks up, calls one function and converts; decisions live elsewhere. Commands (`commands`) answer at
+Each handler looks up, calls one function and converts; decisions live elsewhere. Handlers import what they call, and
+nothing of it is needed to answer `initialize`. Commands (`commands`) answer at
 once and work in tasks of `runs`: Emacs freezes while a command is unanswered, Neovim hides lenses.
 """
 
@@ -8,28 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import logging
 import sys
-from typing import Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.history import compare_candidates
-from orbit_lsp.server import commands, dump_commands, history_commands
 from orbit_lsp.server.language_server import OrbitServer
-from orbit_lsp.state import harness
-from orbit_lsp.state.documents import Change
-from orbit_lsp.state.session import path_of
-from orbit_lsp.views import hints, history_actions, kernel_actions, kernel_status, lenses
-from orbit_lsp.views.hover import fenced
-from orbit_lsp.views.hover import hover as hover_view
-from orbit_lsp.views.spec import spec_completion, spec_drafts, spec_hover, spec_place
+
+if TYPE_CHECKING:
+    from orbit_lsp.state.documents import Change
 
 log = logging.getLogger("orbit.server")
 
 SETTINGS_S = 3.0
 """How long a client that is asked for its settings may take before work begins without its answer."""
 
+
+SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
+"""What an editor asks for completion after, in a launch spec."""
 
 server = OrbitServer()
 
@@ -39,29 +39,25 @@ server = OrbitServer()
 
 @server.feature(lsp.INITIALIZE)
 def initialize(ls: OrbitServer, params: lsp.InitializeParams) -> None:
-    encoding = ls.workspace.position_encoding
-    ls.session.client.encoding = cast("Any", getattr(encoding, "value", encoding) or "utf-16")
-    workspace = params.capabilities.workspace
-    hint = workspace.inlay_hint if workspace else None
-    ls.session.client.mirror_hints = not (hint and hint.refresh_support)
-    document = params.capabilities.text_document
-    ls.session.client.draws_lenses = bool(document and document.code_lens)
-    # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
-    general = params.capabilities.general
-    ls.session.client.draws_tables = bool(general and general.markdown)
-    window = params.capabilities.window
-    ls.session.client.can_ask = bool(window and window.show_message)
-    ls.session.setup.folders = [path_of(folder.uri) for folder in params.workspace_folders or []]
-    if not ls.session.setup.folders and params.root_uri:
-        ls.session.setup.folders = [path_of(params.root_uri)]
-    ls.environment.options = params.initialization_options
+    ls.asked = params
+    asyncio.get_running_loop().call_soon(load)  # the answer is on its way by then
+
+
+def load() -> None:
+    """Import what the first messages need, while the client reads the answer of `initialize`."""
+    for module in (
+        "runs.scheduler", "runs.live", "server.notifier", "views.lenses", "views.hints", "views.hover",
+        "views.kernel_actions", "views.history_actions", "views.spec.spec_drafts", "views.spec.spec_hover",
+    ):  # fmt: skip
+        importlib.import_module(f"orbit_lsp.{module}")
+    gc.collect()
+    gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
+    gc.enable()
 
 
 @server.feature(lsp.INITIALIZED)
 async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     del params
-    gc.collect()
-    gc.freeze()  # what start-up made lives for ever: the collector need not look at it again
     answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
     if not answered:  # what the client said at first holds until it answers
         ls.environment.configure(None)
@@ -137,6 +133,10 @@ def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
 
 async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
     """What an opened file asks for, once the settings are known."""
+    from orbit_lsp.history import compare_candidates
+    from orbit_lsp.state.session import path_of
+    from orbit_lsp.views import kernel_status
+
     await ls.environment.configured.wait()
     ls.versions.restore(uri)
     in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
@@ -163,6 +163,8 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
 
 
 def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
+    from orbit_lsp.state.documents import Change
+
     if isinstance(change, lsp.TextDocumentContentChangePartial):
         start, end = change.range.start, change.range.end
         return Change((start.line, start.character), (end.line, end.character), change.text)
@@ -195,6 +197,8 @@ def did_change_watched_files(ls: OrbitServer, params: lsp.DidChangeWatchedFilesP
 
 async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
     """Compile again what is open and was built from this file."""
+    from orbit_lsp.state.session import path_of
+
     for dependent in await ls.environment.changed_on_disk(path_of(uri)):
         if dependent != uri:
             ls.compile_quietly(dependent)
@@ -206,16 +210,23 @@ async def changed_on_disk(ls: OrbitServer, uri: str) -> None:
 
 @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
 def code_lens(ls: OrbitServer, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+    from orbit_lsp.views import lenses
+
     return lenses.lenses(ls.session, params.text_document.uri)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
 def inlay_hint(ls: OrbitServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+    from orbit_lsp.views import hints
+
     return hints.hints(ls.session, params.text_document.uri, params.range.start.line, params.range.end.line)
 
 
 @server.feature(lsp.TEXT_DOCUMENT_HOVER)
 def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
+    from orbit_lsp.views import hover as kernel_hover
+    from orbit_lsp.views.spec import spec_hover
+
     uri, line = params.text_document.uri, params.position.line
     look_at(ls, uri, line)
     document = ls.client_capabilities.text_document
@@ -223,14 +234,14 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     markdown = not formats or lsp.MarkupKind.Markdown in formats
     if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
         return found
-    found = hover_view(ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables)
-    return fenced(found) if found and markdown and not ls.session.client.draws_tables else found
+    found = kernel_hover.hover(ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables)
+    return kernel_hover.fenced(found) if found and markdown and not ls.session.client.draws_tables else found
 
 
-@server.feature(
-    lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=spec_completion.TRIGGERS)
-)
+@server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=SPEC_TRIGGERS))
 def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.CompletionItem] | None:
+    from orbit_lsp.views.spec import spec_completion
+
     place = params.position
     return spec_completion.completions(ls.session, params.text_document.uri, place.line, place.character)
 
@@ -240,6 +251,9 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
     lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty, lsp.CodeActionKind.RefactorRewrite]),
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    from orbit_lsp.views import history_actions, kernel_actions, lenses
+    from orbit_lsp.views.spec import spec_drafts, spec_place
+
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
     first, last = params.range.start.line, spec_place.kernel_line(ls.session, uri, params.range.end.line)
@@ -253,14 +267,38 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
 
 def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     """Remember the kernel, for commands that an editor sends without arguments."""
+    from orbit_lsp.state import harness
+    from orbit_lsp.views.spec import spec_place
+
     line = spec_place.kernel_line(ls.session, uri, line)
     ls.looked_at = ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.looked_at
 
 
-COMMAND_MODULES = (commands, dump_commands, history_commands)
-"""Each registers its commands when it is imported."""
-for name, function in commands.COMMANDS.items():
-    server.command(name)(function)
+COMMANDS = (
+    "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
+    "orbit.openIr", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
+    "orbit.history", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
+)  # fmt: skip
+"""What the client may send; the functions are in the modules of `command_functions`."""
+
+
+def command_functions() -> dict[str, Callable[..., Any]]:
+    for module in ("dump_commands", "history_commands"):  # each registers its commands when it is imported
+        importlib.import_module(f"orbit_lsp.server.{module}")
+    from orbit_lsp.server import commands
+
+    return commands.COMMANDS
+
+
+def register(name: str) -> None:
+    def command(ls: OrbitServer, *arguments: Any) -> Any:
+        return command_functions()[name](ls, *arguments)
+
+    server.command(name)(command)
+
+
+for command_name in COMMANDS:
+    register(command_name)
 
 
 def serve() -> None:

@@ -1,47 +1,119 @@
-"""The server with everything it holds: session, runs, what watches them. `server` and `commands` handle its messages."""
+"""The server with everything it holds: session, runs, what watches them. `handlers` and `commands` handle its messages.
+
+Each part is imported and made on first use, so that `initialize` is answered before most of the server is loaded.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
-from orbit_lsp.history.ab_compare import AbCompare
-from orbit_lsp.history.history_tracker import HistoryTracker
-from orbit_lsp.runs.live import Live
-from orbit_lsp.runs.multi_gpu import MultiGpu
-from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.server.notifier import Notifier
 from orbit_lsp.server.protocol import OrbitProtocol
-from orbit_lsp.specs.spec_cache import Watch
-from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.session import Session
+
+if TYPE_CHECKING:
+    from orbit_lsp.history.ab_compare import AbCompare
+    from orbit_lsp.history.history_tracker import HistoryTracker
+    from orbit_lsp.runs.live import Live
+    from orbit_lsp.runs.multi_gpu import MultiGpu
+    from orbit_lsp.runs.run_environment import Environment
+    from orbit_lsp.runs.scheduler import Scheduler
+    from orbit_lsp.server.notifier import Notifier
+    from orbit_lsp.specs.spec_cache import Watch
+    from orbit_lsp.state.kernel_ids import KernelId
+    from orbit_lsp.state.session import Session
 
 
 class OrbitServer(LanguageServer):
     def __init__(self) -> None:
         # pygls' own arguments are not typed
         cast("Any", super()).__init__("orbit-lsp", __version__, protocol_cls=OrbitProtocol)
-        self.session = Session()
+        self.asked: lsp.InitializeParams
+        """What the client sent with `initialize`; nothing below is made before that."""
         self.looked_at: KernelId | None = None
         """The kernel under the cursor, for commands that an editor sends without arguments."""
-        self.watcher = Notifier(self, self.session)
-        show, changed = self.watcher.message, self.watcher.changed
-        self.environment = Environment(self.session, show, changed, self.watcher.ask)
-        self.versions = HistoryTracker(self.session, self.environment.history_file, show, changed)
-        self.runs = Scheduler(
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @cached_property
+    def session(self) -> Session:
+        from orbit_lsp.state.placement import Setup
+        from orbit_lsp.state.session import Client, Session, path_of
+
+        params = self.asked
+        roots = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri]
+        encoding = self.workspace.position_encoding
+        workspace, document = params.capabilities.workspace, params.capabilities.text_document
+        general, window = params.capabilities.general, params.capabilities.window
+        hint = workspace.inlay_hint if workspace else None
+        client = Client(
+            encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
+            can_ask=bool(window and window.show_message),
+            mirror_hints=not (hint and hint.refresh_support),
+            draws_lenses=bool(document and document.code_lens),
+            # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
+            draws_tables=bool(general and general.markdown),
+        )
+        return Session(setup=Setup(folders=[path_of(root) for root in roots if root]), client=client)
+
+    @cached_property
+    def watcher(self) -> Notifier:
+        from orbit_lsp.server.notifier import Notifier
+
+        return Notifier(self, self.session)
+
+    @cached_property
+    def environment(self) -> Environment:
+        from orbit_lsp.runs.run_environment import Environment
+
+        environment = Environment(self.session, self.watcher.message, self.watcher.changed, self.watcher.ask)
+        environment.options = self.asked.initialization_options
+        return environment
+
+    @cached_property
+    def versions(self) -> HistoryTracker:
+        from orbit_lsp.history.history_tracker import HistoryTracker
+
+        return HistoryTracker(
+            self.session, self.environment.history_file, self.watcher.message, self.watcher.changed
+        )
+
+    @cached_property
+    def runs(self) -> Scheduler:
+        from orbit_lsp.runs.scheduler import Scheduler
+
+        runs = Scheduler(
             self.session, self.environment.runner_of, self.watcher, self.environment.profile_folder
         )
-        self.runs.when_ended(self.versions.filed)
-        self.multi_gpu = MultiGpu(self.session, self.environment, self.runs, self.watcher)
-        self.ab_compare = AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
-        self.live = Live(self.session, self.runs, show, changed, self.compile_quietly)
-        self.specs = Watch(self.session, self.watcher.changed)
-        self.tasks: set[asyncio.Task[None]] = set()
+        runs.when_ended(self.versions.filed)
+        return runs
+
+    @cached_property
+    def multi_gpu(self) -> MultiGpu:
+        from orbit_lsp.runs.multi_gpu import MultiGpu
+
+        return MultiGpu(self.session, self.environment, self.runs, self.watcher)
+
+    @cached_property
+    def ab_compare(self) -> AbCompare:
+        from orbit_lsp.history.ab_compare import AbCompare
+
+        return AbCompare(self.session, self.environment, self.versions, self.runs, self.watcher)
+
+    @cached_property
+    def live(self) -> Live:
+        from orbit_lsp.runs.live import Live
+
+        return Live(self.session, self.runs, self.watcher.message, self.watcher.changed, self.compile_quietly)
+
+    @cached_property
+    def specs(self) -> Watch:
+        from orbit_lsp.specs.spec_cache import Watch
+
+        return Watch(self.session, self.watcher.changed)
 
     def spawn(self, work: Any, name: str) -> asyncio.Task[None]:
         """A task of our own, kept until it ends."""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from orbit_remote.spec.signature import Signature
     from orbit_remote.spec.syntax_tree import Language
 
-TRIGGERS: Final = (" ", ":", ".", "(", "<", "=", ",")
-
 FLAGS: Final = {
     "-O0": "no optimisation of host code", "-O3": "the most optimisation",
     "--use_fast_math": "faster, less exact mathematics", "-std=c++17": "the language", "-std=c++20": "the language",
