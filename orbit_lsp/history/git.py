@@ -42,7 +42,7 @@ _ALONE = (
     *(word for name, value in _OVERRIDES.items() for word in ("-c", f"{name}={value}")),
     "--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs",
 )  # fmt: skip
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_NO_LAZY_FETCH": "1",  # git 2.45 and newer; with an older one no protocol is allowed to the fetch
     "GIT_ALLOW_PROTOCOL": "none",  # a list of protocols: whatever the configuration allows, nothing is
@@ -203,7 +203,7 @@ class _TooLongError(GitError):
 
 def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = _LISTED_BYTES) -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= _ENVIRONMENT
+    environment |= ENVIRONMENT
     try:
         with subprocess.Popen(
             ["git", *_ALONE, "-C", folder, *arguments],

@@ -20,10 +20,12 @@ from orbit_remote.common import limits, regular_files
 _LISTS = (
     "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "COMPILER_PATH", "PYTHONPATH",
 )  # fmt: skip
-_SINGLE = (
-    "CUDA_HOME", "CUDA_PATH", "NVCC_CCBIN", "GCC_EXEC_PREFIX", "CC", "CXX", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX",
-    "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH", "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH",
+_FOLDERS = ("CUDA_HOME", "CUDA_PATH", "GCC_EXEC_PREFIX", "VIRTUAL_ENV", "CONDA_PREFIX")
+_PROGRAMS = (
+    "NVCC_CCBIN", "CC", "CXX", "LD_PRELOAD", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH",
+    "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH",
 )  # fmt: skip
+"""A name without a folder is looked for on PATH."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,14 @@ def current(word: bool | None, folders: list[str]) -> Trust:
     return Trust(word, tuple(folders), remembered())
 
 
-def _file() -> Path:
+def list_file() -> Path:
     return state_folder() / "trusted-folders"
 
 
 def remembered() -> tuple[str, ...]:
     """The folders of `orbit-lsp trust`, links resolved; none where the file cannot be read."""
     try:
-        lines = regular_files.text(_file(), limits.STATE).splitlines()
+        lines = regular_files.text(list_file(), limits.STATE).splitlines()
     except (OSError, RuntimeError):  # RuntimeError: there is no home folder
         return ()
     return tuple(dict.fromkeys(folder for line in lines if (folder := _folder(line))))
@@ -92,7 +94,7 @@ def remember(folder: str) -> str:
     if not Path(real).is_dir():
         raise NotADirectoryError(20, "is not a folder", folder)
     if real not in remembered():
-        file = _file()
+        file = list_file()
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         line = f"{json.dumps(real)}\n".encode()
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -109,7 +111,7 @@ def forget(folder: str) -> bool:
     kept = [one for one in known if one not in (folder, os.path.realpath(folder))]
     if len(kept) == len(known):
         return False
-    file = _file()
+    file = list_file()
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".trusted-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
         out.writelines(f"{json.dumps(one)}\n" for one in kept)
@@ -123,15 +125,20 @@ def drop_relative_places(environment: MutableMapping[str, str]) -> tuple[str, ..
     """
     for name in _LISTS:
         if name in environment:
-            entries = environment[name].split(os.pathsep)
-            environment[name] = os.pathsep.join(one for one in entries if Path(one).is_absolute())
+            entries = [one for one in environment[name].split(os.pathsep) if Path(one).is_absolute()]
+            if entries:
+                environment[name] = os.pathsep.join(entries)
+            else:  # an empty one is the current folder
+                del environment[name]
     if os.name == "nt":  # else the current folder comes before PATH
         environment["NoDefaultCurrentDirectoryInExePath"] = "1"
-    dropped = [name for name in _SINGLE if _is_relative(environment.get(name, ""))]
+    dropped = [
+        name
+        for name in (*_FOLDERS, *_PROGRAMS)
+        if (value := environment.get(name))
+        and not Path(value).is_absolute()
+        and (name in _FOLDERS or os.sep in value or "/" in value)
+    ]
     for name in dropped:
         del environment[name]
     return tuple(dropped)
-
-
-def _is_relative(value: str) -> bool:
-    return any(mark in value for mark in (os.sep, "/")) and not Path(value).is_absolute()

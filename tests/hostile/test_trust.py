@@ -1,0 +1,638 @@
+"""Folders that would run something if they could: a folder in, and no canary that sings.
+
+Every hostile program is a script that writes a file of its own name into the folder `sang`. All that is started is real:
+orbit-lsp, nvcc, g++, git.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.cli import main as cli_main
+from orbit_lsp.history import git
+from orbit_lsp.runs import python_choice, trust
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session, uri_of
+from tests.cli_check import orbit
+from tests.remote.nvcc_check import built, needs_nvcc
+from tests.test_git import Repository
+
+Flags = tuple[str, ...]
+KERNEL = "__global__ void k(int* p) { *p = 1; }\n"
+
+
+def canary(path: Path, name: str, *, then: str = "exit 1") -> str:
+    """A program at `path` that sings `name`."""
+    sang = path.parent
+    while not (sang / "sang").is_dir():
+        sang = sang.parent
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntouch '{sang / 'sang' / name}'\n{then}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sang").mkdir()
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+def sang(folder: Path) -> list[str]:
+    return sorted(one.name for one in (folder.parent / "sang").iterdir())
+
+
+def opened(folder: Path, *, trusted: bool | None = None) -> Environment:
+    """What editor and command line begin with in `folder`."""
+    session = Session(setup=Setup(folders=[str(folder)]))
+    environment = Environment(session, print, lambda uris: None)
+    environment.options = {} if trusted is None else {"trusted": trusted}
+    environment.configure(None)
+    return environment
+
+
+def flags_of(
+    folder: Path, *, trusted: bool | None = None, **settings: object
+) -> tuple[Flags, tuple[str, ...]]:
+    """The compiler flags that are used for k.cu, and sentences about those that are not."""
+    session = Session(setup=Setup(folders=[str(folder)]))
+    environment = Environment(session, print, lambda uris: None)
+    environment.options = settings if trusted is None else {"trusted": trusted}
+    environment.configure(None)
+    uri = uri_of(str(folder / "k.cu"))
+    session.open(uri, 0, KERNEL)
+    refused = environment.choose_flags(uri)
+    return session.files[uri].flags, refused
+
+
+# -- compiler flags ---------------------------------------------------------------------------------
+
+FLAGS: dict[str, list[str]] = {
+    "host compiler": ["-ccbin", "./canary"],
+    "host compiler, glued": ["-ccbin=./canary"],
+    "host compiler, long": ["--compiler-bindir", "{folder}/canary"],
+    "compiler in the database": [],
+    "plug-in of gcc": ["-Xcompiler", "-fplugin={folder}/evil.so"],
+    "plug-in, glued": ["-Xcompiler=-fplugin={folder}/evil.so"],
+    "gcc's programs": ["-Xcompiler", "-B{folder}/bin"],
+    "gcc's wrapper": ["-Xcompiler", "-wrapper,{folder}/canary"],
+    "specs of gcc": ["-Xcompiler", "-specs={folder}/specs"],
+    "wrapper without -Xcompiler": ["-wrapper", "{folder}/canary"],
+    "option file": ["--options-file", "{folder}/options.txt"],
+    "option file, short": ["-optf", "{folder}/options.txt"],
+    "response file in -D": ["-D", "N=@{folder}/options.txt"],
+    "response file in -I": ["-I", "a,@{folder}/options.txt"],
+    "shell in -D": ["-DN=$({folder}/canary)"],
+    "shell in -I, backquote": ["-I`{folder}/canary`"],
+    "new line in -D": ["-DN=1\n{folder}/canary"],
+    "linker's program": ["-Xlinker", "-plugin={folder}/evil.so"],
+    "other toolkit": ["-ldir", "{folder}", "--cudart", "none"],
+    "other programs of nvcc": ["--dont-use-profile", "-ldir={folder}"],
+    "second run": ["-run"],
+    "ptxas option": ["-Xptxas", "--output-file={folder}/k.cu"],
+    "forwarded to the host compiler": ["-forward-unknown-to-host-compiler", "-fplugin={folder}/evil.so"],
+    "output elsewhere": ["-o", "{folder}/overwritten"],
+    "dependencies elsewhere": ["-MF", "{folder}/overwritten"],
+}
+
+
+def hostile_flags(folder: Path, flags: list[str]) -> None:
+    program = canary(folder / "canary", "canary")
+    for name in ("cc1plus", "as", "ld", "collect2", "cicc", "ptxas"):
+        canary(folder / "bin" / name, "canary")
+    (folder / "options.txt").write_text(f"-ccbin {program}\n")
+    (folder / "specs").write_text(f"*cc1plus:\n%(shell {program})\n")
+    words = [program, *(one.format(folder=folder) for one in flags), "k.cu"]
+    (folder / "compile_commands.json").write_text(
+        json.dumps([{"directory": str(folder), "file": "k.cu", "arguments": words}])
+    )
+    (folder / "k.cu").write_text(KERNEL)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", FLAGS)
+async def test_flags_of_a_folder_run_nothing(folder: Path, name: str) -> None:
+    hostile_flags(folder, FLAGS[name])
+    kept, _ = flags_of(folder)
+    if kept:  # else there is nothing of the folder's to try
+        await built(folder, KERNEL, flags=kept)
+    assert (sang(folder), (folder / "overwritten").exists()) == ([], False)
+
+
+@needs_nvcc
+async def test_the_canary_can_sing(folder: Path) -> None:
+    hostile_flags(folder, FLAGS["host compiler, long"])
+    kept, refused = flags_of(folder, trusted=True)
+    assert refused == ()
+    await built(folder, KERNEL, flags=kept)
+    assert sang(folder) == ["canary"]
+
+
+def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: Path) -> None:
+    hostile_flags(folder, ["-ccbin", "./canary", "-lineinfo", "-DN=1"])
+    _, (sentence,) = flags_of(folder)
+    assert sentence == (
+        "-ccbin, ./canary, -lineinfo are left out, because the workspace is not trusted and only flags that cannot run "
+        f"a program are used: if you trust its authors, `orbit-lsp trust {folder}` to use them from now on"
+    )
+
+
+def test_the_users_own_flags_need_no_trust(folder: Path) -> None:
+    hostile_flags(folder, ["-ccbin", "./canary"])
+    kept, _ = flags_of(folder, nvcc_flags=["-ccbin", "g++"])
+    assert kept == ("-ccbin", "g++")
+
+
+# -- Pythons ----------------------------------------------------------------------------------------
+
+
+def _environment_yml(folder: Path, home: Path) -> None:
+    canary(home / "miniforge3/envs/kernels/bin/python", "python")
+    (folder / "environment.yml").write_text("name: kernels\ndependencies: [pytorch]\n")
+
+
+def _conda_path(folder: Path, home: Path) -> None:
+    canary(folder / "evil/bin/python", "python")
+    (folder / "environment.yml").write_text(f"name: ../../../project/evil\nprefix: {folder}/evil\n")
+
+
+def _conda_list(folder: Path, home: Path) -> None:
+    canary(folder / "kernels/bin/python", "python")
+    (home / ".conda").mkdir()
+    (home / ".conda/environments.txt").write_text(f"{folder}/kernels\n")
+    (folder / "environment.yml").write_text("name: kernels\n")
+
+
+def _pyenv(folder: Path, home: Path) -> None:
+    canary(home / ".pyenv/versions/3.12.3/bin/python", "python")
+    (folder / ".python-version").write_text("3.12.3\n")
+
+
+def _pyenv_path(folder: Path, home: Path) -> None:
+    (home / ".pyenv/versions").mkdir(parents=True)
+    canary(folder / "evil/bin/python", "python")
+    (folder / ".python-version").write_text(f"../../../project/evil\n{folder}/evil\n..\n")
+
+
+def _poetry(folder: Path, home: Path, cache: str = ".cache") -> None:
+    (folder / "pyproject.toml").write_text('[tool.poetry]\nname = "kernels"\n')
+    name = next(iter(poetry_names(folder)))
+    canary(home / cache / "pypoetry/virtualenvs" / f"{name}-py3.12" / "bin/python", "python")
+
+
+def _poetry_path(folder: Path, home: Path) -> None:
+    (folder / "pyproject.toml").write_text('[tool.poetry]\nname = "../../../../project/evil"\n')
+    canary(folder / "evil/bin/python", "python")
+
+
+def poetry_names(folder: Path) -> list[str]:
+    """As Poetry itself computes it: sha256 of the folder, in base64, cut at 8."""
+    import base64
+    import hashlib
+
+    digest = base64.urlsafe_b64encode(hashlib.sha256(os.path.realpath(folder).encode()).digest()).decode()
+    return [f"kernels-{digest[:8]}"]
+
+
+def _linked_venv(folder: Path, home: Path) -> None:
+    canary(home / "elsewhere/bin/python", "python")
+    (folder / ".venv").symlink_to(home / "elsewhere")
+
+
+def _linked_python(folder: Path, home: Path) -> None:
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to(canary(folder / "evil.sh", "python"))
+
+
+def _home_of_venv(folder: Path, home: Path) -> None:
+    """A real interpreter that a pyvenv.cfg leads to the folder's own standard library."""
+    (folder / ".venv/bin").mkdir(parents=True)
+    (folder / ".venv/bin/python").symlink_to(sys.executable)
+    (folder / ".venv/pyvenv.cfg").write_text(f"home = {folder}/evil\n")
+
+
+def _pth(folder: Path, home: Path) -> None:
+    packages = folder / ".venv/lib/python3.11/site-packages"
+    packages.mkdir(parents=True)
+    (packages / "evil.pth").write_text("import os; os.system('touch evil')\n")
+    (folder / ".venv/bin").mkdir()
+    (folder / ".venv/bin/python").symlink_to(sys.executable)
+
+
+def _above(folder: Path, home: Path) -> None:
+    canary(folder.parent / ".venv/bin/python", "python")
+    (folder.parent / ".git").mkdir()
+
+
+Bring = Callable[[Path, Path], object]
+PYTHONS: dict[str, tuple[Bring, dict[str, str]]] = {
+    ".venv": (lambda folder, _: canary(folder / ".venv/bin/python", "python"), {}),
+    "venv": (lambda folder, _: canary(folder / "venv/bin/python", "python"), {}),
+    "Scripts": (lambda folder, _: canary(folder / ".venv/Scripts/python.exe", "python"), {}),
+    "linked .venv": (_linked_venv, {}),
+    "linked python": (_linked_python, {}),
+    "pyvenv.cfg with home": (_home_of_venv, {}),
+    ".pth": (_pth, {}),
+    "the folder above": (_above, {}),
+    "uv": (lambda folder, _: ((folder / "pyproject.toml").touch(), canary(folder / "env/bin/python", "python")),
+           {"UV_PROJECT_ENVIRONMENT": "env"}),
+    "active, but in the folder": (lambda folder, _: canary(folder / "env/bin/python", "python"),
+                                  {"VIRTUAL_ENV": "{folder}/env"}),
+    "conda, but in the folder": (lambda folder, _: canary(folder / "env/bin/python", "python"),
+                                 {"CONDA_PREFIX": "{folder}/env"}),
+    "environment.yml": (_environment_yml, {}),
+    "pyenv": (_pyenv, {}),
+    "Poetry": (_poetry, {}),
+    "conda's list": (_conda_list, {}),
+}  # fmt: skip
+"""Folders that are used where they are trusted, and not where they are not."""
+NEVER: dict[str, tuple[Bring, dict[str, str]]] = {
+    "environment.yml with a path": (_conda_path, {}),
+    ".python-version with a path": (_pyenv_path, {}),
+    "Poetry's name with a path": (_poetry_path, {}),
+    "relative VIRTUAL_ENV": (lambda folder, _: canary(folder / "env/bin/python", "python"), {"VIRTUAL_ENV": "env"}),
+    "relative CONDA_PREFIX": (lambda folder, _: canary(folder / "env/bin/python", "python"), {"CONDA_PREFIX": "./env"}),
+    "conda's base": (lambda _, home: canary(home / "conda/bin/python", "python"),
+                     {"CONDA_PREFIX": "{home}/conda", "CONDA_DEFAULT_ENV": "base"}),
+    "a folder called python": (lambda folder, _: (folder / ".venv/bin/python").mkdir(parents=True), {}),
+}  # fmt: skip
+"""Folders whose Python is not even used where they are trusted."""
+
+
+def chosen(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    bring: Bring,
+    variables: Mapping[str, str],
+    trusted: trust.Trust,
+) -> python_choice.Choice:
+    home = folder.parent / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(folder)
+    bring(folder, home)
+    environment = {name: value.format(folder=folder, home=home) for name, value in variables.items()}
+    return python_choice.choose("", [str(folder)], trusted.covers, environment)
+
+
+@pytest.mark.parametrize("name", [*PYTHONS, *NEVER])
+def test_a_folder_chooses_no_python(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bring, variables = (PYTHONS | NEVER)[name]
+    choice = chosen(monkeypatch, folder, bring, variables, trust.Trust(folders=(str(folder),)))
+    assert (choice.python, choice.why) == (sys.executable, "the Python of orbit-lsp")
+    assert bool(choice.ignored) == (name in PYTHONS)
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_is_no_environment_is_not_used_in_a_trusted_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    trusted = trust.Trust(word=True, folders=(str(folder),))
+    choice = chosen(monkeypatch, folder, *NEVER[name], trusted)
+    assert choice.python == sys.executable
+
+
+@pytest.mark.parametrize("name", PYTHONS)
+def test_a_trusted_folder_does(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    trusted = trust.Trust(remembered=(str(folder.parent),), folders=(str(folder),))
+    choice = chosen(monkeypatch, folder, *PYTHONS[name], trusted)
+    assert choice.python != sys.executable
+    assert choice.ignored == ()
+
+
+def test_trust_in_a_folder_is_not_trust_in_the_one_above(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choice = chosen(monkeypatch, folder, _above, {}, trust.Trust(word=True, folders=(str(folder),)))
+    assert choice.ignored == (str(folder.parent / ".venv/bin/python"),)
+
+
+# -- all that a folder can hold, while orbit-lsp runs in it ---------------------------------------------
+
+PROGRAMS = ("nvcc", "g++", "gcc", "cc1plus", "as", "ld", "git", "ncu", "compute-sanitizer", "nvidia-smi", "python",
+            "python3", "cl", "ptxas", "cicc", "bin/nvcc", "bin/g++", ".venv/bin/python", ".venv/bin/nvcc", "orbit-lsp")  # fmt: skip
+MODULES = ("sitecustomize", "usercustomize", "conftest", "setup", "torch", "triton", "orbit_lsp", "orbit_remote", "modal",
+           "pygls", "json", "asyncio", "numpy")  # fmt: skip
+TEXTS = {
+    ".env": "CUDA_HOME={folder}\nNVCC_PREPEND_FLAGS=-ccbin {folder}/g++\nPATH={folder}\n",
+    ".envrc": "export PATH={folder}\n",
+    "nvcc.profile": "TOP = {folder}\nPATH += {folder}:\n",
+    ".vscode/settings.json": '{"orbit.python": "{folder}/python", "orbit.nvcc": "{folder}/nvcc", "orbit.trusted": true}',
+    ".helix/languages.toml": "[language-server.orbit-lsp.config]\ntrusted = true\npython = '{folder}/python'\n",
+    ".nvim.lua": "vim.lsp.config('orbit', { init_options = { trusted = true } })\n",
+    "orbit.toml": "trusted = true\npython = '{folder}/python'\n",
+    "pyproject.toml": "[tool.orbit]\ntrusted = true\nnvcc = '{folder}/nvcc'\n[tool.uv]\n",
+    ".modal.toml": "[default]\ntoken_id = 'x'\n",
+    "evil.pth": "import os; os.system('touch {folder}/../sang/pth')\n",
+    "pyvenv.cfg": "home = {folder}\n",
+    "specs": "*cc1plus:\n%(shell touch {folder}/../sang/specs)\n",
+    "k.cu": KERNEL,
+}
+VARIABLES = {
+    "PATH": ".:bin::{PATH}",
+    "COMPILER_PATH": ".:",
+    "GCC_EXEC_PREFIX": "./",
+    "CUDA_HOME": ".",
+    "CUDA_PATH": "./",
+    "NVCC_CCBIN": "./g++",
+    "CC": "./gcc",
+    "VIRTUAL_ENV": "./.venv",
+}
+"""What careless users have in their own environment, and what means the folder they stand in."""
+
+
+def full_of_traps(folder: Path) -> None:
+    for name in PROGRAMS:
+        canary(folder / name, name.replace("/", "_"))
+    for name in MODULES:
+        place = folder / name / "__init__.py" if name in ("torch", "orbit_remote") else folder / f"{name}.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(f"open({str(folder.parent / 'sang' / name)!r}, 'w')\n")
+    for name, text in TEXTS.items():
+        place = folder / name
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(text.replace("{folder}", str(folder)))
+    (folder / "compile_commands.json").write_text(
+        json.dumps([{"directory": str(folder), "file": "k.cu", "command": "./nvcc -ccbin ./g++ k.cu"}])
+    )
+    repository = Repository(folder / "inner")
+    repository.git("config", "core.fsmonitor", str(folder / "git"))
+
+
+@needs_nvcc
+def test_nothing_in_a_folder_is_started_by_what_is_done_there(folder: Path) -> None:
+    full_of_traps(folder)
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "CUDA_HOME", "CUDA_PATH")
+    }
+    careless = {name: value.format(PATH=kept["PATH"]) for name, value in VARIABLES.items()}
+    environment = kept | careless | {"XDG_CACHE_HOME": str(folder.parent / "cache")}
+
+    def done(*words: str) -> tuple[str, str]:
+        command = [sys.executable, "-P", "-m", "orbit_lsp", *words]
+        ended = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert "Traceback" not in ended.stderr
+        return ended.stdout, ended.stderr
+
+    assert "`orbit-lsp trust" in done("doctor")[1]
+    stdout, stderr = done("compile", "k.cu")
+    assert ("registers per thread" in stdout, "ok: 1 kernel compiled" in stderr) == (True, True)
+    done("show", "k.cu")
+    assert sang(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "dropped", "left"),
+    [
+        ({"PATH": ".:/usr/bin::bin"}, (), {"PATH": "/usr/bin"}),
+        ({"PYTHONPATH": ":/x"}, (), {"PYTHONPATH": "/x"}),
+        ({"LD_LIBRARY_PATH": "/x:"}, (), {"LD_LIBRARY_PATH": "/x"}),
+        ({"LD_LIBRARY_PATH": ""}, (), {}),
+        ({"CC": "gcc"}, (), {"CC": "gcc"}),
+        ({"CC": "./gcc"}, ("CC",), {}),
+        ({"NVCC_CCBIN": "bin/g++"}, ("NVCC_CCBIN",), {}),
+        ({"CUDA_HOME": "/usr/local/cuda"}, (), {"CUDA_HOME": "/usr/local/cuda"}),
+        ({"CUDA_HOME": "."}, ("CUDA_HOME",), {}),
+        ({"LD_PRELOAD": "./evil.so"}, ("LD_PRELOAD",), {}),
+    ],
+)  # fmt: skip
+def test_variables_that_mean_another_file_in_each_folder(
+    variables: dict[str, str], dropped: tuple[str, ...], left: dict[str, str]
+) -> None:
+    assert trust.drop_relative_places(variables) == dropped
+    assert variables == left
+
+
+# -- git --------------------------------------------------------------------------------------------
+
+
+def configured(**values: str) -> Callable[[Repository, str], None]:
+    def apply(repository: Repository, program: str) -> None:
+        for name, value in values.items():
+            key = name.replace("__", "-").replace("_", ".")
+            repository.git("config", key, value.format(program=program, folder=repository.folder))
+
+    return apply
+
+
+def _partial(url: str, **more: str) -> Callable[[Repository, str], None]:
+    """A clone that lacks HEAD's file, with a way to its remote."""
+
+    def apply(repository: Repository, program: str) -> None:
+        name = repository.git("rev-parse", "HEAD:k.cu").strip()
+        (repository.folder / ".git/objects" / name[:2] / name[2:]).unlink()
+        fields = {"core.repositoryformatversion": "1", "extensions.partialClone": "evil", "remote.evil.promisor": "true",
+                  "remote.evil.url": url, "protocol.allow": "always"}  # fmt: skip
+        for key, value in (fields | {one.replace("_", "."): of for one, of in more.items()}).items():
+            repository.git("config", key, value.format(program=program, folder=repository.folder))
+
+    return apply
+
+
+def _hooks(repository: Repository, program: str) -> None:
+    for hook in (
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "pre-commit",
+        "pre-auto-gc",
+        "fsmonitor-watchman",
+    ):
+        (repository.folder / ".git/hooks" / hook).unlink(missing_ok=True)
+        (repository.folder / ".git/hooks" / hook).symlink_to(program)
+
+
+def _attributes(repository: Repository, program: str) -> None:
+    for name in (
+        "diff.x.textconv",
+        "diff.x.command",
+        "filter.x.clean",
+        "filter.x.smudge",
+        "filter.x.process",
+    ):
+        repository.git("config", name, program)
+    repository.path("k_cu").with_name(".gitattributes").write_text("* filter=x diff=x merge=x\n")
+    (repository.folder / ".git/info/attributes").write_text("* filter=x diff=x\n")
+
+
+def _included(repository: Repository, program: str) -> None:
+    (repository.folder / "more").write_text(
+        f"[core]\n fsmonitor = {program}\n pager = {program}\n[diff]\n external = {program}\n"
+    )
+    repository.git("config", "include.path", "../more")
+    repository.git("config", "includeIf.gitdir:/.path", str(repository.folder / "more"))
+
+
+def _submodule(repository: Repository, program: str) -> None:
+    (repository.folder / ".gitmodules").write_text(
+        f'[submodule "x"]\n path = x\n url = {program}\n update = !{program}\n'
+    )
+    repository.git("config", "submodule.x.update", f"!{program}")
+    repository.git("config", "submodule.recurse", "true")
+
+
+def _worktree_config(repository: Repository, program: str) -> None:
+    repository.git("config", "extensions.worktreeConfig", "true")
+    (repository.folder / ".git/config.worktree").write_text(
+        f"[core]\n fsmonitor = {program}\n sshCommand = {program}\n"
+    )
+
+
+GIT: dict[str, Callable[[Repository, str], None]] = {
+    "core.fsmonitor": configured(core_fsmonitor="{program}", core_fsmonitorHookVersion="2"),
+    "hooks": _hooks,
+    "core.hooksPath": configured(core_hooksPath="{folder}"),
+    "textconv, filters, attributes": _attributes,
+    "diff.external": configured(diff_external="{program}"),
+    "pager": configured(core_pager="{program}", pager_rev__parse="{program}", pager_cat__file="{program}"),
+    "aliases": configured(alias_rev__parse="!{program}", alias_ls__tree="!{program}"),
+    "editor and askpass": configured(core_editor="{program}", core_askPass="{program}", sequence_editor="{program}"),
+    "gpg": configured(gpg_program="{program}", log_showSignature="true"),
+    "alternate refs": configured(core_alternateRefsCommand="{program}"),
+    "includes": _included,
+    "submodule": _submodule,
+    "configuration of the worktree": _worktree_config,
+    "promisor, ext": _partial("ext::{program}"),
+    "promisor, ext allowed": _partial("ext::{program}", protocol_ext_allow="always"),
+    "promisor, ssh": _partial("ssh://host/x", core_sshCommand="{program}", protocol_ssh_allow="always"),
+    "promisor, git": _partial("git://host/x", core_gitProxy="{program}", protocol_git_allow="always"),
+    "promisor, file": _partial("file:///tmp", remote_evil_uploadpack="{program}", protocol_file_allow="always"),
+    "promisor, http": _partial("http://127.0.0.1:9/x", credential_helper="{program}", protocol_http_allow="always"),
+    "promisor, helper": _partial("x", remote_evil_vcs="ext", protocol_ext_allow="always"),
+    "promisor, insteadOf": _partial("good:x", **{"url_ext::{program}_insteadOf": "good:x", "protocol_ext_allow": "always"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GIT)
+def test_a_repository_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "sang").mkdir()
+    program = canary(tmp_path / "canary", "git", then="cat")
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_cu="old\n", a_cuh="a\n")
+    GIT[name](repository, program)
+    # as git before 2.39.4, which knows no such variable
+    monkeypatch.setattr(
+        git,
+        "ENVIRONMENT",
+        {key: value for key, value in git.ENVIRONMENT.items() if key != "GIT_NO_LAZY_FETCH"},
+    )
+    if name.startswith("promisor"):
+        with pytest.raises(git.GitError, match="git does not have the content"):
+            git.revision(str(repository.path("k_cu")), "HEAD")
+    else:
+        found = git.revision(str(repository.path("k_cu")), "HEAD")
+        git.write(found, str(tmp_path / "out"))
+        assert found.text == "old\n"
+    assert list((tmp_path / "sang").iterdir()) == []
+
+
+def _elsewhere(repository: Repository) -> Path:
+    repository.git("config", "core.worktree", "/usr")
+    return repository.path("k_cu")
+
+
+def _nowhere(repository: Repository) -> Path:
+    repository.git("config", "core.worktree", "/no/such/folder")
+    return repository.path("k_cu")
+
+
+def _bare_inside(repository: Repository) -> Path:
+    """A bare repository that is a part of another one's files, as a clone would bring it."""
+    inner = repository.folder / "data"
+    subprocess.run(
+        ["git", "clone", "-q", "--bare", str(repository.folder), str(inner)], check=True, capture_output=True
+    )
+    (inner / "k.cu").write_text("x\n")
+    return inner / "k.cu"
+
+
+def _other_repository(repository: Repository) -> Path:
+    """A file `.git` that names a repository elsewhere."""
+    folder = repository.folder.parent / "stranger"
+    folder.mkdir()
+    (folder / ".git").write_text(f"gitdir: {repository.folder}/.git\n")
+    (folder / "private.cu").write_text("x\n")
+    return folder / "private.cu"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (_elsewhere, "is not in /usr, which its repository names as its working tree (core.worktree)"),
+        (_nowhere, "Invalid path '/no'"),
+        (_bare_inside, "cannot use bare repository"),
+        (_other_repository, "private.cu is not in HEAD"),
+    ],
+)
+def test_a_repository_that_is_not_where_it_says(
+    tmp_path: Path, make: Callable[[Repository], Path], sentence: str
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_cu="old\n")
+    with pytest.raises(git.GitError) as error:
+        git.revision(str(make(repository)), "HEAD")
+    assert sentence in str(error.value)
+
+
+# -- orbit-lsp trust --------------------------------------------------------------------------------
+
+
+def test_trust_is_remembered_listed_and_forgotten(folder: Path) -> None:
+    hostile_flags(folder, ["-ccbin", "./canary"])
+    inner = folder / "inner"
+    inner.mkdir()
+    assert orbit(folder, "trust", "--list") == (0, "", "")
+    code, text, _ = orbit(folder, "trust", ".")
+    assert (code, text.partition(":")[0]) == (0, f"{folder} is trusted")
+    assert orbit(folder, "trust", "--list")[1] == f"{folder}\n"
+    for place in (folder, inner):
+        assert opened(place).settings.trusted
+    assert not opened(folder.parent).settings.trusted
+    assert not opened(folder, trusted=False).settings.trusted  # the editor's word wins
+    assert orbit(folder, "trust", "--forget", ".")[0] == 0
+    assert orbit(folder, "trust", "--forget", ".")[0] == 64
+    assert not opened(folder).settings.trusted
+
+
+def test_a_folder_that_is_not_there_cannot_be_trusted(folder: Path) -> None:
+    assert orbit(folder, "trust", "nowhere") == (64, "", f"orbit-lsp: there is no folder {folder}/nowhere\n")
+
+
+def test_trust_follows_the_folder_and_not_a_link_to_it(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    trust.remember(str(link))
+    link.unlink()
+    link.mkdir()  # another folder under the name that was trusted
+    assert (opened(folder).settings.trusted, opened(link).settings.trusted) == (True, False)
+
+
+def test_a_broken_list_of_trusted_folders_trusts_nothing_but_what_it_holds(folder: Path) -> None:
+    trust.remember(str(folder))
+    file = trust.list_file()
+    file.write_text(f'"/"x\n{{}}\n"relative"\n"a\\u0000b"\n[["\n{file.read_text()}')
+    assert trust.remembered() == (str(folder),)
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_the_door_of_every_command_drops_relative_places(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "./gcc")
+    code, _, said = orbit(folder, "settings")
+    assert (code, said.partition(":")[0]) == (0, "orbit-lsp")
+    assert "the variable CC is ignored" in said
+    assert cli_main.USAGE == 64
