@@ -178,6 +178,82 @@ def test_wrappers_of_triton_kernels() -> None:
     )
 
 
+ADD = """
+import pytest, torch, triton
+import triton.language as tl
+
+@triton.jit
+def add(x_ptr, y_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, scale * tl.load(x_ptr + at, mask=at < n) + tl.load(y_ptr + at, mask=at < n), mask=at < n)
+"""
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        (  # from `main` through a wrapper; the names of both stay apart
+            """
+class Add(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, scale=2.0):
+        n = x.numel()
+        x = x.view(n)
+        out = torch.empty_like(x)
+        add[(triton.cdiv(n, 256),)](x, y, out, n, scale, BLOCK=256)
+        return out
+
+if __name__ == "__main__":
+    n = 64
+    a = torch.randn(n, n, device="cuda")
+    Add.apply(a, torch.ones(n * n, device="cuda"))
+""",
+            """
+            # orbit: n = 64; a = torch.randn(n, n); n_ = a.numel(); x = a.view(n_); y = torch.ones(n * n)
+            # orbit: out = torch.empty_like(x); scale = 2.0
+            # orbit: launch add[(triton.cdiv(n_, 256),)](x, y, out, n_, scale, BLOCK=256)
+            """,
+        ),
+        (  # from a test's parameters and a branch
+            """
+@pytest.mark.parametrize("n, dtype", [(1000, torch.float16), (7, torch.float32)])
+@pytest.mark.parametrize("scale", (0.5, 1.0))
+def test_add(n, dtype, scale):
+    x = torch.rand(n, dtype=dtype, device="cuda")
+    if n > 512:
+        BLOCK = 1024
+    else:
+        BLOCK = 128
+    add[(1,)](x, x, torch.empty_like(x), n, scale, BLOCK)
+""",
+            """
+            # orbit: n = 1000; dtype = torch.float16; x = torch.rand(n, dtype=dtype); scale = 0.5
+            # orbit: BLOCK = 1024 if n > 512 else 128
+            # orbit: launch add[(1,)](x, x, torch.empty_like(x), n, scale, BLOCK)
+            """,
+        ),
+        (  # the first round of a loop over a list; what a loop changes is nobody's value
+            """
+def main():
+    rounds = 1
+    while rounds < 9:
+        rounds *= 2
+    for n in (4096, 8192):
+        x = torch.rand(n)
+        add[(1,)](x, x, x, n, rounds, BLOCK=triton.next_power_of_2(n))
+""",
+            """
+            # orbit: n = 4096; x = torch.rand(n)
+            # orbit: rounds = 0.5  # guessed
+            # orbit: launch add[(1,)](x, x, x, n, rounds, BLOCK=triton.next_power_of_2(n))
+            """,
+        ),
+    ],
+)
+def test_what_a_wrapper_is_given_is_read_from_its_calls(host: str, expected: str) -> None:
+    check(ADD + host, expected, FROM_LAUNCH, "triton")
+
+
 def test_what_a_launch_passes_is_not_looked_up_by_the_name_of_the_parameter() -> None:
     """The host's `x` and `n` are others than the kernel's."""
     check(

@@ -443,7 +443,9 @@ def _report(
     elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
         print("no kernel in this file")
     elif finished:
-        print(f"ok: {summary.one_line(finished, compiled_only=action == 'compile')}", file=sys.stderr)
+        compiled = action == "compile"
+        ok = "" if compiled and not finished.resources else "ok: "
+        print(f"{ok}{summary.one_line(finished, compiled_only=compiled)}", file=sys.stderr)
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from orbit_remote.spec.comment_scanner import Target
 from orbit_remote.spec.file_context import Surroundings
-from orbit_remote.spec.signature import Signature
+from orbit_remote.spec.signature import Signature, signature
 
 LINEAR: Final = "1 << 20"
 SIDE: Final = "1024"
@@ -40,6 +41,17 @@ class Subject:
     @property
     def names(self) -> list[str]:
         return [parameter.name for parameter in self.header.parameters]
+
+
+def subject(lines: list[str], of: Target, last_line: int) -> Subject | None:
+    """The kernel `of`, whose definition ends on `last_line`; None where its parameters cannot be read."""
+    around = Surroundings(lines, of.language)
+    header = signature(lines, of, around)
+    if header is None:
+        return None
+    clean = around.text.split("\n")
+    body = "\n".join(clean[of.name_line : last_line + 1])[of.name_end :]
+    return Subject(of.name, header, body[body.find("{") :], around)
 
 
 class Statement(NamedTuple):

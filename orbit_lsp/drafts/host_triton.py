@@ -1,18 +1,20 @@
 """A draft from the `kernel[grid](…)` in a Python file: the calls and assignments around it, as far as specs know them.
 
-Read as a syntax tree; nothing of the file is executed. What a function is given by its callers is guessed.
+Read as a syntax tree; nothing of the file is executed. What a function is given is read from its calls in the file and
+from `pytest.mark.parametrize`; what those do not tell is guessed.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from orbit_lsp.drafts import triton
-from orbit_lsp.drafts.guesses import Statement, Subject, guessed
+from orbit_lsp.drafts.guesses import Statement, Subject, guessed, used
+from orbit_lsp.drafts.python_scopes import Choice, Frame, frames, lookup
+from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec.dtypes import named
 from orbit_remote.spec.functions.function_table import function
 from orbit_remote.spec.python_expressions import PythonParser
@@ -24,45 +26,60 @@ _ATTRIBUTES = frozenset(("shape", "dtype", "T", "mT", "ndim", "itemsize"))
 _CONSTANTS = frozenset(("True", "False", "None", "inf", "nan", "pi"))
 _DEVICE = re.compile(
     r"\.(?:cuda|cpu|detach)\(\)|\.to\((?:'[^']*'|device=[\w.']+|\w*dev\w*)\)"
-    r"|, (?:device|requires_grad|pin_memory|generator)=(?:'[^']*'|[\w.]+)"
+    r"|, (?:device|requires_grad|pin_memory|generator)=(?:'[^']*'|[\w.]+)",
+    re.IGNORECASE,
 )
 """What chooses where a tensor is, in `ast.unparse`'s spelling."""
 _DEEPEST = 12
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_MOST_WAYS = 8
+"""How many ways from the calls of a file to a launch are read; the one with the fewest guesses is taken."""
 
 
 def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Statement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
+    found = _read(subject, body, tree)
+    return found[1] if found else None
+
+
+def launch(subject: Subject, body: triton.Body, tree: ast.Module) -> HostLaunch | None:
+    """What the same launch is compiled with."""
+    found = _read(subject, body, tree)
+    if found is None:
+        return None
+    line, statements, guesses, unknown = found
+    return HostLaunch(subject.name, line, tuple(one.text for one in statements), guesses, unknown)
+
+
+_Read = tuple[int, list[Statement], tuple[str, ...], tuple[str, ...]]
+"""The line, the statements, the names in them that are guessed, and those that decide a constant."""
+
+
+def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None:
+    """The launch with the fewest guesses, the first of those."""
     if any(parameter.refused for parameter in subject.header.parameters):
         return None
-    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    read: list[_Read] = []
     for call in ast.walk(tree):
         match call:
             case ast.Call(func=ast.Subscript(value=ast.Name(id=name))) if name == subject.name:
-                around = [
-                    function
-                    for function in functions
-                    if function.lineno <= call.lineno <= (function.end_lineno or 0)
-                ]
-                if statements := _Host(subject, body, [tree, *around], call.lineno).statements(call):
-                    return statements
+                ways = (_Host(subject, body, frame).launch(call) for frame in frames(tree, call, _MOST_WAYS))
+                read += filter(None, ways)
             case _:
                 pass
-    return None
+    return min(read, key=lambda one: (len(one[3]), len(one[2])), default=None)
 
 
 @dataclass
 class _Host:
-    """`scopes` is where names are looked up, from the innermost outwards, above `line`."""
+    """`frame` is the code around the launch; `names` says under which name of the spec a value of the code stands."""
 
     subject: Subject
     body: triton.Body
-    scopes: list[ast.AST]
-    line: int
+    frame: Frame
     assigned: dict[str, Statement] = field(default_factory=dict[str, Statement])
+    names: dict[tuple[int, str, int], str] = field(default_factory=dict["tuple[int, str, int]", str])
 
-    def statements(self, call: ast.Call) -> list[Statement] | None:
+    def launch(self, call: ast.Call) -> _Read | None:
         parameters = {parameter.name: parameter for parameter in self.subject.header.parameters}
         given = [
             *zip(parameters, call.args, strict=False),
@@ -72,22 +89,51 @@ class _Host:
         if unpacked or len(call.args) > len(parameters) or not isinstance(call.func, ast.Subscript):
             return None
         parts: list[str] = []
+        constants: list[str] = []
+        line = call.lineno
         for at, (name, node) in enumerate(given):
             prefix = f"{name}=" if at >= len(call.args) else ""
             if name in parameters:
                 parts.append(prefix + self.argument(node, name))
-            elif name in OPTIONS and (value := self.expression(node)):
+            elif name in OPTIONS and (value := self.expression(node, self.frame, line)):
                 parts.append(prefix + value)
-        grid = call.func.slice
-        if isinstance(grid, ast.Name) and isinstance(value := self.defined(grid.id), ast.Lambda):
-            grid = value  # a lambda stands in launches only
-        text = self.expression(grid)
-        launch = Statement(f"launch {self.subject.name}[{text}]({', '.join(parts)})")
-        return [*self.assigned.values(), launch] if text else None
+            else:
+                continue
+            if name in OPTIONS or name in self.body.constants:
+                constants.append(parts[-1].removeprefix(prefix))
+        grid: ast.expr | Choice = call.func.slice
+        frame = self.frame
+        value = lookup(grid.id, frame, line) if isinstance(grid, ast.Name) else None
+        if value and isinstance(value.node, ast.Lambda):  # a lambda stands in launches only
+            grid, frame, line = value.node, value.frame, value.line
+        text = self.expression(grid, frame, line)
+        if not text:
+            return None
+        statements = used(
+            [*self.assigned.values(), Statement(f"launch {self.subject.name}[{text}]({', '.join(parts)})")]
+        )
+        guesses = {one.text.partition(" =")[0] for one in statements if one.remark}
+        return (
+            call.lineno,
+            statements,
+            tuple(sorted(guesses)),
+            tuple(sorted(guesses & self.behind(constants))),
+        )
+
+    def behind(self, texts: Sequence[str]) -> set[str]:
+        """The names that expressions are made of, and those that these are made of."""
+        reached: set[str] = set()
+        waiting = [word for text in texts for word in re.findall(r"[^\W\d]\w*", text)]
+        while waiting:
+            name = waiting.pop()
+            if name in self.assigned and name not in reached:
+                reached.add(name)
+                waiting += re.findall(r"[^\W\d]\w*", self.assigned[name].text)
+        return reached
 
     def argument(self, node: ast.expr, parameter: str) -> str:
         """Its expression, or its name with a guess under it."""
-        if (known := self.expression(node)) is not None:
+        if (known := self.expression(node, self.frame, self.frame.line)) is not None:
             return known
         name = node.id if isinstance(node, ast.Name) else parameter
         while name in self.assigned and not isinstance(node, ast.Name):
@@ -96,7 +142,7 @@ class _Host:
             return name
         sizes = triton.sizes_of(self.subject, self.body)
         if parameter in self.body.pointers:
-            self.assigned[name] = self.tensor(name)
+            self.assigned[name] = self.tensor(name, self.frame)
         elif parameter in sizes.values:
             self.assigned[name] = guessed(name, sizes.values[parameter])
         else:
@@ -106,45 +152,61 @@ class _Host:
 
     # -- tensors -----------------------------------------------------------------------------------
 
-    @cached_property
-    def code(self) -> str:
-        """The function around, in `ast.unparse`'s spelling."""
-        return ast.unparse(self.scopes[-1])
-
-    def tensor(self, name: str) -> Statement:
+    def tensor(self, name: str, frame: Frame) -> Statement:
         """A tensor of as many dimensions as the code around speaks of: `M, K = a.shape`, `a.stride(0)`."""
-        unpacked = re.findall(rf"([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]+)\]", self.code, re.MULTILINE)  # fmt: skip
-        asked = [int(at) for at in re.findall(rf"\b{name}\.(?:shape\[|stride\(|size\()(-?\d)", self.code)]
+        code = frame.code
+        unpacked = re.findall(rf"([\w, ]+) = {name}\.shape$|from_tensor\({name}, (?:block_shape=)?\[([^\]]+)\]", code, re.MULTILINE)  # fmt: skip
+        asked = [int(at) for at in re.findall(rf"\b{name}\.(?:shape\[|stride\(|size\()(-?\d)", code)]
         # of a single dimension nobody asks for the last
         known = [1, *(at + 1 if at >= 0 else max(-at, 2) for at in asked)]
         known += [(names or block).count(",") + 1 for names, block in unpacked]
         return guessed(name, f"torch.randn({_SHAPES[min(max(known), 4) - 1]})")
 
-    def is_tensor(self, name: str) -> bool:
+    def is_tensor(self, name: str, frame: Frame) -> bool:
         """Whether a parameter of the function around is used as a tensor."""
-        scope = self.scopes[-1]
-        given = isinstance(scope, Function) and name in _defaults(scope)
-        return given and re.search(rf"\b{name}\.|(?:_like|from_tensor)\({name}\b", self.code) is not None
+        pattern = rf"\b{name}\.|(?:_like|from_tensor)\({name}\b"
+        return name in frame.parameters and re.search(pattern, frame.code) is not None
 
     # -- expressions -------------------------------------------------------------------------------
 
-    def expression(self, node: ast.expr, depth: int = 0) -> str | None:
+    def expression(self, node: ast.expr | Choice, frame: Frame, line: int, depth: int = 0) -> str | None:
         """The same expression without what chooses a device, its names assigned before; None where specs cannot
         compute it: then nothing stays assigned for its sake.
         """
-        before = dict(self.assigned)
+        before = dict(self.assigned), dict(self.names)
+        text = (
+            self._choice(node, depth)
+            if isinstance(node, Choice)
+            else self._expression(node, frame, line, depth)
+        )
+        if text is None:
+            self.assigned, self.names = before
+        return text
+
+    def _choice(self, choice: Choice, depth: int) -> str | None:
+        parts = [
+            self.expression(one.node, one.frame, one.line, depth + 1)
+            for one in (choice.then, choice.condition, choice.otherwise)
+        ]
+        if None in parts:
+            return None
+        return "{} if {} else {}".format(
+            *(f"({part})" if part and " if " in part else part for part in parts)
+        )
+
+    def _expression(self, node: ast.expr, frame: Frame, line: int, depth: int) -> str | None:
         text = _DEVICE.sub("", ast.unparse(node))
         tree = PythonParser.parsed(text)
         own = tree.parameter if isinstance(tree, Lambda) else ""
+        renamed: dict[str, str] = {}
         for each in walk(tree) if tree else ():
             match each:
+                case Name(name=name) if name == own or name in _CONSTANTS:
+                    known = True
                 case Name(name=name):
-                    known = (
-                        name == own
-                        or name in _CONSTANTS
-                        or self.resolve(name, depth)
-                        or named(name, "triton")
-                    )
+                    if resolved := self.resolve(name, frame, line, depth):
+                        renamed[name] = resolved
+                    known = resolved or named(name, "triton")
                 case Call(name=name):
                     known = function(name, "triton")
                 case Attribute(name=name):
@@ -152,50 +214,43 @@ class _Host:
                 case _:
                     known = True
             if not known:
-                self.assigned = before
                 return None
+        if any(name != to for name, to in renamed.items()):
+            text = ast.unparse(_Renamed(renamed).visit(ast.parse(text, mode="eval")))
         return text if tree else None
 
-    def resolve(self, name: str, depth: int) -> bool:
-        """Assigns a name of the code, after those it is made of."""
-        if name not in self.assigned and depth <= _DEEPEST:
-            value = self.defined(name)
-            if value is None and self.is_tensor(name):
-                self.assigned[name] = self.tensor(name)
-            elif value is not None and (text := self.expression(value, depth + 1)) is not None:
-                self.assigned[name] = Statement(f"{name} = {text}")
-        return name in self.assigned
+    def resolve(self, name: str, frame: Frame, line: int, depth: int) -> str:
+        """Assigns a name of the code, after those it is made of; under which name, or nothing where that cannot be."""
+        value = lookup(name, frame, line)
+        if depth > _DEEPEST:
+            return ""
+        if value is None:
+            key = (id(frame), name, 0)
+            if key not in self.names and self.is_tensor(name, frame):
+                self.names[key] = self.unique(name)
+                self.assigned[self.names[key]] = self.tensor(name, frame).named(self.names[key])
+            return self.names.get(key, "")
+        of = value.node.id if isinstance(value.node, ast.Name) else ""
+        if of and (same := self.resolve(of, value.frame, value.line, depth + 1)):  # another name for it
+            return same
+        key = (id(value.frame), name, value.line)
+        if key not in self.names:
+            text = self.expression(value.node, value.frame, value.line, depth + 1)
+            if text is None:
+                return ""
+            self.names[key] = self.unique(name)
+            self.assigned[self.names[key]] = Statement(f"{self.names[key]} = {text}")
+        return self.names[key]
 
-    def defined(self, name: str) -> ast.expr | None:
-        """What a name was last given above the launch; its part where several were given at once."""
-        for scope in reversed(self.scopes):
-            values = [
-                value
-                for node in _statements(scope)
-                if node.lineno < self.line or scope is self.scopes[0]
-                for target, value in triton.assignments(node)
-                if target == name
-            ]
-            if values:
-                return values[-1]
-            if isinstance(scope, Function) and name in (own := _defaults(scope)):
-                return own[name]
-        return None
-
-
-def _defaults(scope: Function) -> dict[str, ast.expr | None]:
-    """A function's parameters, each with its default where it has one."""
-    by_place = [parameter.arg for parameter in (*scope.args.posonlyargs, *scope.args.args)]
-    by_name = [parameter.arg for parameter in scope.args.kwonlyargs]
-    last = dict(zip(reversed(by_place), reversed(scope.args.defaults), strict=False))
-    return {**dict.fromkeys(by_place), **last, **dict(zip(by_name, scope.args.kw_defaults, strict=True))}
+    def unique(self, name: str) -> str:
+        while name in self.assigned:
+            name += "_"
+        return name
 
 
-def _statements(scope: ast.AST) -> Iterator[ast.stmt]:
-    """In order, those of its blocks too, but not of functions and classes in it."""
-    for child in ast.iter_child_nodes(scope):
-        if isinstance(child, Function | ast.ClassDef | ast.Lambda):
-            continue
-        if isinstance(child, ast.stmt):
-            yield child
-        yield from _statements(child)
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from typing import Literal
 
-from orbit_lsp.specs import launch_plan
+from orbit_lsp.kernels import Scan
+from orbit_lsp.specs import launch_plan, spec_cache
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
@@ -42,6 +44,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         through=plan.through,
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" else (),
+        host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
     )
 
 
@@ -52,6 +55,29 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     kernels = [one for one in session.files[frozen.uri].scan.kernels if one.template]
     found = [launch_plan.of(session, frozen.uri, one) for one in kernels]
     return tuple(one.definition for one in found if one.definition and not one.refusal)
+
+
+def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
+    """Of the Triton kernels that the file's own code launches; a launch spec goes before them."""
+    launched = {launch.kernel for launch in scan.launches}
+    kernels = [one for one in scan.kernels if one.dsl == "triton" and one.name in launched]
+    if not kernels:
+        return ()
+    from orbit_lsp.drafts import guesses, host_triton, triton
+    from orbit_remote.spec.comment_scanner import lines_of
+
+    try:
+        tree = ast.parse(text)
+        lines = lines_of(text)
+        found: list[c.HostLaunch] = []
+        for kernel in kernels:
+            subject = guesses.subject(lines, spec_cache.target(kernel), kernel.whole.end_line)
+            body = triton.body_of(subject, tree) if subject else None
+            if subject and body and (launch := host_triton.launch(subject, body, tree)):
+                found.append(launch)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
+        return ()
+    return tuple(found)
 
 
 def restricted(session: Session, job: c.Job, plan: LaunchPlan) -> c.Job:

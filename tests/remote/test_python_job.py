@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import job_builder
 from orbit_remote.child import child_main, python_job
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
@@ -387,7 +389,10 @@ def test_a_kernel_whose_constants_nobody_says_needs_a_run(job):
     done = job(ADD, action="compile")
     assert done.finished.outcome == "ok"
     assert done.finished.resources == ()
-    assert "add needs a run: the file does not say what BLOCK is" in done.finished.remarks
+    assert (
+        "add was not compiled: the file does not say what BLOCK is; a launch spec above it does (`orbit-lsp draft` writes one)"
+        in done.finished.remarks
+    )
 
 
 def test_shared_memory_and_the_architecture_asked_for(job):
@@ -447,7 +452,7 @@ def test_an_undefined_name_is_an_error_at_its_columns(job):
     """
     done = job(text, action="compile")
     assert done.problem.tool == "triton"
-    assert done.problem.message == "NameError('nowhere is not defined')"
+    assert done.problem.message == "nowhere is not defined"
     assert done.problem.place == at(text, job.path(), "nowhere")
 
 
@@ -498,7 +503,7 @@ def test_a_static_assert_may_be_owed_to_what_was_assumed(job):
     done = job(text, action="compile")
     assert (done.finished.outcome, done.finished.problems) == ("ok", ())
     [remark] = done.finished.remarks
-    assert remark.startswith("kernel needs a run")
+    assert remark.startswith("kernel was not compiled")
     assert remark.endswith("doubles only")
 
 
@@ -516,7 +521,7 @@ def test_an_error_that_depends_on_the_assumed_types_is_not_reported(job):
     done = job(text, action="compile")
     assert (done.finished.outcome, done.finished.problems) == ("ok", ())
     [remark] = done.finished.remarks
-    assert remark == "kernel needs a run: it does not compile with the argument types assumed here"
+    assert remark == "kernel was not compiled: it does not compile with the argument types assumed here"
 
 
 def test_compiling_runs_no_entry(job):
@@ -555,7 +560,9 @@ def check_compiled(job):
     """What each compiled instance holds for, a line each, and what is remarked; `NUMBERS` are there or it fails."""
 
     def check(text: str, expected: str) -> None:
-        done = job(HEAD + textwrap.dedent(text), action="compile")
+        text = HEAD + textwrap.dedent(text)
+        launches = job_builder.host_launches(text, triton_kernels.scan(text))
+        done = job(text, action="compile", host_launches=launches)
         lines = [f"{one.tool}: {one.message.splitlines()[0]}" for one in done.finished.problems]
         for one in done.finished.resources:
             assert None not in (one.registers, one.dynamic_shared, one.spill_stores, one.spill_loads), one
@@ -642,7 +649,11 @@ def test_descriptors_have_the_blocks_of_from_tensor(check_compiled):
 
 
 def test_a_descriptor_that_nothing_describes_needs_a_run(check_compiled):
-    check_compiled(TILES, "(k needs a run: the file does not say which blocks a, c describe)")
+    check_compiled(
+        TILES,
+        "(k was not compiled: the file does not say which blocks a, c describe; a launch spec above it does "
+        "(`orbit-lsp draft` writes one))",
+    )
 
 
 def test_of_many_configurations_the_first_four_and_hooks_and_heuristics_have_their_say(check_compiled):
@@ -701,12 +712,100 @@ def test_an_error_with_the_types_of_the_spec_is_one(check_compiled):
     )
 
 
+WRAPPED = (
+    COPY
+    + """
+def run_copy(x):
+    y = torch.empty_like(x)
+    n = x.numel()
+    BLOCK = triton.next_power_of_2(n)
+    warps = 4
+    if BLOCK >= 2048:
+        warps = 8
+    copy[(1,)](x, y, n, BLOCK=BLOCK, num_warps=warps)
+    return y
+"""
+)
+
+
+def test_a_launch_in_the_file_tells_types_and_constants(check_compiled):
+    check_compiled(
+        WRAPPED
+        + """
+def main():
+    x = torch.randn(50, 60, device="cuda", dtype=torch.float16)
+    assert torch.equal(run_copy(x), x)
+""",
+        """
+        copy: BLOCK 4096; num_warps 8; x *fp16, 16-byte aligned; y *fp16, 16-byte aligned; n i32
+        (copy: types and constants as launched on line 17)
+        """,
+    )
+
+
+def test_a_constant_that_follows_from_what_nobody_passes_is_not_guessed(check_compiled):
+    check_compiled(
+        WRAPPED,
+        """
+        (copy was not compiled: the file does not say what BLOCK is, which follows from x; a launch spec above it does (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_types_that_are_guessed_are_marked(check_compiled):
+    check_compiled(
+        COPY + "def run_copy(x, y, n):\n    copy[(1,)](x, y, n, BLOCK=64)\n",
+        """
+        copy: BLOCK 64; num_warps 4; x *fp32, 16-byte aligned (assumed); y *fp32, 16-byte aligned (assumed); n i32, divisible by 16 (assumed)
+        (copy: types and constants as launched on line 10; n, x, y assumed)
+        """,
+    )
+
+
+def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled):
+    check_compiled(
+        """
+        PROPERTIES = triton.runtime.driver.active.utils.get_device_properties(0)
+        SMS = PROPERTIES["multiprocessor_count"]
+        x = torch.zeros(8, device="cuda")
+        NEW = torch.cuda.get_device_capability()[0] >= 9
+
+        @triton.jit
+        def uses(x):
+            tl.store(x, SMS)
+        """
+        + textwrap.indent(COPY, " " * 8)
+        + """
+        if NEW:
+            copy[(SMS,)](x, x, 8, BLOCK=64)
+        """,
+        """
+        copy: BLOCK 64; num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
+        (the file uses the GPU while it is imported (lines 5, 6, 7, 19), and there is none here; without it nothing is known of PROPERTIES, SMS, x)
+        (uses was not compiled: SMS needs a GPU)
+        (copy: constants as launched on line 20; argument types assumed)
+        """,
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("tl.loud(x)", "triton.language has no `loud`"),
+        ("tl.store(x, nowhere)", "nowhere is not defined"),
+        ("raise ValueError(1)", "unsupported AST node type: Raise"),
+    ],
+)
+def test_errors_of_the_front_end_are_in_words(check_compiled, statement, words):
+    check_compiled(f"@triton.jit\ndef k(x):\n    {statement}\n    tl.store(x, 1)", f"triton: {words}")
+
+
 def test_a_spec_with_an_error_is_not_used(check_compiled):
     check_compiled(
         "# orbit: x = rand(9)\n# orbit: launch copy[(1,)](x, y, 9, BLOCK=16)" + COPY,
         """
         (copy: its launch spec has an error in line 5 and was not used)
-        (copy needs a run: the file does not say what BLOCK is)
+        (copy was not compiled: the file does not say what BLOCK is; a launch spec above it does (`orbit-lsp draft` writes one))
         """,
     )
 

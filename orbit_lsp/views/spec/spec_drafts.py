@@ -90,23 +90,16 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     """Titles and lines of the drafts that have no fault but what an author has to fill in, on the GPU with these
     limits.
     """
-    from orbit_lsp.drafts.guesses import Subject, used
-    from orbit_remote.spec.file_context import Surroundings
-    from orbit_remote.spec.signature import signature
+    from orbit_lsp.drafts import guesses
 
     of = spec_cache.target(kernel)
-    around = Surroundings(lines, of.language)
-    header = signature(lines, of, around)
-    if header is None:
+    if (subject := guesses.subject(lines, of, kernel.whole.end_line)) is None:
         return []
-    clean = around.text.split("\n")
-    body = "\n".join(clean[of.name_line : kernel.whole.end_line + 1])[of.name_end :]
-    subject = Subject(kernel.name, header, body[body.find("{") :], around)
     drafts = _cuda(subject) if of.language == "cuda" else _triton(subject, lines, kernel)
     titles = ("Write a launch spec from the launch in this file", "Write a launch spec from the signature")
     first = lines[kernel.whole.line]
     texts = [
-        (title, _above(kernel, used(draft), first))
+        (title, _above(kernel, guesses.used(draft), first))
         for title, draft in zip(titles, drafts, strict=False)
         if draft
     ]

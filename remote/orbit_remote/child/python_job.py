@@ -35,7 +35,9 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
     if job.action == "compile":
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()
-        compiled = triton_compile.compile_file(file, job.architecture or _this_gpu(job.device), job.kernel)
+        compiled = triton_compile.compile_file(
+            file, job.architecture or _this_gpu(job.device), job.kernel, job.host_launches
+        )
         return _finished(
             job,
             compiled.explained,

@@ -1,10 +1,11 @@
 """Compiles the Triton kernels of a file for an architecture, on a machine that may have no GPU.
 
 Triton compiles without a GPU when it is told types and constants, which only a launch knows. A launch
-spec without a fault says them all. Without one, constants are taken from the file: autotune's
-configurations, defaults, the keywords of a launch in its text. Types are then assumed: what is loaded
-from or stored to is a pointer (to fp32, else fp16, else i32), the rest i32. An error is reported only
-where it does not depend on what was assumed; a kernel whose constants the file does not say needs a run.
+spec without a fault says them all, and so may a launch in the file with the tensors that are made for it
+(`Job.host_launches`). Without them, constants are taken from the file: autotune's configurations, defaults,
+the keywords of a launch in its text. Types are then assumed: what is loaded from or stored to is a pointer
+(to fp32, else fp16, else i32), the rest i32. An error is reported only where it does not depend on what was
+assumed; a kernel whose constants the file does not tell needs a launch spec, or a run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +31,9 @@ from orbit_remote.child.triton_assumptions import (
     described,
 )
 from orbit_remote.child.user_module import UserFile
+from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import python_errors
-from orbit_remote.common.messages import Problem, Resources
+from orbit_remote.common.messages import HostLaunch, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.toolchain import ptxas
 
@@ -53,37 +54,36 @@ class Compiled:
     explained: Explained | None = None
 
 
-def compile_file(file: UserFile, architecture: str | None, kernel: str | None = None) -> Compiled:
+def compile_file(
+    file: UserFile, architecture: str | None, kernel: str | None = None, launches: Sequence[HostLaunch] = ()
+) -> Compiled:
     """Import the file, in this process, and compile its kernels; `kernel` limits it to that one.
 
-    Importing runs what the file does at its top level. Without a GPU a launch there fails, as it
-    would; the kernels defined up to there are compiled all the same.
+    Importing runs what the file does at its top level. Without a GPU, a statement there that uses one is
+    left out, and what needs the names that it gives is not compiled.
     """
     capability = int(re.sub(r"\D", "", architecture or "") or 90)
-    remarks: list[str] = []
-    namespace: dict[str, Any] = {}
     try:
-        _stand_in_for_the_gpu(capability)
+        stand_in_for_the_gpu(capability)
         tree = ast.parse(file.text, file.path)
         file.prepare()
-        name = file.module_name()
-        try:
-            file.execute(name)
-        finally:
-            namespace = getattr(sys.modules.get(name), "__dict__", {})
+        imported = import_without_gpu(file)
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
-        explained = python_errors.explain(error, file.path)
-        functions = _kernels(file, kernel)
-        if not functions or not _for_want_of_a_gpu(error):
-            return Compiled(explained=explained)
-        remarks.append(
-            "the file uses the GPU while it is imported: what it defines after that was not compiled"
-        )
-        tree = ast.parse(file.text, file.path)
-    else:
-        functions = _kernels(file, kernel)
+        return Compiled(explained=python_errors.explain(error, file.path))
+    namespace = imported.module.__dict__
+    remarks = list(imported.remarks)
+    functions = _kernels(file, kernel)
     specified = _launch_specs(file, tree)
-    compiled = [_compile_kernel(each, file, tree, namespace, capability, specified) for each in functions]
+    by_name = {one.kernel: one for one in launches}
+    compiled: list[Compiled] = []
+    for each in functions:
+        name = each.fn.__name__
+        one = _compile_kernel(each, file, tree, namespace, capability, specified, by_name.get(name))
+        kept, lacking = imported.lacking(one.problems)
+        if lacking:
+            remark = f"{name} was not compiled: {lacking} needs a GPU"
+            one = replace(one, problems=kept, remarks=(*one.remarks, remark))
+        compiled.append(one)
     problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
     resources = tuple(instance for each in compiled for instance in each.resources)
     return Compiled(
@@ -108,12 +108,14 @@ def _compile_kernel(
     namespace: Mapping[str, Any],
     capability: int,
     specified: triton_spec_compile.Read | None,
+    launch: HostLaunch | None,
 ) -> Compiled:
-    """As its launch spec launches it, else in the configurations that the file gives."""
+    """As its launch spec launches it, else as the file does, else in the configurations that the file gives."""
     name = function.fn.__name__
     remarks: list[str] = []
     if specified is not None and name in specified.launches:
-        outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path)
+        source = f"{name}: types and constants of its launch spec"
+        outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path, source)
         if outcome is not None:
             return outcome
         remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
@@ -121,9 +123,15 @@ def _compile_kernel(
         remarks.append(
             f"{name}: its launch spec has an error in line {specified.faulty[name]} and was not used"
         )
+    if (
+        launch
+        and not launch.unknown
+        and (outcome := _as_hosted(function, launch, file, tree, namespace, capability))
+    ):
+        return outcome
     configurations, missing = configurations_of(function, tree, namespace)
-    if why := _needs_a_run(function, missing):
-        return Compiled(remarks=(*remarks, f"{name} needs a run: {why}"))
+    if why := _needs_a_run(function, missing, launch):
+        return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
     if len(configurations) > _MOST_CONFIGURATIONS:
         remarks.append(
             f"{name}: the first {_MOST_CONFIGURATIONS} of {len(configurations)} configurations were compiled"
@@ -134,20 +142,25 @@ def _compile_kernel(
         if isinstance(outcome, Resources):
             resources.append(outcome)
         elif isinstance(outcome, str):
-            return Compiled((), tuple(resources), (*remarks, f"{name} needs a run: {outcome}"))
+            return Compiled((), tuple(resources), (*remarks, f"{name} was not compiled: {outcome}"))
         else:
             return Compiled(outcome.problems, tuple(resources), tuple(remarks))
     remarks.append(f"{name}: {configurations[0].source}; argument types assumed")
     return Compiled((), tuple(resources), tuple(remarks))
 
 
-def _needs_a_run(function: Any, missing: Sequence[str]) -> str:
+def _needs_a_run(function: Any, missing: Sequence[str], launch: HostLaunch | None) -> str:
     """Why a kernel cannot be compiled by itself; empty where it can."""
     if getattr(function, "is_gluon", bool)():
-        return "it is written in Gluon"
+        return "it is written in Gluon, which is compiled when it runs"
+    spec = "a launch spec above it does (`orbit-lsp draft` writes one)"
     if blocks := described(function):
-        return f"the file does not say which blocks {', '.join(blocks)} describe"
-    return f"the file does not say what {', '.join(missing)} is" if missing else ""
+        return f"the file does not say which blocks {', '.join(blocks)} describe; {spec}"
+    if not missing:
+        return ""
+    unknown = [name for name in launch.unknown if name not in missing] if launch else []
+    behind = f", which follow{'s' if len(missing) == 1 else ''} from {', '.join(unknown)}" if unknown else ""
+    return f"the file does not say what {', '.join(missing)} is{behind}; {spec}"
 
 
 # -- as a launch spec launches it -------------------------------------------------------------------
@@ -159,13 +172,14 @@ def _as_launched(
     namespace: Mapping[str, Any],
     capability: int,
     path: str,
+    source: str,
 ) -> Compiled | None:
     """The first configurations of its launches; None where it is not the compiler that refuses them."""
     from orbit_remote.child import triton_spec_compile
 
     name = function.fn.__name__
     found: dict[str, Resources] = {}
-    remarks = [f"{name}: types and constants of its launch spec"]
+    remarks = [source]
     for launch in launches:
         try:
             compiled, every = triton_spec_compile.compile_kernel(
@@ -182,6 +196,48 @@ def _as_launched(
                 function, one, constants | triton_spec_compile.types(function, one), capability
             )
     return Compiled((), tuple(found.values()), tuple(remarks))
+
+
+def _as_hosted(
+    function: Any,
+    launch: HostLaunch,
+    file: UserFile,
+    tree: ast.Module,
+    namespace: Mapping[str, Any],
+    capability: int,
+) -> Compiled | None:
+    """As the file's own code launches it; None where that cannot be compiled, for what was guessed perhaps."""
+    from orbit_remote.child import triton_spec_compile
+
+    try:
+        launches = triton_spec_compile.of_host(file.text, tree, launch)
+    except ImportError:  # of torch
+        return None
+    if not launches:
+        return None
+    name = function.fn.__name__
+    source = f"{name}: types and constants as launched on line {launch.line}"
+    if launch.guessed:
+        source += f"; {', '.join(launch.guessed)} assumed"
+    outcome = _as_launched(function, launches, namespace, capability, file.path, source)
+    if outcome is None or not launch.guessed:
+        return outcome
+    if outcome.problems:
+        return None
+    assumed = [
+        replace(
+            one,
+            constants={
+                k: f"{v} (assumed)" if k in _arguments(function) else v for k, v in one.constants.items()
+            },
+        )
+        for one in outcome.resources
+    ]
+    return replace(outcome, resources=tuple(assumed))
+
+
+def _arguments(function: Any) -> set[str]:
+    return {parameter.name for parameter in function.params if not parameter.is_constexpr}
 
 
 # -- by assumption ----------------------------------------------------------------------------------
@@ -292,49 +348,3 @@ def _kernels(file: UserFile, kernel: str | None) -> list[Any]:
         and not any(isinstance(node, ast.Return) and node.value is not None for node in ast.walk(tree))
     ]
     return [f for f in launchable if f.fn.__name__ == kernel] or launchable
-
-
-# -- without a GPU ----------------------------------------------------------------------------------
-
-
-def _stand_in_for_the_gpu(capability: int) -> None:
-    """A driver that knows which GPU is meant and can do nothing: compiling asks no more of it."""
-    runtime: Any = importlib.import_module("triton.runtime")
-    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
-
-    class NoGpu:
-        launcher_cls = None
-
-        def get_current_target(self) -> Any:
-            return target
-
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int = 0) -> int:  # noqa: ARG002
-            return 0
-
-        def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
-            return divmod(capability, 10)
-
-        def get_active_torch_device(self) -> Any:
-            return importlib.import_module("torch").device("cpu")
-
-        @staticmethod
-        def is_active() -> bool:
-            return True
-
-    runtime.driver.set_active(NoGpu())
-
-
-def _for_want_of_a_gpu(error: BaseException) -> bool:
-    words = str(error)
-    return any(
-        phrase in words
-        for phrase in (
-            "Found no NVIDIA driver",
-            "not compiled with CUDA enabled",
-            "No CUDA GPUs",
-            "'NoneType' object is not callable",
-        )
-    )

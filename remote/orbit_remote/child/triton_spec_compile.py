@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
+from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import Target, lines_of
 from orbit_remote.spec.interpreter import Scope, evaluate
@@ -64,12 +65,30 @@ def read(text: str, tree: ast.Module) -> Read:
     return Read(others | own, faulty)
 
 
+def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[Specified, ...]:
+    """A launch of host code, as if it stood above its kernel as a launch spec; nothing where that has a fault."""
+    lines = lines_of(text)
+    functions = [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == launch.kernel
+    ]
+    if not functions:
+        return ()
+    function = functions[-1]
+    first = min([function.lineno, *(one.lineno for one in function.decorator_list)]) - 1
+    indentation = " " * function.col_offset
+    written = "\n".join(
+        [*lines[:first], *(f"{indentation}# orbit: {one}" for one in launch.statements), *lines[first:]]
+    )
+    found = read(written, ast.parse(written))
+    return found.launches.get(launch.kernel, ())
+
+
 def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.decorator_list:
+        if isinstance(node, ast.FunctionDef):
             line = node.lineno - 1
             end = lines[line].index(node.name, lines[line].index("def") + 3) + len(node.name)
-            first = min(one.lineno for one in node.decorator_list) - 1
+            first = min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1
             yield Target(node.name, "triton", first, line, line, end)
 
 

@@ -59,6 +59,21 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class HostLaunch:
+    """A launch in a Python file's own code, in the words of launch specs. `line` counts from 1.
+
+    `guessed` are the names whose values the file does not tell; `unknown` those of them that decide a constant of
+    the kernel.
+    """
+
+    kernel: str
+    line: int
+    statements: tuple[str, ...]
+    guessed: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
@@ -74,7 +89,8 @@ class Job:
 
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
-    whose launch specs say of which instances a compilation is to tell.
+    whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
+    own code, for the kernels that have no launch spec.
     """
 
     run: str
@@ -98,6 +114,7 @@ class Job:
     through: Literal["program", "spec", "contract"] = "program"
     definition: Definition | None = None
     templates: tuple[Definition, ...] = ()
+    host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
     version: int = VERSION

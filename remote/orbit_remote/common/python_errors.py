@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import gc
 import linecache
@@ -288,7 +289,25 @@ def _compilation(error: BaseException, chain: list[Any], path: str) -> Explained
     launched, _ = _frames(error, path)
     if launched is not None:
         notes.append(Note("compiled for this launch", launched))
-    return _at(message.strip(), "triton", place or launched, tuple(notes), category="compile error")
+    return _at(_plain(message.strip()), "triton", place or launched, tuple(notes), category="compile error")
+
+
+_RAISED = re.compile(r"""\A\w+\((?P<words>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"),?\)\Z""", re.DOTALL)
+_NO_ATTRIBUTE = re.compile(
+    r"\A(?P<kind>module|'[\w.]+' object|type object) ?'?(?P<of>[\w.]*)'? has no attribute '(?P<name>\w+)'\Z"
+)
+
+
+def _plain(message: str) -> str:
+    """Triton's front end says `repr` of an exception where Python's own rules refuse: the words are enough."""
+    if raised := _RAISED.match(message):
+        message = str(ast.literal_eval(raised["words"]))
+    if of := _NO_ATTRIBUTE.match(message):
+        owner = (
+            of["of"] if of["kind"] == "module" else f"a value of type {of['kind'].split()[0].strip(chr(39))}"
+        )
+        return f"{owner} has no `{of['name']}`"
+    return message
 
 
 def _compilation_place(error: Any) -> Place | None:

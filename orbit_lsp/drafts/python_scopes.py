@@ -1,0 +1,256 @@
+"""What a name of a Python file stands for at a line: assignments, branches, the calls of the function around.
+
+Read as a syntax tree; nothing is executed. A name that a branch may or may not have assigned is a choice between two
+values; one that a loop changes has none.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+
+from orbit_lsp.drafts import triton
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_LAST_LINE = sys.maxsize
+_DEEPEST_CALLS = 4
+
+
+@dataclass(eq=False)
+class Frame:
+    """A function, or the file, while something at `line` of it happens. `given` are the parameters that a call gave
+    values; `outer` is the code around the function's definition.
+    """
+
+    scope: Function | ast.Module
+    line: int
+    outer: Frame | None = None
+    given: Mapping[str, Value] = field(default_factory=dict[str, "Value"])
+
+    @cached_property
+    def code(self) -> str:
+        """In `ast.unparse`'s spelling."""
+        return ast.unparse(self.scope)
+
+    @cached_property
+    def parameters(self) -> dict[str, ast.expr | None]:
+        """Each with its default where it has one."""
+        if isinstance(self.scope, ast.Module):
+            return {}
+        of = self.scope.args
+        by_place = [parameter.arg for parameter in (*of.posonlyargs, *of.args)]
+        by_name = [parameter.arg for parameter in of.kwonlyargs]
+        last = dict(zip(reversed(by_place), reversed(of.defaults), strict=False))
+        return {**dict.fromkeys(by_place), **last, **dict(zip(by_name, of.kw_defaults, strict=True))}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An expression, and from where its own names are looked up."""
+
+    node: ast.expr | Choice
+    frame: Frame
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`then if condition else otherwise`, made of a branch."""
+
+    condition: Value
+    then: Value
+    otherwise: Value
+
+
+class _UnknownError(Exception):
+    """The name has a value that the text does not tell."""
+
+
+def lookup(name: str, frame: Frame, line: int) -> Value | None:
+    """The value of `name` at `line` of the frame; None where the text does not tell it."""
+    try:
+        at: Frame | None = frame
+        while at is not None:
+            if value := _after(at.scope.body, name, line, None, at):
+                return value
+            if name in at.given:
+                return at.given[name]
+            if name in at.parameters:
+                default = at.parameters[name]
+                return (
+                    Value(default, at.outer or at, at.scope.lineno)
+                    if default is not None and isinstance(at.scope, Function)
+                    else None
+                )
+            at, line = at.outer, _LAST_LINE
+    except (_UnknownError, RecursionError):
+        pass
+    return None
+
+
+def _after(body: Sequence[ast.stmt], name: str, line: int, value: Value | None, frame: Frame) -> Value | None:
+    """The value of `name` at `line`, behind statements before which it was `value`. Raises _UnknownError."""
+    for statement in body:
+        if statement.lineno >= line:
+            break
+        value = _behind(statement, name, line, value, frame)
+    return value
+
+
+def _behind(statement: ast.stmt, name: str, line: int, value: Value | None, frame: Frame) -> Value | None:
+    inside = line <= (statement.end_lineno or statement.lineno)
+    match statement:
+        case ast.AugAssign(target=ast.Name(id=target), op=operator, value=node) if target == name:
+            return Value(ast.BinOp(ast.Name(name, ast.Load()), operator, node), frame, statement.lineno)
+        case ast.If(test=test, body=body, orelse=orelse):
+            if inside:
+                branch = body if line <= (body[-1].end_lineno or 0) else orelse
+                return _after(branch, name, line, value, frame)
+            then, otherwise = (_after(branch, name, line, value, frame) for branch in (body, orelse))
+            if then is otherwise or _leaves(body):
+                return otherwise
+            if _leaves(orelse) or otherwise is None:
+                return then
+            return (
+                Value(Choice(Value(test, frame, statement.lineno), then, otherwise), frame, statement.lineno)
+                if then
+                else otherwise
+            )
+        case ast.For() | ast.AsyncFor() | ast.While():
+            return _in_loop(statement, name, line, value, frame, inside=inside)
+        case ast.With(items=items, body=body) | ast.AsyncWith(items=items, body=body):
+            if any(_binds(item, name) for item in items):
+                raise _UnknownError
+            return _after(body, name, line, value, frame)
+        case ast.Try(body=body, orelse=orelse, finalbody=last):
+            return _after([*body, *orelse, *last], name, line, value, frame)
+        case ast.FunctionDef(name=defined) | ast.AsyncFunctionDef(name=defined) | ast.ClassDef(name=defined):
+            if defined == name:
+                raise _UnknownError
+            return value
+        case _:
+            for target, node in triton.assignments(statement):
+                if target == name:
+                    value = Value(node, frame, statement.lineno)
+            return value
+
+
+def _in_loop(
+    loop: ast.For | ast.AsyncFor | ast.While,
+    name: str,
+    line: int,
+    value: Value | None,
+    frame: Frame,
+    *,
+    inside: bool,
+) -> Value | None:
+    """Of a loop over a list that is written out, the first round counts."""
+    if not inside:
+        if _binds(loop, name):
+            raise _UnknownError
+        return value
+    if not isinstance(loop, ast.While) and _binds(loop.target, name):
+        first = loop.iter.elts[0] if isinstance(loop.iter, ast.List | ast.Tuple) and loop.iter.elts else None
+        if first is None or not isinstance(loop.target, ast.Name):
+            raise _UnknownError
+        value = Value(first, frame, loop.lineno)
+    if any(isinstance(node, ast.AugAssign) and _binds(node, name) for node in ast.walk(loop)):
+        raise _UnknownError
+    return _after(loop.body, name, line, value, frame)
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    return any(
+        isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Store)
+        for each in ast.walk(node)
+    )
+
+
+def _leaves(body: Sequence[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+# -- calls -------------------------------------------------------------------------------------------
+
+
+def frames(tree: ast.Module, node: ast.Call, most: int) -> list[Frame]:
+    """The ways in which the file comes to a call: a frame for each chain of calls, `most` of them."""
+    functions = [each for each in ast.walk(tree) if isinstance(each, Function)]
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    classes = {
+        method: each.name for each in ast.walk(tree) if isinstance(each, ast.ClassDef) for method in each.body
+    }
+    whole = Frame(tree, _LAST_LINE)
+
+    def ways(at: ast.Call, depth: int) -> Iterator[Frame]:
+        around = [each for each in functions if each.lineno <= at.lineno <= (each.end_lineno or 0)]
+        if not around:
+            yield Frame(tree, at.lineno)
+            return
+        outer = whole
+        for each in around[:-1]:
+            outer = Frame(each, _LAST_LINE, outer)
+        last = around[-1]
+        reached = False
+        for call in calls if depth < _DEEPEST_CALLS else ():
+            given = _arguments(call, last, classes.get(last, ""))
+            if given is None or last in [
+                each for each in around if each.lineno <= call.lineno <= (each.end_lineno or 0)
+            ]:
+                continue
+            for caller in ways(call, depth + 1):
+                reached = True
+                values = {name: Value(value, caller, call.lineno) for name, value in given.items()}
+                yield Frame(last, at.lineno, outer, values)
+        if not reached:
+            values = {name: Value(value, whole, _LAST_LINE) for name, value in _parametrized(last)}
+            yield Frame(last, at.lineno, outer, values)
+
+    return list(islice(ways(node, 0), most))
+
+
+def _arguments(call: ast.Call, function: Function, owner: str) -> dict[str, ast.expr] | None:
+    """What a call gives the parameters; None where it is none of the function, or unpacks its arguments."""
+    names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
+    match call.func:
+        case ast.Name(id=name) if name == function.name and not owner:
+            pass
+        case ast.Attribute(value=ast.Name(id=base), attr="apply") if (
+            base == owner and function.name == "forward"
+        ):
+            names = names[1:]  # the context
+        case ast.Attribute(value=ast.Name(id=base), attr=name) if base == owner and name == function.name:
+            pass
+        case _:
+            return None
+    if any(isinstance(each, ast.Starred) for each in call.args) or any(
+        each.arg is None for each in call.keywords
+    ):
+        return None
+    return {
+        **dict(zip(names, call.args, strict=False)),
+        **{each.arg: each.value for each in call.keywords if each.arg},
+    }
+
+
+def _parametrized(function: Function) -> Iterator[tuple[str, ast.expr]]:
+    """The first values of `@pytest.mark.parametrize("n, dtype", [(1024, torch.float16), …])`."""
+    for decorator in function.decorator_list:
+        match decorator:
+            case ast.Call(
+                func=ast.Attribute(attr="parametrize"),
+                args=[
+                    ast.Constant(value=str(text)),
+                    ast.List(elts=[first, *_]) | ast.Tuple(elts=[first, *_]),
+                    *_,
+                ],
+            ):
+                names = [name.strip() for name in text.split(",") if name.strip()]
+                values = first.elts if len(names) > 1 and isinstance(first, ast.Tuple | ast.List) else [first]
+                yield from zip(names, values, strict=False)
+            case _:
+                pass

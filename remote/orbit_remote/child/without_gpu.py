@@ -1,0 +1,147 @@
+"""A Python file imported and compiled where there may be no GPU: a stand-in for Triton's driver, statements left out."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import importlib
+import re
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common.messages import Problem
+
+_NO_GPU = (
+    "Found no NVIDIA driver",
+    "not compiled with CUDA enabled",
+    "No CUDA GPUs",
+    "0 active drivers",
+    "'NoneType' object is not callable",  # the launcher that the stand-in has not got
+)
+_FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+
+
+class NoGpuError(AttributeError):
+    """Something of the GPU that only a GPU knows."""
+
+
+def stand_in_for_the_gpu(capability: int) -> None:
+    """A driver that knows which GPU is meant and can do nothing: compiling asks no more of it."""
+    runtime: Any = importlib.import_module("triton.runtime")
+    target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
+
+    class Driver:
+        launcher_cls = None
+
+        def get_current_target(self) -> Any:
+            return target
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int = 0) -> int:  # noqa: ARG002
+            return 0
+
+        def get_device_capability(self, device: object = None) -> tuple[int, int]:  # noqa: ARG002
+            return divmod(capability, 10)
+
+        def get_active_torch_device(self) -> Any:
+            return importlib.import_module("torch").device("cuda", 0)
+
+        @staticmethod
+        def is_active() -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"there is no GPU here that could tell `{name}`"
+            raise NoGpuError(message)
+
+    driver = Driver()
+    runtime.driver.set_active(driver)
+    torch = sys.modules.get("torch")
+    if torch is not None and not torch.cuda.is_available():
+        torch.cuda.get_device_capability = driver.get_device_capability
+
+
+@dataclass(slots=True)
+class Imported:
+    """`missing` are the names that statements which were left out would have given."""
+
+    module: types.ModuleType
+    missing: set[str] = field(default_factory=set[str])
+    lines: list[int] = field(default_factory=list[int])
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        if not self.lines:
+            return ()
+        where = f"line{'s' * (len(self.lines) > 1)} {', '.join(map(str, self.lines))}"
+        names = f"; without it nothing is known of {', '.join(sorted(self.missing))}" if self.missing else ""
+        return (f"the file uses the GPU while it is imported ({where}), and there is none here{names}",)
+
+    def lacking(self, problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], str]:
+        """The problems, less those that only stand for a missing name, and these names."""
+        names = {name for one in problems for name in self.missing if _lacks(one, name)}
+        kept = tuple(one for one in problems if not any(_lacks(one, name) for name in names))
+        return kept, ", ".join(sorted(names))
+
+
+def _lacks(problem: Problem, name: str) -> bool:
+    return re.search(rf"\b{re.escape(name)}\W? is not defined", problem.message) is not None
+
+
+def import_without_gpu(file: UserFile) -> Imported:
+    """The file as a module. Raises what its own code raises, but for want of a GPU: such a statement is left out."""
+    name = file.module_name()
+    try:
+        return Imported(file.execute(name))
+    except BaseException as error:
+        failed = _failed_line(error, file.path)
+        if failed is None or not _for_want_of_a_gpu(error):
+            raise
+    imported = Imported(sys.modules[name])
+    flags = compile(file.text, file.path, "exec", dont_inherit=True).co_flags & _FUTURE
+    for statement in ast.parse(file.text, file.path).body:
+        if (statement.end_lineno or statement.lineno) < failed:
+            continue
+        if statement.lineno <= failed:
+            _leave_out(imported, statement)
+            continue
+        code = compile(ast.Module([statement], []), file.path, "exec", flags, dont_inherit=True)
+        try:
+            exec(code, imported.module.__dict__)  # noqa: S102 - importing the user's file is what this is for
+        except Exception as error:
+            lacking = isinstance(error, NameError) and error.name in imported.missing
+            if not (lacking or _for_want_of_a_gpu(error)):
+                raise
+            _leave_out(imported, statement)
+    return imported
+
+
+def _leave_out(imported: Imported, statement: ast.stmt) -> None:
+    imported.lines.append(statement.lineno)
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            imported.missing.add(name)
+        case _:
+            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+            imported.missing |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+
+
+def _failed_line(error: BaseException, path: str) -> int | None:
+    """The line at the top level of the file that an error came through."""
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        if code.co_filename == path and code.co_name == "<module>":
+            return at.tb_lineno
+        at = at.tb_next
+    return None
+
+
+def _for_want_of_a_gpu(error: BaseException) -> bool:
+    return isinstance(error, NoGpuError) or any(phrase in str(error) for phrase in _NO_GPU)
