@@ -17,6 +17,7 @@ ROLES = {
     "devices": ("worker.probe", "list_devices"),
     "template": ("worker.zygote", "main"),
     "child": ("child.child_main", "child_main"),
+    "overhead": ("recording.overhead", "main"),
     "reports": ("ncu.report_process", "main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""

@@ -12,7 +12,7 @@ import pytest
 
 from orbit_remote.child.harness import call_timing
 from orbit_remote.child.harness.call_timing import CallBench, Side
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.recording import recorder
 
 torch = pytest.importorskip("torch")

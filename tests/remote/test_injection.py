@@ -130,7 +130,7 @@ def test_the_newest_record_of_the_headers_is_used(newest, record, tmp_path, monk
 LOAD = """
 import ctypes, os, sys
 library = ctypes.CDLL(sys.argv[1])
-print(library.InitializeInjection(), library.InitializeInjection())
+print(library.InitializeInjection(), library.InitializeInjection(), flush=True)
 library.orbit_flush()
 library.orbit_end(b"")
 if os.fork() == 0:
@@ -175,9 +175,18 @@ HEADER = {"orbit": 1, "pid": 42, "cupti": 130000}
 NAME = ["n", 0, "_Z4workPfi"]
 
 
-def kernel(start: int, end: int, *, name: int = 0, cluster: tuple[int, int, int] = (0, 0, 0)) -> list:
+def kernels(
+    *times: tuple[int, int], untimed: int = 0, serial: int = 1, cluster: tuple[int, int, int] = (0, 0, 0)
+):
+    """A line of launches of one configuration."""
+    base = times[0][0] if times else 0
     shape = [64, 2, 1, 256, 1, 1, *cluster]
-    return ["k", name, start, end, *shape, 32, 1024, 2048, 16, 7, 5, 1, 1, 0, 0]
+    starts, durations = [start - base for start, _ in times], [end - start for start, end in times]
+    return ["k", 0, *shape, 32, 1024, 2048, 16, 7, 1, serial, untimed, base, starts, durations]
+
+
+def kernel(start: int, end: int, **fields) -> list:
+    return kernels((start, end), **fields)
 
 
 def write(folder: Path, *lines: object, name: str = "42.jsonl", tail: bytes = b"") -> Path:
@@ -192,7 +201,7 @@ def test_a_launch_is_read_whole(tmp_path):
     assert record == injection.LaunchRecord(
         symbol="_Z4workPfi", start_ns=100, end_ns=250, grid=(64, 2, 1), block=(256, 1, 1), cluster=(2, 1, 1),
         registers=32, static_shared=1024, dynamic_shared=2048, local_per_thread=16,
-        stream=7, correlation=5, device=1, process=42,
+        stream=7, device=1, process=42, clock="CUPTI serial records",
     )  # fmt: skip
     assert recorded.remarks == ()
 
@@ -209,7 +218,12 @@ int main(int, char** argv) {
   k.registersPerThread = 32; k.staticSharedMemory = 1024; k.dynamicSharedMemory = 2048;
   k.localMemoryPerThread = 16; k.streamId = 7; k.correlationId = 5; k.deviceId = 1;
   k.name = "a \\"name\\"\\n";
-  for (int i = 0; i < 3; ++i) add_kernel(s, k);
+  k.kind = CUPTI_ACTIVITY_KIND_KERNEL;
+  Batches batches;
+  for (int i = 0; i < 3; ++i, k.start += 1000, k.end += 1000) add_kernel(s, batches, k);
+  k.start = k.end = 0;
+  add_kernel(s, batches, k);
+  add_batches(s, batches);
   write_pending(s);
 }
 """
@@ -224,13 +238,59 @@ def test_the_reader_reads_what_the_recorder_writes(tmp_path):
     command = ["g++", *defines, *includes, str(tmp_path / "writer.cpp"), "-o", str(tmp_path / "writer")]
     subprocess.run([*command, "-ldl", "-lpthread"], check=True)
     subprocess.run([tmp_path / "writer", tmp_path], check=True)
-    records = injection.read(tmp_path).records
-    assert len(records) == 3
+    recorded = injection.read(tmp_path)
+    records = recorded.records
+    assert [record.start_ns for record in records] == [100, 1100, 2100]
+    assert recorded.unfinished == {records[0].symbol: 1}
     assert records[0] == injection.LaunchRecord(
         symbol='a "name"\n', start_ns=100, end_ns=250, grid=(64, 2, 1), block=(256, 1, 1), cluster=(2, 1, 1),
         registers=32, static_shared=1024, dynamic_shared=2048, local_per_thread=16,
-        stream=7, correlation=5, device=1, process=records[0].process,
+        stream=7, device=1, process=records[0].process, clock="CUPTI serial records",
     )  # fmt: skip
+
+
+def durations(recorded: injection.Recorded) -> list[list[int]]:
+    return [launches.durations() for launches in recorded.series]
+
+
+def test_what_recording_adds_is_taken_off_by_the_kind_of_record(tmp_path):
+    write(tmp_path, HEADER, NAME, kernel(10_000, 30_000), kernel(50_000, 70_000, serial=0), ["x"])
+    assert durations(injection.read(tmp_path)) == [[20_000], [20_000]]
+    recorded = injection.read(tmp_path, injection.Overhead(serial_ns=2140.4, concurrent_ns=768))
+    assert durations(recorded) == [[17_860], [19_232]]
+    assert [launches.launch.clock for launches in recorded.series] == [
+        "CUPTI serial records, less the 2.14 µs that recording adds here",
+        "CUPTI concurrent records, less the 0.77 µs that recording adds here",
+    ]
+
+
+def test_no_launch_is_shorter_than_a_tick_of_the_gpus_clock(tmp_path):
+    write(tmp_path, HEADER, NAME, kernels((1000, 3000), (5000, 8000)), ["x"])
+    assert durations(injection.read(tmp_path, injection.Overhead(serial_ns=2500))) == [[32, 500]]
+
+
+def test_buffers_of_several_streams_come_in_any_order(tmp_path):
+    write(tmp_path, HEADER, NAME, kernels((500, 510), (700, 720)), kernels((100, 130), (600, 640)), ["x"])
+    [launches] = injection.read(tmp_path).series
+    assert list(launches.starts) == [100, 500, 600, 700]
+    assert launches.durations() == [30, 10, 40, 20]
+
+
+def test_a_program_whose_kernels_can_overlap_says_why(tmp_path):
+    write(
+        tmp_path,
+        HEADER,
+        NAME,
+        kernel(100, 150),
+        ["o", "it makes a CUDA graph"],
+        kernel(200, 250, serial=0),
+        ["x"],
+    )
+    recorded = injection.read(tmp_path)
+    [remark] = recorded.remarks
+    assert remark.startswith("kernels of this program can overlap (it makes a CUDA graph)")
+    assert recorded.since(160).remarks == recorded.remarks
+    assert injection.read(write(tmp_path, HEADER, ["o", "it makes a CUDA graph"], ["x"])).remarks == ()
 
 
 def test_launches_of_several_processes_come_in_order_of_time(tmp_path):
@@ -264,8 +324,11 @@ def test_a_torn_last_line_costs_itself_alone(cut, tmp_path):
         ["k", 0, 1],
         ["k"],
         [],
-        ["k", 9, *range(21)],
-        ["k", 0, *"x" * 21],
+        ["k", 9, *range(18), [0], [5]],
+        ["k", 0, *"x" * 18, [0], [5]],
+        ["k", 0, *range(18), [0, 1], [5]],
+        ["k", 0, *range(18), ["a"], ["b"]],
+        ["k", 0, *range(18), [2**70], [5]],
         ["e", 1],
         ["n", "a", "b"],
         5,
@@ -291,10 +354,10 @@ def test_no_folder_and_no_file_are_nothing_recorded(tmp_path):
 
 def test_a_kernel_that_never_ended_has_no_time_and_is_told_apart(tmp_path):
     recorded = injection.read(
-        write(tmp_path, HEADER, NAME, kernel(100, 150), kernel(200, 0), kernel(0, 0), ["x"])
+        write(tmp_path, HEADER, NAME, kernels((100, 150), untimed=1), kernels(untimed=1), ["x"])
     )
     assert [r.start_ns for r in recorded.records] == [100]
-    assert len(recorded.unfinished) == 2
+    assert recorded.unfinished == {"_Z4workPfi": 2}
     assert recorded.remarks == ("2 launches had not ended when the program did, and have no time",)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_remote.common import measure
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.common.messages import Place, Resources
 
 durations = st.lists(st.integers(1, 10**9), min_size=1, max_size=60)
@@ -21,6 +21,14 @@ durations = st.lists(st.integers(1, 10**9), min_size=1, max_size=60)
 def launch(start: int, took: int, symbol: str = "_Z5saxpyif", **fields) -> LaunchRecord:
     shape = {"grid": (1024, 1, 1), "block": (256, 1, 1), "registers": 16, "dynamic_shared": 0}
     return LaunchRecord(symbol=symbol, start_ns=start, end_ns=start + took, **(shape | fields))
+
+
+def group(records, symbols=None):
+    return measure.group(series(records), symbols)
+
+
+def remarks(records):
+    return measure.remarks(series(records))
 
 
 def launches(times: list[int], *, start: int = 1000, **fields) -> list[LaunchRecord]:
@@ -82,20 +90,20 @@ def test_many_samples_are_thinned_evenly_and_still_counted() -> None:
 
 
 def test_the_first_launch_of_a_kernel_stands_apart() -> None:
-    (found,) = measure.group(launches([900, 100, 102, 104]))
+    (found,) = group(launches([900, 100, 102, 104]))
     assert found.timing.first == 900
     assert (found.timing.n, found.timing.median, found.count) == (3, 102, 4)
     assert found.timing.label == "in program, n=3"
 
 
 def test_a_single_launch_is_its_own_time_and_known_to_be_the_first() -> None:
-    (found,) = measure.group(launches([900]))
+    (found,) = group(launches([900]))
     assert (found.timing.n, found.timing.median, found.timing.first, found.count) == (1, 900, 900, 1)
 
 
 def test_only_the_first_configuration_of_a_kernel_holds_its_first_launch() -> None:
     small, large = launches([900, 100]), launches([200, 210], start=10_000, grid=(9, 1, 1))
-    a, b = measure.group(large + small)
+    a, b = group(large + small)
     assert (a.grid, a.timing.first, a.timing.n) == ((1024, 1, 1), 900, 1)
     assert (b.grid, b.timing.first, b.timing.n) == ((9, 1, 1), None, 2)
 
@@ -113,13 +121,13 @@ def test_only_the_first_configuration_of_a_kernel_holds_its_first_launch() -> No
     ],
 )
 def test_different_configurations_are_not_mixed(difference) -> None:
-    found = measure.group([launch(1000, 10), launch(2000, 20, **difference)])
+    found = group([launch(1000, 10), launch(2000, 20, **difference)])
     assert [g.timing.median for g in found] == [10, 20]
 
 
-def test_streams_graphs_and_processes_are_one_configuration() -> None:
-    records = [launch(1000, 10, stream=7), launch(2000, 20, stream=9, graph=3), launch(3000, 30, process=5)]
-    (found,) = measure.group(records)
+def test_streams_and_processes_are_one_configuration() -> None:
+    records = [launch(1000, 10, stream=7), launch(2000, 20, stream=9), launch(3000, 30, process=5)]
+    (found,) = group(records)
     assert (found.count, found.timing.n) == (3, 2)
 
 
@@ -132,7 +140,7 @@ def test_the_compilers_facts_are_joined_by_mangled_name() -> None:
         place=Place("saxpy.cu", 3),
     )
     records = [launch(1000, 10, static_shared=64, local_per_thread=8), launch(2000, 10, symbol="_Z4otherv")]
-    known, other = measure.group(records, {facts.symbol: facts})
+    known, other = group(records, {facts.symbol: facts})
     assert (known.name, known.constants, known.place) == (facts.name, {"BLOCK": "256"}, facts.place)
     assert (known.static_shared, known.local_per_thread, known.registers) == (64, 8, 16)
     assert (other.name, other.constants, other.place) == ("_Z4otherv", {}, None)
@@ -143,9 +151,9 @@ def test_a_launch_without_time_stamps_is_counted_and_said() -> None:
         *launches([50, 60, 70]),
         LaunchRecord("_Z5saxpyif", 0, 0, (1024, 1, 1), (256, 1, 1), None, 16, None, 0),
     ]
-    (found,) = measure.group(records)
+    (found,) = group(records)
     assert (found.count, found.timing.n, found.timing.first) == (4, 2, 50)
-    assert measure.remarks(records) == ("1 launch without a time stamp, counted but not timed",)
+    assert remarks(records) == ("1 launch without a time stamp, counted but not timed",)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 0), (0, 50), (50, 50), (50, 0)])
@@ -156,30 +164,30 @@ def test_what_is_not_a_time(start, end) -> None:
 def test_configurations_stand_in_the_order_of_their_first_timed_launch() -> None:
     lost = LaunchRecord("late", 0, 0, (1, 1, 1), (1, 1, 1))
     late = LaunchRecord("late", 5000, 5010, (1, 1, 1), (1, 1, 1))
-    assert [g.symbol for g in measure.group([lost, late, launch(1000, 10, "early")])] == ["early", "late"]
+    assert [g.symbol for g in group([lost, late, launch(1000, 10, "early")])] == ["early", "late"]
 
 
 def test_a_kernel_never_timed_has_no_group_but_a_remark() -> None:
     records = [LaunchRecord("_Z5saxpyif", 0, 0, (1, 1, 1), (1, 1, 1))] * 2
-    assert measure.group(records) == ()
-    assert measure.remarks(records) == ("2 launches without a time stamp, counted but not timed",)
+    assert group(records) == ()
+    assert remarks(records) == ("2 launches without a time stamp, counted but not timed",)
 
 
 def test_an_ordinary_run_needs_no_remark() -> None:
-    assert measure.remarks(launches([10, 20, 30])) == ()
-    assert measure.remarks([]) == ()
+    assert remarks(launches([10, 20, 30])) == ()
+    assert remarks([]) == ()
 
 
 def test_kernels_that_shared_the_gpu_are_told() -> None:
     alone, long, touching = launch(100, 50), launch(1000, 500), launch(1500, 10)
     inside = [launch(1100, 10), launch(1300, 10)]
     elsewhere = [launch(1200, 10, process=2), launch(1400, 10, device=1)]
-    (sentence, _) = measure.remarks([alone, long, touching, *inside, *elsewhere])
-    assert sentence == "3 launches overlapped another kernel and shared the GPU with it"
+    (sentence, _) = remarks([alone, long, touching, *inside, *elsewhere])
+    assert sentence == "2 launches began while another kernel ran, and shared the GPU with it"
 
 
 def test_several_gpus_are_told() -> None:
-    (sentence,) = measure.remarks([launch(1000, 10), launch(1000, 10, device=2)])
+    (sentence,) = remarks([launch(1000, 10), launch(1000, 10, device=2)])
     assert sentence == "launches on GPUs 0, 2, each grouped by itself"
 
 
@@ -188,7 +196,7 @@ def test_several_gpus_are_told() -> None:
 )
 def test_every_launch_is_in_a_count(raw) -> None:
     records = [launch(start, took, name, grid=(grid, 1, 1)) for start, took, name, grid in raw]
-    found = measure.group(records)
+    found = group(records)
     timed = {(r.symbol, r.grid) for r in records if r.timed}
     assert sum(g.count for g in found) == sum((r.symbol, r.grid) in timed for r in records)
     apart = sum(g.timing.first is not None and g.timing.n < g.count for g in found)

@@ -21,7 +21,7 @@ from orbit_remote.child import child_main, python_job
 from orbit_remote.child.user_module import Entry, UserFile
 from orbit_remote.common import messages as c
 from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.worker import prefork
 
@@ -862,7 +862,9 @@ def launched(symbol: str, start: int) -> LaunchRecord:
 )
 def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, message):
     request = c.Job("1", "run", "triton", "/k.py", ADD)
-    recorded = Recorded((launched("add", 100), launched("add", 200), launched("at_native_fill", 300)))
+    recorded = Recorded(
+        (*series([launched("add", 100), launched("add", 200), launched("at_native_fill", 300)]),)
+    )
     finished = python_job.crashed(request, status, recorded)
     assert (finished.outcome, finished.exit_code) == (outcome, status)
     assert (finished.failure.message if finished.failure else None) == message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_remote.child.spec.launch_timing import Bench, Clock
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.messages import Timing
 
 US = 1000

@@ -14,7 +14,7 @@ from orbit_remote import PACKAGE
 from orbit_remote.child import python_job, triton_instances
 from orbit_remote.child.triton_instances import Instance
 from orbit_remote.common import messages as c
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.recording import recorder
 
 
@@ -42,28 +42,30 @@ def launch(start: int = 100, **fields) -> LaunchRecord:
     ],
 )
 def test_a_record_tells_instances_of_one_name_apart(other, record):
-    matched = triton_instances.match([record, launch()], [instance(128), other])
+    matched = triton_instances.match(series([record, launch()]), [instance(128), other])
     assert [resources.constants["BLOCK"] for _, resources in matched.launches] == ["512", "128"]
 
 
 def test_registers_are_recorded_in_steps_of_eight():
-    [(_, resources)] = triton_instances.match([launch(registers=24)], [instance(registers=18)]).launches
+    [(_, resources)] = triton_instances.match(
+        series([launch(registers=24)]), [instance(registers=18)]
+    ).launches
     assert resources.registers == 18
 
 
 def test_of_instances_that_cannot_be_told_apart_only_what_they_share_is_said():
-    [(_, resources)] = triton_instances.match([launch()], [instance(128), instance(256)]).launches
+    [(_, resources)] = triton_instances.match(series([launch()]), [instance(128), instance(256)]).launches
     assert resources.constants == {"num_warps": "4"}
 
 
 def test_kernels_that_are_not_tritons_are_counted():
-    matched = triton_instances.match([launch(symbol="at_native_fill"), launch()], [instance()])
+    matched = triton_instances.match(series([launch(symbol="at_native_fill"), launch()]), [instance()])
     assert (len(matched.launches), matched.others) == (1, 1)
 
 
 def test_a_record_without_shared_memory_and_registers_still_fits():
     record = launch(static_shared=None, dynamic_shared=None, registers=None)
-    [(_, resources)] = triton_instances.match([record], [instance()]).launches
+    [(_, resources)] = triton_instances.match(series([record]), [instance()]).launches
     assert resources.constants["BLOCK"] == "128"
 
 
@@ -104,8 +106,8 @@ def test_launches_made_while_a_configuration_is_tried_are_autotunings(fails):
             except RuntimeError:
                 assert fails
     assert tuning.spans == [(0, 1000), (2000, 3000)]
-    kept, dropped = tuning.without([launch(500), launch(1500), launch(2500), launch(3500)])
-    assert ([record.start_ns for record in kept], dropped) == ([1500, 3500], 2)
+    [kept], dropped = tuning.without(series([launch(500), launch(1500), launch(2500), launch(3500)]))
+    assert (list(kept.starts), dropped) == ([1500, 3500], 2)
     assert autotuner.Autotuner._bench is original
 
 
@@ -147,7 +149,7 @@ def test_a_trace_of_torchs_profiler_is_read_in_nanoseconds():
     [record] = kineto.recorded().records
     assert (record.start_ns, record.end_ns) == (5_000_012_345, 5_000_015_545)
     assert (record.grid, record.block, record.registers) == ((4, 2, 1), (128, 1, 1), 24)
-    assert (record.stream, record.device, record.correlation) == (7, 1, 9)
+    assert (record.stream, record.device) == (7, 1)
     assert record.static_shared is None
 
 

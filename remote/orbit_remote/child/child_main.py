@@ -27,7 +27,8 @@ from orbit_remote import MAIN
 from orbit_remote.child import python_job, triton_instances
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.recording import recorder
+from orbit_remote.recording import injection, recorder
+from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
 
 READY = '{"kind":"ready"}\n'
@@ -63,7 +64,7 @@ def begin_recording(cache: Path, launches: Path, device: int = 0) -> recorder.Re
             try:
                 spec_job.rehearse(torch)
             finally:
-                recording.record("concurrent")
+                recording.record("automatic")
     return recording
 
 
@@ -86,6 +87,8 @@ def _has_gpu() -> bool:
 def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
     """Carry out a job and write its events."""
     job = order.job
+    if isinstance(recording, recorder.Native):
+        recording.overhead = order.overhead
 
     def send(event: c.Event) -> None:
         events.write(c.encode(event) + "\n")
@@ -168,17 +171,20 @@ def _line(connection: socket.socket) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
-    folder in which it leaves what Triton made of the kernels, if any.
+    folder in which it leaves what Triton made of the kernels, if any. `overhead` is taken off the times of a program.
     """
 
     job: c.Job
     image: Image | None = None
     compiled: str = ""
+    overhead: injection.Overhead = UNKNOWN
 
 
-def order(job: c.Job, image: Image | None = None, compiled: str = "") -> bytes:
+def order(
+    job: c.Job, image: Image | None = None, compiled: str = "", overhead: injection.Overhead = UNKNOWN
+) -> bytes:
     """One line."""
-    order = dataclasses.asdict(Order(job, image, compiled))
+    order = dataclasses.asdict(Order(job, image, compiled, overhead))
     text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
@@ -209,12 +215,17 @@ def _writer(descriptor: int) -> TextIO:
 
 
 def command(
-    folder: Path, cache: Path, job: c.Job, image: Image | None = None, compiled: str = ""
+    folder: Path,
+    cache: Path,
+    job: c.Job,
+    image: Image | None = None,
+    compiled: str = "",
+    overhead: injection.Overhead = UNKNOWN,
 ) -> list[str]:
     """What starts a process for one job, where none is kept ready. `folder` gets its order, then its `events` and the
     `launches` that it records; `cache` is the recorder's.
     """
-    (folder / "order").write_bytes(order(job, image, compiled))
+    (folder / "order").write_bytes(order(job, image, compiled, overhead))
     return [sys.executable, "-P", str(MAIN), "child", str(folder), str(cache)]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from orbit_remote.child import profile_range, triton_compile, triton_instances
 from orbit_remote.child.user_module import ENTRIES, UserFile
 from orbit_remote.common import measure, python_errors
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
@@ -60,9 +60,9 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     recorded = recorder.recorded()
 
     known = triton_instances.instances()
-    kept, tuned = tuning.without(recorded.records)
+    kept, tuned = tuning.without(recorded.series)
     matched = triton_instances.match(kept, known)
-    remarks = [*recorded.remarks, *measure.remarks([record for record, _ in matched.launches])]
+    remarks = [*recorded.remarks, *measure.remarks([series for series, _ in matched.launches])]
     if tuned:
         remarks.append(f"{_launches(tuned)} made while autotuning are not in the times")
     if matched.others:
@@ -95,7 +95,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     """
     places = UserFile(job.path, job.text).kernels()
     known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
-    kept = [record for record in recorded.records if record.symbol in known]
+    kept = [launches for launches in recorded.series if launches.launch.symbol in known]
     fatal = next((error for error in recorded.errors if error.fatal), None)
     explained: Explained | None = None
     if fatal is not None:
@@ -238,15 +238,17 @@ class _Tuning:
 
     spans: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    def without(self, records: Iterable[LaunchRecord]) -> tuple[list[LaunchRecord], int]:
-        kept: list[LaunchRecord] = []
-        dropped = 0
-        for record in records:
-            if any(begin <= record.start_ns <= end for begin, end in self.spans):
-                dropped += 1
-            else:
-                kept.append(record)
-        return kept, dropped
+    def without(self, series: Sequence[LaunchSeries]) -> tuple[Sequence[LaunchSeries], int]:
+        """The launches outside these spans, and how many were inside."""
+        if not self.spans:
+            return series, 0
+
+        def outside(start: int) -> bool:
+            return not any(begin <= start <= end for begin, end in self.spans)
+
+        kept = [launches.where(outside) for launches in series]
+        dropped = sum(launches.count for launches in series) - sum(launches.count for launches in kept)
+        return [launches for launches in kept if launches.count], dropped
 
 
 @contextlib.contextmanager
@@ -291,15 +293,15 @@ def _autotuning(recorder: Recorder, profiled: bool = False) -> Generator[_Tuning
 # -- results ----------------------------------------------------------------------------------------
 
 
-def _grouped(launches: Sequence[tuple[LaunchRecord, Resources]]) -> tuple[Launches, ...]:
+def _grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launches, ...]:
     """By instance first: Triton gives instances that differ in their constants one name."""
-    by_instance: dict[str, tuple[Resources, list[LaunchRecord]]] = {}
-    for record, resources in launches:
-        by_instance.setdefault(repr(resources), (resources, []))[1].append(record)
+    by_instance: dict[str, tuple[Resources, list[LaunchSeries]]] = {}
+    for series, resources in launches:
+        by_instance.setdefault(repr(resources), (resources, []))[1].append(series)
     return tuple(
         grouped
-        for resources, records in by_instance.values()
-        for grouped in measure.group(records, {resources.symbol: resources})
+        for resources, same in by_instance.values()
+        for grouped in measure.group(same, {resources.symbol: resources})
     )
 
 

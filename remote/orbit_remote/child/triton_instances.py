@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord, LaunchSeries
 from orbit_remote.common.messages import Level, Place, Resources
 from orbit_remote.common.python_errors import definition
 
@@ -146,11 +146,11 @@ def show(value: Any) -> str:
 class Matched:
     """Launches by the instance they were of; `others` are not Triton's: torch's and libraries'."""
 
-    launches: tuple[tuple[LaunchRecord, Resources], ...]
+    launches: tuple[tuple[LaunchSeries, Resources], ...]
     others: int
 
 
-def match(records: Iterable[LaunchRecord], known: Sequence[Instance]) -> Matched:
+def match(series: Iterable[LaunchSeries], known: Sequence[Instance]) -> Matched:
     """By name, then by what a record tells of an instance: threads, shared memory, registers.
 
     Where several instances of a name still fit, the constants they have in common are stated and
@@ -159,14 +159,14 @@ def match(records: Iterable[LaunchRecord], known: Sequence[Instance]) -> Matched
     by_symbol: dict[str, list[Instance]] = {}
     for one in known:
         by_symbol.setdefault(one.symbol, []).append(one)
-    launches: list[tuple[LaunchRecord, Resources]] = []
+    launches: list[tuple[LaunchSeries, Resources]] = []
     others = 0
-    for record in records:
-        candidates = by_symbol.get(record.symbol, [])
+    for same in series:
+        candidates = by_symbol.get(same.launch.symbol, [])
         if not candidates:
-            others += 1
+            others += same.count
             continue
-        launches.append((record, _common([c for c in candidates if _fits(c, record)] or candidates)))
+        launches.append((same, _common([c for c in candidates if _fits(c, same.launch)] or candidates)))
     return Matched(tuple(launches), others)
 
 

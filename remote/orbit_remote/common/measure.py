@@ -11,8 +11,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
+from operator import gt
 from typing import Literal
 
+from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
 from orbit_remote.common.messages import Launches, Resources, Timing
 
 MIN_FOR_SPREAD = 5
@@ -29,42 +32,6 @@ STOP_AFTER = 10
 
 CLOCK_FLOOR = 0.75
 """A launch below this share of the default clock is throttled: nvbench's `--throttle-threshold`."""
-
-CUPTI = "CUPTI activity records"
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRecord:
-    """One launch as the GPU's activity record tells it.
-
-    `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory per block
-    in bytes, `local_per_thread` in bytes. `graph` is the CUDA graph it was launched from, if any.
-    """
-
-    symbol: str
-    start_ns: int
-    end_ns: int
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int] | None = None
-    registers: int | None = None
-    static_shared: int | None = None
-    dynamic_shared: int | None = None
-    local_per_thread: int | None = None
-    stream: int | None = None
-    correlation: int | None = None
-    device: int = 0
-    process: int | None = None
-    graph: int | None = None
-
-    @property
-    def duration_ns(self) -> int:
-        return self.end_ns - self.start_ns
-
-    @property
-    def timed(self) -> bool:
-        """CUPTI leaves both stamps 0 where it could not take them; a kernel takes some time."""
-        return 0 < self.start_ns < self.end_ns
 
 
 # -- one configuration ------------------------------------------------------------------------------
@@ -114,7 +81,7 @@ def _thinned(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def group(
-    records: Iterable[LaunchRecord], symbols: Mapping[str, Resources] | None = None
+    series: Iterable[LaunchSeries], symbols: Mapping[str, Resources] | None = None
 ) -> tuple[Launches, ...]:
     """The launches of a program by kernel and launch configuration, in order of first launch.
 
@@ -126,20 +93,17 @@ def group(
 
     `symbols` are the compiler's facts by mangled name; a kernel not in it keeps its mangled name.
     """
-    configurations: dict[tuple[object, ...], list[LaunchRecord]] = {}
-    firsts: dict[tuple[str, int], LaunchRecord] = {}
-    for record in sorted(records, key=lambda r: r.start_ns):
-        if record.timed:
-            firsts.setdefault((record.symbol, record.device), record)
-        configurations.setdefault(_configuration(record), []).append(record)
-    kept = [[r for r in launches if r.timed] for launches in configurations.values()]
-    counts = [len(launches) for launches in configurations.values()]
-    result = [
-        (timed[0].start_ns, _launches(timed, count, firsts, symbols or {}))
-        for timed, count in zip(kept, counts, strict=True)
-        if timed
-    ]
-    return tuple(launches for _, launches in sorted(result, key=lambda pair: pair[0]))
+    configurations: dict[tuple[object, ...], list[LaunchSeries]] = {}
+    firsts: dict[tuple[str, int], int] = {}
+    for launches in series:
+        launch = launches.launch
+        configurations.setdefault(_configuration(launch), []).append(launches)
+        if launches.starts:
+            kernel = launch.symbol, launch.device
+            firsts[kernel] = min(firsts.get(kernel, launches.starts[0]), launches.starts[0])
+    merged = [merge(same) for same in configurations.values()]
+    timed = sorted((launches for launches in merged if launches.starts), key=lambda m: m.starts[0])
+    return tuple(_launches(launches, firsts, symbols or {}) for launches in timed)
 
 
 def _configuration(record: LaunchRecord) -> tuple[object, ...]:
@@ -148,64 +112,63 @@ def _configuration(record: LaunchRecord) -> tuple[object, ...]:
 
 
 def _launches(
-    timed: Sequence[LaunchRecord],
-    count: int,
-    firsts: Mapping[tuple[str, int], LaunchRecord],
-    symbols: Mapping[str, Resources],
+    series: LaunchSeries, firsts: Mapping[tuple[str, int], int], symbols: Mapping[str, Resources]
 ) -> Launches:
-    one = timed[0]
-    known = symbols.get(one.symbol)
-    first = one.duration_ns if firsts[one.symbol, one.device] is one else None
-    durations = [r.duration_ns for r in timed]
+    launch = series.launch
+    known = symbols.get(launch.symbol)
+    durations = series.durations()
+    first = durations[0] if firsts[launch.symbol, launch.device] == series.starts[0] else None
     if first is not None and len(durations) > 1:
-        durations = durations[1:]
+        del durations[0]
     return Launches(
-        symbol=one.symbol,
-        name=known.name if known else one.symbol,
-        grid=one.grid,
-        block=one.block,
-        timing=timing(durations, f"in program, n={len(durations)}", first=first),
-        count=count,
-        cluster=one.cluster,
-        registers=one.registers,
-        static_shared=one.static_shared,
-        dynamic_shared=one.dynamic_shared,
-        local_per_thread=one.local_per_thread,
+        symbol=launch.symbol,
+        name=known.name if known else launch.symbol,
+        grid=launch.grid,
+        block=launch.block,
+        timing=timing(durations, f"in program, n={len(durations)}", first=first, clock=launch.clock),
+        count=series.count,
+        cluster=launch.cluster,
+        registers=launch.registers,
+        static_shared=launch.static_shared,
+        dynamic_shared=launch.dynamic_shared,
+        local_per_thread=launch.local_per_thread,
         constants=dict(known.constants) if known else {},
         place=known.place if known else None,
     )
 
 
-def remarks(records: Iterable[LaunchRecord]) -> tuple[str, ...]:
+def remarks(series: Iterable[LaunchSeries]) -> tuple[str, ...]:
     """What a reader of the grouped times must know beside them, a sentence each."""
-    found: list[str] = []
-    everything = list(records)
-    timed = [r for r in everything if r.timed]
-    if untimed := len(everything) - len(timed):
-        found.append(f"{_launch_count(untimed)} without a time stamp, counted but not timed")
-    if shared := _overlapping(timed):
-        found.append(f"{_launch_count(shared)} overlapped another kernel and shared the GPU with it")
-    if len(devices := sorted({r.device for r in everything})) > 1:
-        found.append(f"launches on GPUs {', '.join(map(str, devices))}, each grouped by itself")
-    return tuple(found)
+    lines: list[str] = []
+    launches = list(series)
+    if untimed := sum(one.untimed for one in launches):
+        lines.append(f"{_launch_count(untimed)} without a time stamp, counted but not timed")
+    if shared := _overlapping(launches):
+        lines.append(f"{_launch_count(shared)} began while another kernel ran, and shared the GPU with it")
+    if len(devices := sorted({one.launch.device for one in launches})) > 1:
+        lines.append(f"launches on GPUs {', '.join(map(str, devices))}, each grouped by itself")
+    return tuple(lines)
 
 
 def _launch_count(n: int) -> str:
     return "1 launch" if n == 1 else f"{n} launches"
 
 
-def _overlapping(records: Sequence[LaunchRecord]) -> int:
-    """How many launches ran while another of the same process ran on the same GPU."""
-    latest: dict[tuple[int | None, int], LaunchRecord] = {}
-    found: set[int] = set()
-    for record in sorted(records, key=lambda r: (r.start_ns, r.end_ns)):
-        where = (record.process, record.device)
-        before = latest.get(where)
-        if before is not None and record.start_ns < before.end_ns:
-            found |= {id(before), id(record)}
-        if before is None or record.end_ns > before.end_ns:
-            latest[where] = record
-    return len(found)
+def _overlapping(series: Sequence[LaunchSeries]) -> int:
+    """How many launches began while another of the same process ran on the same GPU.
+
+    With starts and ends sorted each by itself: when launch i+1 begins, i+1 launches have begun before it, and fewer
+    than that have ended exactly if the end at place i comes later.
+    """
+    places: dict[tuple[int | None, int], list[LaunchSeries]] = {}
+    for launches in series:
+        places.setdefault((launches.launch.process, launches.launch.device), []).append(launches)
+    overlapping = 0
+    for same in places.values():
+        starts = sorted(chain.from_iterable(launches.starts for launches in same))
+        ends = sorted(chain.from_iterable(launches.ends for launches in same))
+        overlapping += sum(map(gt, ends, islice(starts, 1, None)))
+    return overlapping
 
 
 def at_low_clock(

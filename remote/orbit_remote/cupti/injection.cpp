@@ -13,9 +13,11 @@
 // cut it anywhere: a torn line is seen at once and costs itself alone. Names are written once.
 //     {"orbit": 1, "pid": …, "cupti": …}                      a process image begins (again after exec)
 //     ["n", id, name]                                         a kernel's mangled name
-//     ["k", id, start, end, grid×3, block×3, cluster×3, registers, static shared, dynamic shared,
-//      local per thread, stream, correlation, device, context, graph, graph node]
+//     ["k", id, grid×3, block×3, cluster×3, registers, static shared, dynamic shared, local per thread,
+//      stream, device, serial, untimed, base, [starts - base, …], [durations, …]]
+//                        launches of one configuration; `serial` is 1 or 0, `untimed` counts those without times
 //     ["e", time, domain, function, code, name, last kernel]  a failed call
+//     ["o", reason]                                           concurrent records from here on
 //     ["r", text] remark, ["d", count] records CUPTI dropped, ["x"] the process came to its exit
 //
 // CUPTI is loaded by path and not linked: where it is missing this library still loads and says so,
@@ -30,15 +32,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -46,7 +51,7 @@ namespace {
 
 using KernelRecord = ORBIT_KERNEL_RECORD;  // the newest CUpti_ActivityKernelN of the headers
 
-constexpr size_t kBufferBytes = 256 << 10;  // about 1,000 records: a full one is delivered on its own
+constexpr size_t kBufferBytes = 256 << 10;  // about 1,000 records: a full buffer is delivered on its own
 constexpr uint32_t kDeliveryPeriodMs = 100;
 constexpr long kMostRecords = 1'000'000;
 constexpr int kMostErrors = 8;
@@ -82,8 +87,13 @@ struct Cupti {
 struct State {
   Cupti cupti;
   CUpti_SubscriberHandle subscriber = nullptr;
-  CUpti_ActivityKind kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  CUpti_ActivityKind kind = CUPTI_ACTIVITY_KIND_KERNEL;
   bool recording = true;  // whether records of that kind are enabled
+  bool automatic = true;  // serial records until the program can overlap kernels
+  const char* overlaps = nullptr;  // why it can, once it can
+  std::atomic<int> streams{0};
+  std::atomic<int> contexts{0};
+  std::mutex switching;  // kind, recording, automatic, overlaps
   std::mutex writing;   // the file, names, counts
   std::mutex flushing;  // one flush at a time; a second thread does not wait for it
   int file = -1;
@@ -167,19 +177,58 @@ long name_id(State& s, const char* name) {
   return entry->second;
 }
 
-void add_kernel(State& s, const KernelRecord& k) {
+// The launches of one configuration in one buffer.
+struct Batch {
+  long untimed = 0;
+  std::vector<uint64_t> starts;
+  std::vector<uint64_t> durations;
+};
+
+// Name, grid, block, cluster, registers, shared memory (static, dynamic), local memory, stream, device, serial.
+using Configuration = std::array<long, 17>;
+using Batches = std::map<Configuration, Batch>;
+
+void add_kernel(State& s, Batches& batches, const KernelRecord& k) {
   if (++s.records > kMostRecords) {
     ++s.beyond;
     return;
   }
-  const long id = name_id(s, k.name);
-  add(s,
-      "[\"k\",%ld,%llu,%llu,%d,%d,%d,%d,%d,%d,%u,%u,%u,%u,%d,%d,%u,%u,%u,%u,%u,%u,%llu]\n", id,
-      static_cast<unsigned long long>(k.start), static_cast<unsigned long long>(k.end), k.gridX, k.gridY,
-      k.gridZ, k.blockX, k.blockY, k.blockZ, k.clusterX, k.clusterY, k.clusterZ,
-      static_cast<unsigned>(k.registersPerThread), k.staticSharedMemory, k.dynamicSharedMemory,
-      k.localMemoryPerThread, k.streamId, k.correlationId, k.deviceId, k.contextId, k.graphId,
-      static_cast<unsigned long long>(k.graphNodeId));
+  const Configuration configuration = {
+      name_id(s, k.name), k.gridX, k.gridY, k.gridZ, k.blockX, k.blockY, k.blockZ,
+      static_cast<long>(k.clusterX), static_cast<long>(k.clusterY), static_cast<long>(k.clusterZ),
+      k.registersPerThread, k.staticSharedMemory, k.dynamicSharedMemory,
+      static_cast<long>(k.localMemoryPerThread), static_cast<long>(k.streamId), static_cast<long>(k.deviceId),
+      k.kind == CUPTI_ACTIVITY_KIND_KERNEL};
+  Batch& batch = batches[configuration];
+  if (k.start == 0 || k.end <= k.start) {  // CUPTI leaves both stamps 0 where it could not take them
+    ++batch.untimed;
+    return;
+  }
+  batch.starts.push_back(k.start);
+  batch.durations.push_back(k.end - k.start);
+}
+
+void add_numbers(State& s, const std::vector<uint64_t>& numbers, uint64_t base) {
+  s.pending += '[';
+  char text[24];
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const int length = snprintf(text, sizeof text, i == 0 ? "%lld" : ",%lld", static_cast<long long>(numbers[i] - base));
+    s.pending.append(text, static_cast<size_t>(length));
+  }
+  s.pending += ']';
+}
+
+void add_batches(State& s, const Batches& batches) {
+  for (const auto& [configuration, batch] : batches) {
+    s.pending += "[\"k\"";
+    for (const long number : configuration) add(s, ",%ld", number);
+    const uint64_t base = batch.starts.empty() ? 0 : batch.starts.front();
+    add(s, ",%ld,%llu,", batch.untimed, static_cast<unsigned long long>(base));
+    add_numbers(s, batch.starts, base);
+    s.pending += ',';
+    add_numbers(s, batch.durations, 0);
+    s.pending += "]\n";
+  }
 }
 
 // -- what CUPTI calls --------------------------------------------------------------------------------
@@ -195,11 +244,13 @@ void CUPTIAPI buffer_completed(CUcontext, uint32_t, uint8_t* buffer, size_t, siz
   if (active.load(std::memory_order_acquire)) {
     const std::lock_guard<std::mutex> hold(s.writing);
     CUpti_Activity* record = nullptr;
+    Batches batches;
     while (valid > 0 && s.cupti.cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
       if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
-        add_kernel(s, *reinterpret_cast<const KernelRecord*>(record));
+        add_kernel(s, batches, *reinterpret_cast<const KernelRecord*>(record));
       }
     }
+    add_batches(s, batches);
     size_t dropped = 0;
     if (s.cupti.cuptiActivityGetNumDroppedRecords(nullptr, 0, &dropped) == CUPTI_SUCCESS && dropped > 0) {
       add(s, "[\"d\",%zu]\n", dropped);
@@ -247,7 +298,53 @@ void note_error(State& s, CUpti_CallbackDomain domain, const char* function, int
   flush(s, true, 0);
 }
 
-enum class Role { launch, synchronise, allocate, reset };
+// -- which records ----------------------------------------------------------------------------------
+
+// Records of `wanted` from here on, or none. Launches that are under way stay as they are. The caller holds `switching`.
+bool enable(State& s, bool recording, CUpti_ActivityKind wanted) {
+  if (s.recording && (!recording || wanted != s.kind)) {
+    if (s.cupti.cuptiActivityDisable(s.kind) != CUPTI_SUCCESS) return false;
+    s.recording = false;
+  }
+  if (recording && !s.recording) {
+    if (s.cupti.cuptiActivityEnable(wanted) != CUPTI_SUCCESS) return false;
+    s.kind = wanted;
+    s.recording = true;
+  }
+  return true;
+}
+
+// From now on the program can have two kernels on the GPU at once, and may count on it: serial records would make the
+// second wait for the end of the first, for ever if that waits for the second. To be called before the first launch
+// that can overlap another: what was launched under serial records keeps the GPU to itself.
+void overlap(State& s, const char* why) {
+  const std::lock_guard<std::mutex> hold(s.switching);
+  if (s.overlaps != nullptr) return;
+  s.overlaps = why;
+  if (!s.automatic || !s.recording || s.kind != CUPTI_ACTIVITY_KIND_KERNEL) return;
+  enable(s, true, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+  const std::lock_guard<std::mutex> write(s.writing);
+  s.pending += "[\"o\",";
+  add_text(s, why);
+  s.pending += "]\n";
+  write_pending(s);
+}
+
+// A stream that does not wait for the default stream can overlap it; two streams can overlap each other.
+void stream_created(State& s, unsigned flags) {
+  if (flags & CU_STREAM_NON_BLOCKING) overlap(s, "it creates a stream that does not wait for the default stream");
+  else if (++s.streams > 1) overlap(s, "it creates several streams");
+}
+
+bool launches_early(const CUlaunchConfig* config) {
+  for (unsigned i = 0; config != nullptr && i < config->numAttrs; ++i) {
+    const CUlaunchAttributeID id = config->attrs[i].id;
+    if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION || id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) return true;
+  }
+  return false;
+}
+
+enum class Role { launch, launch_extended, launch_per_thread, graph, stream, stream_priority, synchronise, allocate, reset };
 
 // The calls we are told about. The runtime's own and the driver's below it: some failures (a launch
 // with too many threads) never reach the driver, and Triton has no runtime.
@@ -261,10 +358,15 @@ struct Watched {
 #define RUNTIME(name, role) {CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_##name, Role::role},
 
 constexpr Watched kWatched[] = {
-    DRIVER(cuLaunchKernel, launch) DRIVER(cuLaunchKernel_ptsz, launch)
-    DRIVER(cuLaunchKernelEx, launch) DRIVER(cuLaunchKernelEx_ptsz, launch)
-    DRIVER(cuLaunchCooperativeKernel, launch) DRIVER(cuLaunchCooperativeKernel_ptsz, launch)
-    DRIVER(cuGraphLaunch, launch) DRIVER(cuGraphLaunch_ptsz, launch)
+    DRIVER(cuLaunchKernel, launch) DRIVER(cuLaunchKernel_ptsz, launch_per_thread)
+    DRIVER(cuLaunchKernelEx, launch_extended) DRIVER(cuLaunchKernelEx_ptsz, launch_per_thread)
+    DRIVER(cuLaunchCooperativeKernel, launch) DRIVER(cuLaunchCooperativeKernel_ptsz, launch_per_thread)
+    DRIVER(cuGraphLaunch, graph) DRIVER(cuGraphLaunch_ptsz, graph)
+    DRIVER(cuStreamBeginCapture, graph) DRIVER(cuStreamBeginCapture_v2, graph) DRIVER(cuStreamBeginCapture_v2_ptsz, graph)
+    DRIVER(cuGraphInstantiate, graph) DRIVER(cuGraphInstantiate_v2, graph)
+    DRIVER(cuGraphInstantiateWithFlags, graph) DRIVER(cuGraphInstantiateWithParams, graph)
+    DRIVER(cuGraphInstantiateWithParams_ptsz, graph)
+    DRIVER(cuStreamCreate, stream) DRIVER(cuStreamCreateWithPriority, stream_priority)
     DRIVER(cuCtxSynchronize, synchronise)
     DRIVER(cuStreamSynchronize, synchronise) DRIVER(cuStreamSynchronize_ptsz, synchronise)
     DRIVER(cuEventSynchronize, synchronise)
@@ -299,20 +401,64 @@ Role role_of(CUpti_CallbackDomain domain, CUpti_CallbackId id) {
   return Role::allocate;
 }
 
+bool is_launch(Role role) {
+  return role == Role::launch || role == Role::launch_extended || role == Role::launch_per_thread || role == Role::graph;
+}
+
+constexpr const char* kPerThread = "it uses a default stream per thread";
+
+void entered(State& s, CUpti_CallbackDomain domain, Role role, const void* parameters) {
+  switch (role) {
+    case Role::reset:
+      flush(s, true, 0);
+      break;
+    case Role::graph:
+      overlap(s, "it makes a CUDA graph");
+      break;
+    case Role::launch_per_thread:
+      overlap(s, kPerThread);
+      break;
+    case Role::launch:  // cuLaunchCooperativeKernel's parameters begin with the same
+      if (domain == CUPTI_CB_DOMAIN_DRIVER_API &&
+          static_cast<const cuLaunchKernel_params*>(parameters)->hStream == CU_STREAM_PER_THREAD) {
+        overlap(s, kPerThread);
+      }
+      break;
+    case Role::launch_extended: {
+      const CUlaunchConfig* config = static_cast<const cuLaunchKernelEx_params*>(parameters)->config;
+      if (launches_early(config)) overlap(s, "it launches a kernel before the one ahead of it has ended");
+      if (config != nullptr && config->hStream == CU_STREAM_PER_THREAD) overlap(s, kPerThread);
+      break;
+    }
+    case Role::stream:
+      stream_created(s, static_cast<const cuStreamCreate_params*>(parameters)->Flags);
+      break;
+    case Role::stream_priority:
+      stream_created(s, static_cast<const cuStreamCreateWithPriority_params*>(parameters)->flags);
+      break;
+    default:
+      break;
+  }
+}
+
 void CUPTIAPI called(void*, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void* data) {
   if (!active.load(std::memory_order_acquire)) return;
   State& s = state();
-  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {  // a context is about to go, and its records with it
-    flush(s, true, 0);
+  if (domain == CUPTI_CB_DOMAIN_RESOURCE) {
+    if (id == CUPTI_CBID_RESOURCE_CONTEXT_CREATED) {
+      if (++s.contexts > 1) overlap(s, "it uses several GPUs or contexts");
+    } else {  // a context is about to go, and its records with it
+      flush(s, true, 0);
+    }
     return;
   }
   const auto& call = *static_cast<const CUpti_CallbackData*>(data);
   const Role role = role_of(domain, id);
   if (call.callbackSite == CUPTI_API_ENTER) {
-    if (role == Role::reset) flush(s, true, 0);
+    entered(s, domain, role, call.functionParams);
     return;
   }
-  if (role == Role::launch && call.symbolName != nullptr) {
+  if (is_launch(role) && call.symbolName != nullptr) {
     const std::lock_guard<std::mutex> hold(s.writing);
     if (s.last_kernel != call.symbolName) s.last_kernel = call.symbolName;
   }
@@ -375,11 +521,11 @@ bool begin(State& s) {
     remark(s, "another CUPTI client (a profiler or a debugger) holds this process; launches were not recorded");
     return false;
   }
-  // Concurrent records leave the program's kernels to overlap as they do without us, and add 0.9 us to
-  // a kernel; some kernels of many blocks run up to 6 % longer under them (H100, CUPTI 13.0). Serial
-  // ones add 2.5 us, change no kernel, and let no two overlap: only for launches of our own.
-  const char* how = getenv("ORBIT_RECORD");
-  if (how != nullptr && strcmp(how, "serial") == 0) s.kind = CUPTI_ACTIVITY_KIND_KERNEL;
+  // Serial records change no kernel, but let no two overlap; concurrent records let kernels overlap as they do without
+  // us, and lengthen some kernels of many blocks by up to 10 % (docs/measuring.md). Both add a constant.
+  const char* wanted = getenv("ORBIT_RECORD");
+  if (wanted != nullptr && strcmp(wanted, "concurrent") == 0) s.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  s.automatic = wanted == nullptr || (strcmp(wanted, "serial") != 0 && strcmp(wanted, "concurrent") != 0);
   s.started = now();
   active.store(true, std::memory_order_release);
   if (s.cupti.cuptiActivityRegisterCallbacks(buffer_requested, buffer_completed) != CUPTI_SUCCESS ||
@@ -391,8 +537,9 @@ bool begin(State& s) {
   }
   s.cupti.cuptiActivityFlushPeriod(kDeliveryPeriodMs);
   for (const Watched& w : kWatched) s.cupti.cuptiEnableCallback(1, s.subscriber, w.domain, w.id);
-  s.cupti.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE,
-                              CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING);
+  for (const auto id : {CUPTI_CBID_RESOURCE_CONTEXT_CREATED, CUPTI_CBID_RESOURCE_CONTEXT_DESTROY_STARTING}) {
+    s.cupti.cuptiEnableCallback(1, s.subscriber, CUPTI_CB_DOMAIN_RESOURCE, id);
+  }
   pthread_atfork(nullptr, nullptr, in_forked_child);
   atexit(at_exit);
   return true;
@@ -428,22 +575,17 @@ EXPORT unsigned long long orbit_timestamp() {
   return time;
 }
 
-// What is recorded from here on: 0 nothing, 1 concurrent records, 2 serial ones. No kernel may be under way.
+// What is recorded from here on: 0 nothing, 1 concurrent records, 2 serial ones, 3 whichever suits what the process has
+// done so far. No kernel may be under way.
 EXPORT int orbit_record(int wanted) {
   if (!active.load(std::memory_order_acquire)) return 0;
   State& s = state();
-  const CUpti_ActivityKind kind = wanted == 2 ? CUPTI_ACTIVITY_KIND_KERNEL : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  if (s.recording) {
-    if (wanted != 0 && kind == s.kind) return 1;
-    flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    if (s.cupti.cuptiActivityDisable(s.kind) != CUPTI_SUCCESS) return 0;
-    s.recording = false;
-  }
-  if (wanted == 0) return 1;
-  if (s.cupti.cuptiActivityEnable(kind) != CUPTI_SUCCESS) return 0;
-  s.kind = kind;
-  s.recording = true;
-  return 1;
+  const std::lock_guard<std::mutex> hold(s.switching);
+  const bool serial = wanted == 2 || (wanted == 3 && s.overlaps == nullptr);
+  const CUpti_ActivityKind kind = serial ? CUPTI_ACTIVITY_KIND_KERNEL : CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+  s.automatic = wanted == 3;
+  if (s.recording && (wanted == 0 || kind != s.kind)) flush(s, true, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+  return enable(s, wanted != 0, kind) ? 1 : 0;
 }
 
 // Everything that has ended is in the file when it returns.

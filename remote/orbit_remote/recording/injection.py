@@ -19,15 +19,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from operator import add, gt
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, LaunchSeries, clock_label
 from orbit_remote.process import disk_space
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
@@ -69,20 +72,50 @@ class Cupti:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What the processes of one run did. `unfinished` are kernels that were begun and never ended."""
+class Overhead:
+    """What each kind of record adds to the time of a launch, in nanoseconds; None where it is not known."""
 
-    records: tuple[LaunchRecord, ...] = ()
+    serial_ns: float | None = None
+    concurrent_ns: float | None = None
+
+
+UNKNOWN = Overhead()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the processes of one run did. `unfinished` counts the launches of each kernel that never ended, the kernel
+    launched last at the end.
+    """
+
+    series: tuple[LaunchSeries, ...] = ()
     errors: tuple[CudaError, ...] = ()
-    unfinished: tuple[LaunchRecord, ...] = ()
+    unfinished: Mapping[str, int] = field(default_factory=dict[str, int])
     remarks: tuple[str, ...] = ()
+    overlap: str = ""
+    """Why kernels of the program can overlap; empty where they cannot."""
+
+    @property
+    def records(self) -> tuple[LaunchRecord, ...]:
+        """Every launch by itself, in order of start; for few."""
+        single = (record for launches in self.series for record in launches.records())
+        return tuple(sorted(single, key=lambda r: r.start_ns))
 
     def since(self, time_ns: int) -> Recorded:
         """Without what was before, which was of another job. Remarks have no time and are left out."""
-        return Recorded(
-            tuple(one for one in self.records if one.start_ns >= time_ns),
-            tuple(one for one in self.errors if one.time_ns >= time_ns),
-        )
+        later = (launches.where(lambda start: start >= time_ns) for launches in self.series)
+        kept = tuple(launches for launches in later if launches.starts)
+        errors = tuple(error for error in self.errors if error.time_ns >= time_ns)
+        return Recorded(kept, errors, remarks=_of_overlap(self.overlap, kept), overlap=self.overlap)
+
+
+def _of_overlap(why: str, series: Iterable[LaunchSeries]) -> tuple[str, ...]:
+    if not why or all(launches.serial for launches in series):
+        return ()
+    recorded = (
+        "so they are recorded in a way that lets them: kernels of many blocks can take up to 10 % longer"
+    )
+    return (f"kernels of this program can overlap ({why}), {recorded}",)
 
 
 # -- finding CUPTI ----------------------------------------------------------------------------------
@@ -259,11 +292,15 @@ class _Process:
 class _Reader:
     """What lines of one or several files have said so far."""
 
-    records: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
-    unfinished: list[LaunchRecord] = field(default_factory=list[LaunchRecord])
+    overhead: Overhead
+    series: dict[tuple[int | str, ...], LaunchSeries] = field(
+        default_factory=dict[tuple[int | str, ...], LaunchSeries]
+    )
     errors: list[CudaError] = field(default_factory=list["CudaError"])
     remarks: list[str] = field(default_factory=list[str])
     processes: list[_Process] = field(default_factory=list[_Process])
+    unfinished: dict[str, int] = field(default_factory=dict[str, int])
+    overlap: str = ""
     dropped: int = 0
 
     def line(self, line: bytes, process: _Process | None) -> _Process | None:
@@ -273,7 +310,7 @@ class _Reader:
             process = _begin(item)
             self.processes += [process] if process else []
         elif isinstance(item, list) and item and process is not None:
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # torn
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):  # torn
                 self._item(item, process)
         return process
 
@@ -282,10 +319,11 @@ class _Reader:
             case ["n", int(key), str(name)]:
                 process.names[key] = name
             case ["k", *fields]:
-                record = _launch(fields, process)
-                (self.records if record.timed else self.unfinished).append(record)
+                self._launches(fields, process)
             case ["e", *fields]:
                 self.errors.append(_error(fields, process))
+            case ["o", str(reason)]:
+                self.overlap = reason
             case ["r", str(text)]:
                 self.remarks.append(text)
                 process.recording = False
@@ -296,10 +334,52 @@ class _Reader:
             case _:
                 pass
 
+    def _launches(self, fields: list[Any], process: _Process) -> None:
+        *configuration, untimed, base, offsets, durations = fields
+        if len(configuration) != _CONFIGURATION or not all(
+            isinstance(n, int) for n in (*configuration, untimed, base)
+        ):
+            raise ValueError("not a launch")
+        symbol = process.names[configuration[0]]
+        serial = configuration[-1] == 1
+        added = self.overhead.serial_ns if serial else self.overhead.concurrent_ns
+        share = round(added or 0)
+        if share and durations and min(durations) < share + TICK_NS:
+            durations = [max(duration, share + TICK_NS) for duration in durations]
+        # a million launches: no loop of ours
+        starts = array("q", map(base.__add__, offsets))
+        ends = array("q", map((base - share).__add__, map(add, offsets, durations)))
+        if not len(starts) == len(offsets) == len(durations):
+            raise ValueError("not as many ends as starts")
+        key = (process.pid, symbol, *configuration[1:])
+        if (series := self.series.get(key)) is None:
+            clock = clock_label("serial" if serial else "concurrent", added)
+            launch = _launch(symbol, configuration, process.pid, clock)
+            series = self.series[key] = LaunchSeries(launch, serial=serial)
+        series.starts += starts
+        series.ends += ends
+        series.untimed += untimed
+        if untimed:
+            self.unfinished[symbol] = self.unfinished.pop(symbol, 0) + untimed
 
-def read(directory: Path) -> Recorded:
-    """Everything the processes of a run wrote, in order of start; torn and foreign lines left out."""
-    reader = _Reader()
+    def launches(self) -> list[LaunchSeries]:
+        """By first start, each series in order of start."""
+        for series in self.series.values():
+            _sort(series)
+        return sorted(self.series.values(), key=lambda s: s.starts[0] if s.starts else 0)
+
+
+def _sort(series: LaunchSeries) -> None:
+    """Buffers of several streams may come out of order."""
+    if any(map(gt, series.starts, islice(series.starts, 1, None))):
+        pairs = sorted(zip(series.starts, series.ends, strict=True))
+        series.starts = array("q", (start for start, _ in pairs))
+        series.ends = array("q", (end for _, end in pairs))
+
+
+def read(directory: Path, overhead: Overhead = UNKNOWN) -> Recorded:
+    """Everything the processes of a run wrote; torn and foreign lines left out. `overhead` is taken off."""
+    reader = _Reader(overhead)
     for path in sorted(directory.glob("*.jsonl")):
         process: _Process | None = None
         try:
@@ -313,19 +393,19 @@ def read(directory: Path) -> Recorded:
         remarks.append(
             "the program ended without exit: launches after its last synchronising call may be missing"
         )
-    if reader.unfinished:
-        remarks.append(
-            f"{len(reader.unfinished)} launches had not ended when the program did, and have no time"
-        )
+    if unfinished := sum(reader.unfinished.values()):
+        remarks.append(f"{unfinished} launches had not ended when the program did, and have no time")
     if reader.dropped:
         remarks.append(f"{reader.dropped} launches were too many to record")
-    reader.records.sort(key=lambda r: r.start_ns)
     reader.errors.sort(key=lambda e: e.time_ns)
+    timed = [replace(series, untimed=0) for series in reader.launches() if series.starts]
+    remarks += _of_overlap(reader.overlap, timed)
     return Recorded(
-        tuple(reader.records),
+        tuple(timed),
         tuple(reader.errors),
-        tuple(reader.unfinished),
+        reader.unfinished,
         tuple(dict.fromkeys(remarks)),
+        reader.overlap,
     )
 
 
@@ -337,21 +417,21 @@ class Follower:
         self._at = 0
         self._process: _Process | None = None
 
-    def fresh(self) -> list[LaunchRecord]:
+    def fresh(self) -> list[LaunchSeries]:
         """The launches that were written since the last call, those without time stamps too."""
-        reader = _Reader()
+        reader = _Reader(UNKNOWN)
         try:
             with regular_files.opened(self._path) as file:
                 file.seek(self._at)
                 lines = regular_files.upto(file, limits.LAUNCHES.most).splitlines(keepends=True)
+                for line in lines:
+                    if not line.endswith(b"\n"):  # being written in this moment
+                        break
+                    self._at += len(line)
+                    self._process = reader.line(line, self._process)
         except OSError:  # nothing was recorded
             return []
-        for line in lines:
-            if not line.endswith(b"\n"):  # being written in this moment
-                break
-            self._at += len(line)
-            self._process = reader.line(line, self._process)
-        return [*reader.records, *reader.unfinished]
+        return reader.launches()
 
 
 def _begin(header: dict[str, Any]) -> _Process | None:
@@ -366,16 +446,18 @@ def _parse(line: bytes) -> dict[str, Any] | list[Any] | None:
         return None
 
 
-def _launch(fields: list[Any], process: _Process) -> LaunchRecord:
-    name, *numbers = fields
-    if len(numbers) != 21 or not all(isinstance(n, int) for n in numbers):
-        raise ValueError("not a launch")
-    start, end, gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic, local = numbers[:15]
-    stream, correlation, device, _context, graph = numbers[15:20]
+_CONFIGURATION = 17
+"""Numbers that a line of launches begins with: injection.cpp, `Configuration`."""
+
+
+def _launch(symbol: str, numbers: list[int], pid: int, clock: str) -> LaunchRecord:
+    gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic, local, stream, device, _serial = numbers[
+        1:
+    ]
     return LaunchRecord(
-        symbol=process.names[name],
-        start_ns=start,
-        end_ns=end,
+        symbol=symbol,
+        start_ns=0,
+        end_ns=0,
         grid=(gx, gy, gz),
         block=(bx, by, bz),
         cluster=(cx, cy, cz) if cx * cy * cz > 1 else None,
@@ -384,10 +466,9 @@ def _launch(fields: list[Any], process: _Process) -> LaunchRecord:
         dynamic_shared=dynamic,
         local_per_thread=local,
         stream=stream,
-        correlation=correlation,
         device=device,
-        process=process.pid,
-        graph=graph or None,
+        process=pid,
+        clock=clock,
     )
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from orbit_remote.common import limits, regular_files
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.recording import injection
 from orbit_remote.recording.injection import Recorded
 
@@ -48,34 +48,36 @@ class Native:
         self._follower = injection.Follower(directory, os.getpid())
         self._since = 0
         self.cupti = cupti.library
+        self.overhead = injection.UNKNOWN
+        """What is taken off the times; the worker knows it (`overhead_store`)."""
         self.cache = cache
 
     def timestamp(self) -> int:
         """Now, on the clock of the records."""
         return self._library.orbit_timestamp()
 
-    def record(self, how: Literal["nothing", "concurrent", "serial"]) -> bool:
+    def record(self, how: Literal["nothing", "concurrent", "serial", "automatic"]) -> bool:
         """What is recorded from here on; False where CUPTI does not let itself be switched. No kernel may
-        be under way.
+        be under way. `automatic` is serial until kernels of this process can overlap, concurrent from then on.
         """
-        return self._library.orbit_record(("nothing", "concurrent", "serial").index(how)) == 1
+        return self._library.orbit_record(("nothing", "concurrent", "serial", "automatic").index(how)) == 1
 
     def fresh(self) -> list[LaunchRecord]:
         """The launches that have ended since the last call, of all that were begun before this one."""
         self._library.orbit_flush()
-        return self._follower.fresh()
+        return [record for launches in self._follower.fresh() for record in launches.records()]
 
     def end(self, why: str = "") -> None:
         """Stop recording, for good; more calls do nothing."""
         self._library.orbit_end(why.encode())
 
     def recorded(self) -> Recorded:
-        found = injection.read(self._directory)
-        return found.since(self._since) if self._since else found
+        recorded = injection.read(self._directory, self.overhead)
+        return recorded.since(self._since) if self._since else recorded
 
     def again(self) -> None:
         """For another job in this process: what was recorded until now is none of its own."""
-        self.record("concurrent")
+        self.record("automatic")
         self.fresh()
         self._since = self.timestamp()
 
@@ -115,7 +117,7 @@ class Kineto:
     def recorded(self) -> Recorded:
         kernels = [e for e in self._events or () if e.get("cat") == "kernel"]
         return Recorded(
-            tuple(self._record(k["name"], k["ts"], k["dur"], k["args"]) for k in kernels),
+            tuple(series(self._record(k["name"], k["ts"], k["dur"], k["args"]) for k in kernels)),
             remarks=self._remarks,
         )
 
@@ -130,7 +132,6 @@ class Kineto:
             registers=args.get("registers per thread"),
             # one number for static and dynamic shared memory: which is which is not known
             stream=args.get("stream"),
-            correlation=args.get("correlation"),
             device=args.get("device", 0),
             process=os.getpid(),
         )

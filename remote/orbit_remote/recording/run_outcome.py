@@ -123,7 +123,7 @@ def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resour
     message = f"the run was ended at its limit of {job.run_timeout_s:g} s"
     symbol = None
     if recorded and recorded.unfinished:
-        symbol = recorded.unfinished[-1].symbol
+        symbol = list(recorded.unfinished)[-1]
         name = symbols[symbol].name if symbol in symbols else symbol
         message += f" while {name} had not come to its end"
     return Verdict(

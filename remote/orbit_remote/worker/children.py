@@ -16,9 +16,10 @@ from pathlib import Path
 from orbit_remote.child import child_main
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.process import process_groups
 from orbit_remote.recording import injection
+from orbit_remote.recording.injection import Overhead
 from orbit_remote.toolchain.spec_instances import Image
 
 _LINE = 256 << 20  # the longest event: launches of many configurations with their samples
@@ -93,9 +94,9 @@ class Forked:
                     await self._events.readline()
                 self._is_ready = True
 
-    async def begin(self, job: c.Job, image: Image | None) -> None:
+    async def begin(self, order: bytes) -> None:
         with contextlib.suppress(ConnectionError):  # it has died: no event will come, and its status says why
-            self._orders.write(child_main.order(job, image))
+            self._orders.write(order)
             await self._orders.drain()
 
     async def events(self) -> AsyncIterator[c.Event]:
@@ -107,7 +108,7 @@ class Forked:
                 if isinstance(event, c.Finished):
                     return
 
-    def fresh(self) -> list[LaunchRecord]:
+    def fresh(self) -> list[LaunchSeries]:
         """The launches that were recorded since this was last asked."""
         return self._follower.fresh() if self._follower else []
 
@@ -175,10 +176,11 @@ class Fresh:
 
     @classmethod
     async def start(
-        cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None = None
+        cls, job: c.Job, cache: Path, env: Mapping[str, str], image: Image | None, overhead: Overhead
     ) -> Fresh:
         folder = Path(tempfile.mkdtemp(prefix="orbit-job-"))
-        return cls(await process_groups.start(child_main.command(folder, cache, job, image), env=env), folder)
+        command = child_main.command(folder, cache, job, image, overhead=overhead)
+        return cls(await process_groups.start(command, env=env), folder)
 
     async def events(self) -> AsyncIterator[c.Event]:
         await self.wait()
@@ -190,8 +192,8 @@ class Fresh:
             if (event := child_main.decode_event(line)) is not None:
                 yield event
 
-    def fresh(self) -> list[LaunchRecord]:
-        return list(injection.read(self.launches).records)
+    def fresh(self) -> list[LaunchSeries]:
+        return list(injection.read(self.launches).series)
 
     async def stays(self) -> bool:
         return False

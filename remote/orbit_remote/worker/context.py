@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain.build_cache import Cache
+from orbit_remote.worker.overhead_store import OverheadStore
 from orbit_remote.worker.prebuild import Prebuild
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Context:
         self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
         self.author_python: str | None = options.author_python or None
         self.idle_s: float = options.spare_idle_s
+        self.overheads = OverheadStore(self.home / "cupti")
         self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
         self._builds = asyncio.Semaphore(os.cpu_count() or 1)

@@ -38,13 +38,15 @@ async def _run(
     job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
 ) -> c.Finished:
     command = (str(built.executable), *job.arguments)
+    visible = gpu.visible_gpu(job)
+    overhead = await context.overheads.overhead(device, context.environment())
     with telemetry.Sampler(device.uuid or device.index) as sampler:
-        ended, recorded, why = await run_recorded(job, context, command, gpu.visible_gpu(job), scratch)
+        ended, recorded, why = await run_recorded(job, context, command, visible, scratch, overhead)
     symbols = {resources.symbol: resources for resources in built.built.resources}
     found = run_outcome.of_program(job, ended, recorded, symbols)
-    launches = measure.group(recorded.records, symbols)
+    launches = measure.group(recorded.series, symbols)
     remarks = [*built.remarks, *([why] if why else ())]
-    remarks += [*recorded.remarks, *measure.remarks(recorded.records), *found.remarks]
+    remarks += [*recorded.remarks, *measure.remarks(recorded.series), *found.remarks]
     if sampler.problem:
         remarks.append(sampler.problem)
     return c.Finished(
@@ -55,7 +57,7 @@ async def _run(
         launches=launches,
         resources=built.built.resources,
         device=device,
-        telemetry=gpu.watched(sampler, recorded.records),
+        telemetry=gpu.watched(sampler, recorded.series),
         toolchain=built.toolchain,
         exit_code=ended.status,
         build_s=built.built.seconds,
@@ -68,10 +70,15 @@ async def _run(
 
 
 async def run_recorded(
-    job: c.Job, context: Context, command: Sequence[str], environment: Mapping[str, str], scratch: Path
+    job: c.Job,
+    context: Context,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    scratch: Path,
+    overhead: injection.Overhead = injection.UNKNOWN,
 ) -> tuple[program.Ended, injection.Recorded, str]:
     """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
-    absent, and the text says why.
+    absent, and the text says why. `overhead` is taken off the times.
     """
     folder, why = scratch / "launches", ""
     variables = {**context.environment(), **environment}
@@ -90,4 +97,4 @@ async def run_recorded(
         started=context.groups(job),
         output=context.output(job),
     )
-    return ended, await asyncio.to_thread(injection.read, folder), why
+    return ended, await asyncio.to_thread(injection.read, folder, overhead), why

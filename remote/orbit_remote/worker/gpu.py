@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orbit_remote.common import architectures, measure
+from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
+from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.recording import telemetry
 
 _DEFAULT_ARCHITECTURE = "sm_90a"
@@ -36,11 +37,11 @@ def visible_gpu(job: c.Job) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
 
 
-def watched(sampler: telemetry.Sampler, records: Sequence[measure.LaunchRecord]) -> c.Telemetry | None:
+def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> c.Telemetry | None:
     """What NVML said while the kernels ran: clocks of the idle GPU before and after would be others."""
-    timed = [record for record in records if record.timed]
+    timed = [launches for launches in series if launches.starts]
     if not timed:
         return None
-    first, last = min(r.start_ns for r in timed), max(r.end_ns for r in timed)
+    first, last = min(launches.starts[0] for launches in timed), max(max(launches.ends) for launches in timed)
     found = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
     return found if found and found.samples else None

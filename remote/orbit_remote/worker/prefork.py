@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import MAIN
+from orbit_remote.child import child_main
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
+from orbit_remote.recording.injection import UNKNOWN, Overhead
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker.children import Child, Forked, Fresh
 
@@ -145,13 +147,19 @@ class PreforkPool:
         for spare in spares:
             await spare.ready()
 
-    async def take(self, job: c.Job, env: Mapping[str, str], image: Image | None = None) -> Child:
+    async def take(
+        self,
+        job: c.Job,
+        env: Mapping[str, str],
+        image: Image | None = None,
+        overhead: Overhead = UNKNOWN,
+    ) -> Child:
         """A child that carries out `job`, which it has been given. Close it when it is done.
 
         Raises OSError where no process can be started.
         """
         if not FORKS:
-            return await Fresh.start(job, self._cache, env, image)
+            return await Fresh.start(job, self._cache, env, image, overhead)
         self._used()
         async with self._changing:
             await self._fill(env, at_least=1)
@@ -160,7 +168,7 @@ class PreforkPool:
             self._running += 1
         try:
             await child.ready()
-            await child.begin(job, image)
+            await child.begin(child_main.order(job, image, overhead=overhead))
         except BaseException:
             child.kill()
             raise

@@ -13,6 +13,7 @@ from orbit_remote.child import python_job
 from orbit_remote.common import messages as c
 from orbit_remote.process.program import Ended, Printed
 from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.recording.injection import UNKNOWN
 from orbit_remote.toolchain.spec_instances import Image
 from orbit_remote.worker import gpu, probe
 from orbit_remote.worker.children import Child
@@ -38,7 +39,10 @@ async def follow(
         # a launch spec's process looks at the clocks itself: launches at a low one are not counted
         watching = device is not None and job.through != "spec"
         sampler = telemetry.Sampler(device.uuid or device.index) if device and watching else None
-        child = await context.spares.take(job, context.environment(), image)
+        overhead = UNKNOWN
+        if device and job.through == "program":
+            overhead = await context.overheads.overhead(device, context.environment())
+        child = await context.spares.take(job, context.environment(), image, overhead)
         followed: _Followed | None = None
         held.push_async_callback(
             lambda: asyncio.shield(_leave(context, child, stays=bool(followed and followed.stays)))
@@ -50,11 +54,11 @@ async def follow(
         followed = await _follow(job, context, child)
         context.groups(job)(child.pid, False)
         finished, ended = followed.finished, followed.ended
-        records = await asyncio.to_thread(child.fresh) if sampler else []
+        series = await asyncio.to_thread(child.fresh) if sampler else []
         if finished is None:
-            recorded = await asyncio.to_thread(injection.read, child.launches)
+            recorded = await asyncio.to_thread(injection.read, child.launches, overhead)
             finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
-    watched = gpu.watched(sampler, records) if sampler and records else None
+    watched = gpu.watched(sampler, series) if sampler and series else None
     return reported(job, context, finished, ended, device, watched)
 
 

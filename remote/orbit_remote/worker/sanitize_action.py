@@ -204,7 +204,11 @@ class _Checking:
             self._job, self._context, self._target.command, self._target.environment, self._scratch
         )
         self._told = True
-        return None if why else frozenset(one.symbol for one in (*recorded.records, *recorded.unfinished))
+        return (
+            None
+            if why
+            else frozenset((*(launches.launch.symbol for launches in recorded.series), *recorded.unfinished))
+        )
 
     async def _check(self, tool: str) -> sanitizer_tool.Checked:
         target, told = self._target, self._told

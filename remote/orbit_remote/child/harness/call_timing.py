@@ -22,7 +22,7 @@ from typing import Any, Final
 from orbit_remote.child.harness import tensor_data
 from orbit_remote.child.spec.launch_timing import COLD_S, FIRST_BATCH, MOST_LAUNCHES, WARM_S
 from orbit_remote.common import measure
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.common.messages import Timing
 from orbit_remote.recording.recorder import Native, Recorder
 

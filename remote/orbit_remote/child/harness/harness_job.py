@@ -25,7 +25,7 @@ from orbit_remote.child.harness.harness_case import Case, Judged, Refused
 from orbit_remote.child.harness.kernelbench import KernelBench
 from orbit_remote.child.harness.popcorn import Popcorn
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files, measure, python_errors, symbols
+from orbit_remote.common import harness_files, launch_records, measure, python_errors, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.recorder import Recorder
@@ -325,13 +325,12 @@ class _Run:
 
 def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
     """The kernels of the recorded calls, Triton's with their constants and their place."""
-    matched = triton_instances.match(seen.calls, triton_instances.instances())
+    calls = launch_records.series(seen.calls)
+    matched = triton_instances.match(calls, triton_instances.instances())
     known = {one.symbol: one for _, one in matched.launches}
     for record in seen.calls:
         known.setdefault(record.symbol, c.Resources(record.symbol, symbols.short_name(record.symbol), ""))
-    grouped = sorted(
-        measure.group(seen.calls, known), key=lambda one: one.timing.median * one.count, reverse=True
-    )
+    grouped = sorted(measure.group(calls, known), key=lambda one: one.timing.median * one.count, reverse=True)
     return tuple(
         replace(one, timing=replace(one.timing, label=f"in {name}, n={one.timing.n}", first=None))
         for one in grouped[:_SHOWN]

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from orbit_remote.child.spec.sm_clock import SmClock
 from orbit_remote.common import measure
-from orbit_remote.common.measure import LaunchRecord
+from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, clock_label
 from orbit_remote.common.messages import Timing
 from orbit_remote.recording.recorder import Native
 from orbit_remote.recording.telemetry import Sampler
@@ -33,8 +33,6 @@ WARM_S: Final = 0.5
 """Caps of one point: launches, and seconds with a cold and with a warm L2."""
 _FLUSH: Final = 3
 """Times the size of L2 that is read to have nothing else left in it."""
-_TICK_NS: Final = 32
-"""No kernel is shorter than one tick of the clock that Hopper takes its stamps from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,7 @@ class Clock:
     def name(self) -> str:
         if self.recorder is None:
             return "CUDA events"
-        if self.share_ns is None:
-            return "CUPTI serial records"
-        return f"CUPTI serial records, less the {self.share_ns / 1000:.2f} µs that recording adds here"
+        return clock_label("serial", self.share_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +181,7 @@ class Bench:
         return rounds
 
     def _length(self, record: LaunchRecord) -> int:
-        return max(_TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
+        return max(TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
 
     def _by_events(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int

@@ -1,0 +1,124 @@
+"""Launches as the GPU's activity records tell them: each by itself, or all of one configuration in columns."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import sub
+from typing import Literal
+
+CUPTI = "CUPTI activity records"
+
+TICK_NS = 32
+"""The GPU's clock ticks in steps of this many nanoseconds (Hopper); no launch takes less."""
+
+
+def clock_label(kind: Literal["serial", "concurrent"], added_ns: float | None) -> str:
+    """What took a time; `added_ns` is what recording adds to a launch and was taken off, None where it is not known."""
+    if added_ns is None:
+        return f"CUPTI {kind} records"
+    return f"CUPTI {kind} records, less the {added_ns / 1000:.2f} µs that recording adds here"
+
+
+def _integers() -> array[int]:
+    return array("q")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """One launch.
+
+    `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory per block
+    in bytes, `local_per_thread` in bytes. `clock` says what took the times.
+    """
+
+    symbol: str
+    start_ns: int
+    end_ns: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None = None
+    registers: int | None = None
+    static_shared: int | None = None
+    dynamic_shared: int | None = None
+    local_per_thread: int | None = None
+    stream: int | None = None
+    device: int = 0
+    process: int | None = None
+    clock: str = CUPTI
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def timed(self) -> bool:
+        """CUPTI leaves both stamps 0 where it could not take them; a kernel takes some time."""
+        return 0 < self.start_ns < self.end_ns
+
+
+@dataclass(slots=True)
+class LaunchSeries:
+    """Launches of one kernel with one configuration, in order of start: a million of them are two arrays.
+
+    `launch` has the configuration of all; its times mean nothing. `starts` and `ends` are in nanoseconds;
+    `untimed` counts the launches that have neither. `serial`: the recording let no two kernels overlap.
+    """
+
+    launch: LaunchRecord
+    starts: array[int] = field(default_factory=_integers)
+    ends: array[int] = field(default_factory=_integers)
+    untimed: int = 0
+    serial: bool = False
+
+    @property
+    def count(self) -> int:
+        return len(self.starts) + self.untimed
+
+    def durations(self) -> list[int]:
+        return list(map(sub, self.ends, self.starts))
+
+    def records(self) -> Iterator[LaunchRecord]:
+        """Each launch by itself, those without times last."""
+        for start, end in zip(self.starts, self.ends, strict=True):
+            yield replace(self.launch, start_ns=start, end_ns=end)
+        for _ in range(self.untimed):
+            yield replace(self.launch, start_ns=0, end_ns=0)
+
+    def where(self, keep: Callable[[int], bool]) -> LaunchSeries:
+        """The launches whose start `keep` accepts, and those without times."""
+        kept = [keep(start) for start in self.starts]
+        if all(kept):
+            return self
+        starts, ends = array("q", compress(self.starts, kept)), array("q", compress(self.ends, kept))
+        return replace(self, starts=starts, ends=ends)
+
+
+def series(records: Iterable[LaunchRecord]) -> list[LaunchSeries]:
+    """Single launches in columns."""
+    collected: dict[LaunchRecord, LaunchSeries] = {}
+    for record in sorted(records, key=lambda r: r.start_ns):
+        configuration = replace(record, start_ns=0, end_ns=0)
+        launches = collected.setdefault(configuration, LaunchSeries(configuration))
+        if record.timed:
+            launches.starts.append(record.start_ns)
+            launches.ends.append(record.end_ns)
+        else:
+            launches.untimed += 1
+    return list(collected.values())
+
+
+def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
+    """Several series of one configuration as one, in order of start."""
+    if len(same) == 1:
+        return same[0]
+    clocks = dict.fromkeys(launches.launch.clock for launches in same)
+    pairs = sorted(pair for launches in same for pair in zip(launches.starts, launches.ends, strict=True))
+    return LaunchSeries(
+        replace(same[0].launch, clock="; ".join(clocks)),
+        array("q", (start for start, _ in pairs)),
+        array("q", (end for _, end in pairs)),
+        sum(launches.untimed for launches in same),
+    )

@@ -1,0 +1,83 @@
+"""What recording adds to a launch, remembered by GPU and driver; measured once, before a first program is timed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from orbit_remote import PACKAGE
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.recording.injection import UNKNOWN, Overhead
+
+_LIMIT_S: Final = 20.0
+"""It takes 0.5 s; the recorder may have to be compiled first."""
+
+
+class OverheadStore:
+    def __init__(self, folder: Path) -> None:
+        """`folder` has the recorder's builds, and a file of what was measured."""
+        self._folder = folder
+        self._tried: dict[str, Overhead] = {}
+
+    async def overhead(self, device: c.Device | None, env: dict[str, str]) -> Overhead:
+        """Of this GPU; the caller has it for itself. Unknown where it cannot be measured: asked once a process."""
+        if device is None:
+            return UNKNOWN
+        key = f"{device.uuid or device.name} {device.driver}"
+        if key not in self._tried:
+            self._tried[key] = self._read().get(key) or await self._measure(device.index, env)
+            if self._tried[key] != UNKNOWN:
+                self._keep(key, self._tried[key])
+        return self._tried[key]
+
+    async def _measure(self, device: int, env: dict[str, str]) -> Overhead:
+        command = [
+            sys.executable,
+            "-P",
+            str(PACKAGE / "__main__.py"),
+            "overhead",
+            str(self._folder),
+            str(device),
+        ]
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                out, _ = await process.communicate()
+            return codec.build(Overhead, json.loads(out))
+        except (TimeoutError, ValueError, TypeError):
+            return UNKNOWN
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+    def _read(self) -> dict[str, Overhead]:
+        try:
+            known: Any = json.loads((self._folder / "overhead.json").read_text("utf-8"))
+            return {str(key): codec.build(Overhead, value) for key, value in known.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def _keep(self, key: str, overhead: Overhead) -> None:
+        known = self._read() | {key: overhead}
+        data = {k: {"serial_ns": v.serial_ns, "concurrent_ns": v.concurrent_ns} for k, v in known.items()}
+        with contextlib.suppress(OSError):  # then it is measured again some time
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump(data, file, indent=1)
+            Path(name).replace(self._folder / "overhead.json")
