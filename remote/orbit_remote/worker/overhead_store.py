@@ -7,12 +7,11 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 
@@ -67,7 +66,7 @@ class OverheadStore:
 
     def _read(self) -> dict[str, Overhead]:
         try:
-            known: Any = json.loads((self._folder / "overhead.json").read_text("utf-8"))
+            known: Any = json.loads(regular_files.read(self._folder / "overhead.json", limits.STATE))
             return {str(key): codec.build(Overhead, value) for key, value in known.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
@@ -77,7 +76,6 @@ class OverheadStore:
         data = {k: {"serial_ns": v.serial_ns, "concurrent_ns": v.concurrent_ns} for k, v in known.items()}
         with contextlib.suppress(OSError):  # then it is measured again some time
             self._folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(data, file, indent=1)
-            Path(name).replace(self._folder / "overhead.json")
+            new = self._folder / f"overhead-{os.getpid()}.tmp"
+            new.write_text(json.dumps(data, indent=1), encoding="utf-8")
+            new.replace(self._folder / "overhead.json")
