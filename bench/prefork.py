@@ -56,7 +56,7 @@ async def main(jobs: int) -> None:
         )
         print(f"a spare made ready, median           {statistics.median(ready):8.3f} s")
         await pool.prepare(os.environ)
-        [spare] = pool.waiting
+        spare = pool.waiting
         print(f"template  {memory(psutil.Process(spare).ppid())}")
         print(f"spare     {memory(spare)}")
         await pool.close()

@@ -100,12 +100,12 @@ async def test_events_come_while_the_job_runs(pool):
 
 async def test_every_job_has_a_process_of_its_own_and_a_spare_is_renewed(pool):
     await pool.prepare(ENV)
-    [first] = pool.waiting
+    first = pool.waiting
     child = await pool.take(job("kept = 1\ndef main(): pass"), ENV)
     assert child.pid == first
     await finish(child)
     await pool.prepare(ENV)
-    [second] = pool.waiting
+    second = pool.waiting
     assert second != first
     status, _, out, _ = await run(pool, "def main(): print('kept' in globals())")
     assert (status, out) == (0, "False\n")
@@ -194,7 +194,7 @@ async def test_kill_ends_a_jobs_daemon_and_no_other_jobs(pool):
 
 async def test_a_template_that_dies_is_replaced(own_pool, quick):
     await own_pool.prepare(quick)
-    [spare] = own_pool.waiting
+    spare = own_pool.waiting
     template = psutil.Process(spare).ppid()
     os.kill(template, signal.SIGKILL)
     await ended(template, spare)
@@ -214,12 +214,12 @@ async def test_an_idle_spare_is_ended_and_the_template_stays(own_pool, quick):
     status, _, _, _ = await run(own_pool, "def main(): pass", quick)
     assert status == 0
     await own_pool.prepare(quick)
-    [spare] = own_pool.waiting
+    spare = own_pool.waiting
     template = psutil.Process(spare).ppid()
     own_pool._idle_s = 0.0
     await own_pool.prepare(quick)
     await ended(spare)
-    assert own_pool.waiting == ()
+    assert own_pool.waiting is None
     assert is_alive(template)
 
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import re
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -171,14 +170,7 @@ class Store:
             return
         blob = self._blob(digest)
         blob.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=blob.parent, suffix=".tmp")  # readable by its owner alone
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).replace(blob)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        regular_files.replace(blob, content)
         with self._lock:
             if self._size is not None:
                 self._size += len(content)
@@ -207,7 +199,7 @@ class Store:
     def _mirror(self, folder: int, path: str, wanted: dict[str, Any]) -> None:
         os.fchmod(folder, 0o777)  # the job may run as another user, and write beside its sources
         kept: set[str] = set()
-        for name, status in _entries(folder):
+        for name, status in entries(folder):
             want = wanted.get(name)
             if isinstance(want, str):
                 keep = self._holds(folder, path, name, status, want)
@@ -315,7 +307,8 @@ def _nested(files: dict[str, str]) -> dict[str, Any]:
     return top
 
 
-def _entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
+def entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
+    """What an open folder holds, by name; links are not followed."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in entries]
     for name in names:
@@ -346,13 +339,13 @@ def _discard(folder: int, name: str) -> None:
         inner = _open_folder(folder, current)
         try:
             os.fchmod(inner, 0o700)
-            for entry, status in _entries(inner):
+            for entry, status in entries(inner):
                 if not stat.S_ISDIR(status.st_mode):
                     os.unlink(entry, dir_fd=inner)
                     continue
                 moved += 1
                 aside = f"{_DISCARDED}-{moved}"
-                while _exists(folder, aside):  # the job may have made one of that name
+                while exists(folder, aside):  # the job may have made one of that name
                     moved += 1
                     aside = f"{_DISCARDED}-{moved}"
                 os.chmod(entry, 0o700, dir_fd=inner)  # to be moved a folder must be writable
@@ -363,7 +356,7 @@ def _discard(folder: int, name: str) -> None:
         os.rmdir(current, dir_fd=folder)
 
 
-def _exists(folder: int, name: str) -> bool:
+def exists(folder: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

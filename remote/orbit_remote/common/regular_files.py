@@ -1,4 +1,4 @@
-"""Somebody's files: the one way to read them in both packages.
+"""Somebody's files: the one way to read them in both packages, and to write one that is found whole.
 
 What a workspace, a header, a `#line` or a cache names may be a FIFO, a device, a folder, a link to any of
 these, or larger than the memory. Here only a regular file is opened, nothing waits for a writer, and a
@@ -13,6 +13,7 @@ import errno
 import os
 import stat
 from hashlib import blake2b
+from pathlib import Path
 from typing import BinaryIO, Final
 
 from orbit_remote.common.limits import HASHED, Limit
@@ -94,6 +95,23 @@ def file_hash(path: Name) -> str | None:
     except (OSError, ValueError):  # ValueError: no path of this system
         return None
     return hasher.hexdigest()
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file that readers find whole or as it was, readable by its owner alone; its folders are made. Nothing
+    half-written stays.
+    """
+    from tempfile import mkstemp  # 10 ms of an import
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = mkstemp(dir=path.parent, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def upto(file: BinaryIO, most: int) -> bytes:

@@ -19,7 +19,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
 import zlib
 from collections.abc import Generator
@@ -27,7 +26,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import content_store, limits, regular_files
 
 Kind = Literal["builds", "triton"]
 """Folders of the caches: an entry is a file of `builds` and a folder of files of `triton`."""
@@ -75,7 +74,7 @@ class Kept:
         with _said("builds could not be kept"):
             folder = self._volume / kind / file
             with self._cache(kind) as cache:
-                for name, status in _entries(cache):
+                for name, status in content_store.entries(cache):
                     whole = _NAME.fullmatch(name) and not name.endswith(".tmp")
                     if whole and status.st_mtime >= since - 1:
                         self._keep(cache, kind, name, folder)
@@ -94,7 +93,7 @@ class Kept:
 
     def _bring(self, cache: int, kind: Kind, path: Path) -> None:
         name = path.name
-        if not _NAME.fullmatch(name) or _exists(cache, name):
+        if not _NAME.fullmatch(name) or content_store.exists(cache, name):
             return
         content = regular_files.read(path, limits.VOLUME)
         files = _unpack(content)
@@ -133,15 +132,7 @@ class Kept:
         if self._known.get((kind, name)) == digest:
             return
         self._known[kind, name] = digest
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).replace(folder / name)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        regular_files.replace(folder / name, content)
 
     def _read(self, cache: int, name: str) -> dict[str, bytes] | None:
         """The entry's files, "" for an entry that is one; None for what is not the worker's or too large."""
@@ -155,7 +146,7 @@ class Kept:
         try:
             found = {
                 each: self._content(inner, each)
-                for each, of in _entries(inner)
+                for each, of in content_store.entries(inner)
                 if stat.S_ISREG(of.st_mode) and _NAME.fullmatch(each) and of.st_size
             }
         finally:
@@ -218,22 +209,6 @@ def _unpack(content: bytes) -> dict[str, bytes] | None:
     except (ValueError, zlib.error, AttributeError, TypeError):
         return None
     return files
-
-
-def _entries(folder: int) -> list[tuple[str, os.stat_result]]:
-    found: list[tuple[str, os.stat_result]] = []
-    for name in os.listdir(folder):
-        with contextlib.suppress(FileNotFoundError):
-            found.append((name, os.stat(name, dir_fd=folder, follow_symlinks=False)))
-    return found
-
-
-def _exists(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -7,15 +7,15 @@ permission, so that the answer is forgotten when an administrator changes it.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import Device, content_hash
 from orbit_remote.ncu.ncu_log import PERMISSION
 from orbit_remote.ncu.ncu_options import Tool
@@ -29,10 +29,11 @@ _CAP_PERFMON = 38
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """`permitted` is None where nothing has been tried yet; `why` is the sentence of the refusal."""
+    """`permitted` is None where nothing has been tried yet; `why` is the sentence of the refusal, `at` when it was kept."""
 
     permitted: bool | None = None
     why: str = ""
+    at: float = field(default=0.0, compare=False)
 
 
 def told(folder: Path, device: Device, tool: Tool) -> Known:
@@ -45,26 +46,17 @@ def told(folder: Path, device: Device, tool: Tool) -> Known:
 
 def known(folder: Path, device: Device, tool: Tool) -> Known:
     try:
-        found: Any = json.loads(regular_files.read(_file(folder, device, tool), limits.STATE))
-        if not isinstance(found, dict):
-            return Known()
-        record = cast("dict[str, Any]", found)
-        known = Known(bool(record["permitted"]), str(record["why"]))
-        return known if known.permitted or time.time() - float(record["at"]) < _REFUSED_S else Known()
-    except (OSError, ValueError, KeyError, TypeError):
+        known = codec.build(Known, json.loads(regular_files.read(_file(folder, device, tool), limits.STATE)))
+        return known if known.permitted or time.time() - known.at < _REFUSED_S else Known()
+    except (OSError, ValueError):
         return Known()
 
 
 def remember(folder: Path, device: Device, tool: Tool, found: Known) -> None:
     """A cache that cannot be written costs one more try."""
-    file = _file(folder, device, tool)
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = file.with_suffix(f".{os.getpid()}")
-        partial.write_text(
-            json.dumps({"permitted": found.permitted, "why": found.why, "at": time.time()}), "utf-8"
-        )
-        partial.replace(file)
+        record = dataclasses.asdict(dataclasses.replace(found, at=time.time()))
+        regular_files.replace(_file(folder, device, tool), json.dumps(record).encode())
 
 
 def _file(folder: Path, device: Device, tool: Tool) -> Path:

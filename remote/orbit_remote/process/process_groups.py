@@ -43,10 +43,10 @@ Started = Callable[[int, bool], None]
 """Told (pgid, True) when a group starts and (pgid, False) when it has ended."""
 
 
-def die_with_parent() -> None:
-    """In a child, before exec: be killed when the thread that forked it ends. Linux only."""
+def die_with_parent(by: int = signal.SIGKILL) -> None:
+    """In a child, before exec: be killed when the thread that forked it ends; 0 for not at all. Linux only."""
     if _prctl is not None:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, by)
 
 
 def reap_orphans() -> None:

@@ -7,9 +7,9 @@ import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.worker.context import Context
 
@@ -33,7 +33,7 @@ class CalibrationStore:
     def measure(self, device: c.Device, context: Context) -> None:
         """Soon, in a spare process that waits, if it has not been tried: an answer is out, and the author reads it."""
         key = _key(device)
-        if not key or key in self._tried or key in self._read() or not context.spares.waiting:
+        if not key or key in self._tried or key in self._read() or context.spares.waiting is None:
             return
         self._tried.add(key)
         task = asyncio.get_running_loop().create_task(self._measure(device, context))
@@ -71,33 +71,18 @@ class CalibrationStore:
     def _read(self) -> dict[str, dict[str, float]]:
         if self._known is None:
             self._known = {}
-            with contextlib.suppress(OSError, ValueError, TypeError):
+            with contextlib.suppress(OSError, ValueError):  # a file of somebody else's is as good as none
                 found: Any = json.loads(regular_files.read(self._file, limits.STATE))
-                self._known = _checked(found)
+                self._known = codec.build(dict[str, dict[str, float]], found)
         return self._known
 
     def _keep(self, key: str, rates: dict[str, float]) -> None:
         known = self._read()
         known[key] = rates
         with contextlib.suppress(OSError):  # then it is measured again some time
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps(known, indent=1), encoding="utf-8")
-            new.replace(self._file)
+            regular_files.replace(self._file, json.dumps(known, indent=1).encode())
 
 
 def _key(device: c.Device) -> str:
     """Empty for a GPU that cannot be told from others of its kind."""
     return f"{device.uuid} {device.driver}" if device.uuid and device.driver else ""
-
-
-def _checked(found: Any) -> dict[str, dict[str, float]]:
-    """A file that somebody else has written is as good as none."""
-    if not isinstance(found, dict):
-        return {}
-    items = cast("dict[str, Any]", found).items()
-    return {
-        key: {name: float(rate) for name, rate in cast("dict[str, Any]", rates).items()}
-        for key, rates in items
-        if isinstance(rates, dict)
-    }

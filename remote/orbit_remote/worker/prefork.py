@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import shutil
 import socket
 import sys
@@ -118,23 +117,22 @@ def _send(control: socket.socket, order: bytes, descriptors: list[int]) -> None:
 class PreforkPool:
     """Used on one event loop; `take` may be called while other jobs run."""
 
-    def __init__(self, *, cache: Path | None = None, idle_s: float = 300.0, n: int = 1) -> None:
-        self._cache = cache or Path(tempfile.gettempdir()) / f"orbit-cupti-{os.getuid() if FORKS else 0}"
+    def __init__(self, *, cache: Path, idle_s: float = 300.0) -> None:
+        self._cache = cache
         self._idle_s = idle_s
-        self._wanted = n
         self._template: Zygote | None = None
         self._former: list[Zygote] = []
         self._changing = asyncio.Lock()
-        self._spares: list[Forked] = []
+        self._spare: Forked | None = None
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
         self._renewing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     @property
-    def waiting(self) -> tuple[int, ...]:
-        """The process ids of the spares that wait for a job."""
-        return tuple(spare.pid for spare in self._spares if spare.alive)
+    def waiting(self) -> int | None:
+        """The process id of the spare that waits for a job."""
+        return self._spare.pid if self._spare and self._spare.alive else None
 
     async def prepare(self, env: Mapping[str, str]) -> None:
         """Have a spare ready for jobs with this environment; returns when it is."""
@@ -142,10 +140,8 @@ class PreforkPool:
             return
         self._used()
         async with self._changing:
-            await self._fill(env)
-            spares = list(self._spares)
-        for spare in spares:
-            await spare.ready()
+            spare = await self._filled(env)
+        await spare.ready()
 
     async def take(
         self,
@@ -162,8 +158,7 @@ class PreforkPool:
             return await Fresh.start(job, self._cache, env, image, overhead)
         self._used()
         async with self._changing:
-            await self._fill(env, at_least=1)
-            child = self._spares.pop(0)
+            child, self._spare = await self._filled(env), None
             child.taken = True
             self._running += 1
         try:
@@ -178,12 +173,12 @@ class PreforkPool:
         """Have a child that stays as a spare again; False where it is not wanted, and is to be closed."""
         if not isinstance(child, Forked) or self._closed or child.template is not self._template:
             return False
-        if len(self._spares) >= self._wanted or not child.alive:
+        if self._spare is not None or not child.alive:
             return False
         child.taken = False
         child.served += 1
         self._running -= 1
-        self._spares.insert(0, child)
+        self._spare = child
         self._used()
         return True
 
@@ -200,8 +195,8 @@ class PreforkPool:
             for template in self._former:
                 await template.close()
 
-    async def _fill(self, env: Mapping[str, str], at_least: int = 0) -> None:
-        """Fork what is missing, from a template with this environment; the caller holds `_changing`."""
+    async def _filled(self, env: Mapping[str, str]) -> Forked:
+        """The spare, forked where there is none, of a template with this environment; the caller holds `_changing`."""
         for last in (False, True):
             if self._closed:
                 raise OSError("the worker is leaving")
@@ -209,18 +204,16 @@ class PreforkPool:
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env)
             try:
-                while len(self._spares) < max(self._wanted, at_least):
-                    self._spares.append(await self._template.fork(self._child_ended))
+                self._spare = self._spare or await self._template.fork(self._child_ended)
             except OSError:  # it died in this moment: once more with a new one
                 if last:
                     raise
             else:
-                return
+                return self._spare
+        raise AssertionError
 
     async def _leave_template(self) -> None:
         template, self._template = self._template, None
-        for spare in self._spares:
-            spare.kill()
         self._forget()
         if template is not None and self._running and not self._closed:
             self._former.append(template)  # its jobs go on
@@ -230,7 +223,7 @@ class PreforkPool:
     def _child_ended(self, child: Forked) -> None:
         """A new spare when a job is over, not before: opening its context would disturb the times."""
         if not child.taken:
-            self._spares = [spare for spare in self._spares if spare is not child]
+            self._spare = None if self._spare is child else self._spare
             shutil.rmtree(child.launches, ignore_errors=True)
             return
         self._running -= 1
@@ -244,7 +237,7 @@ class PreforkPool:
         with contextlib.suppress(OSError):  # the next job says what is wrong
             async with self._changing:
                 if self._template is not None and self._template.alive:
-                    await self._fill(self._template.env)
+                    await self._filled(self._template.env)
 
     def _used(self) -> None:
         if self._idle is not None:
@@ -256,11 +249,10 @@ class PreforkPool:
         if self._running:
             self._used()
             return
-        for spare in self._spares:
-            spare.kill()
         self._forget()
 
     def _forget(self) -> None:
-        for spare in self._spares:
+        spare, self._spare = self._spare, None
+        if spare:
+            spare.kill()
             shutil.rmtree(spare.launches, ignore_errors=True)
-        self._spares = []

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import gc
 import json
 import os
@@ -30,7 +29,6 @@ from orbit_remote.child import child_main
 from orbit_remote.process import process_groups
 
 DESCRIPTORS = 3
-_PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
@@ -38,7 +36,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--cache", required=True, type=Path)
     options = parser.parse_args(arguments)
     # The end of the socket ends us, not the death of the worker: first the groups have to go.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)
+    process_groups.die_with_parent(0)
     process_groups.reap_orphans()
     control = socket.socket(fileno=os.dup(0))
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
@@ -112,7 +110,7 @@ class Template:
         status = 1
         try:
             template = os.getppid()
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            process_groups.die_with_parent()
             process_groups.reap_orphans()
             with contextlib.suppress(OSError):
                 os.setpgid(0, 0)

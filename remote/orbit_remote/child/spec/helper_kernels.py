@@ -102,8 +102,5 @@ def _code(core: Any, arch: str, cache: Path | None) -> bytes:
     made: bytes = core.Program(_SOURCE, "c++", core.ProgramOptions(arch=f"sm_{arch}")).compile("cubin").code
     if kept is not None:
         with contextlib.suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            new = kept.with_suffix(".new")
-            new.write_bytes(made)
-            new.replace(kept)
+            regular_files.replace(kept, made)
     return made
