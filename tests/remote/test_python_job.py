@@ -855,8 +855,8 @@ def launched(symbol: str, start: int) -> LaunchRecord:
 @pytest.mark.parametrize(
     ("status", "outcome", "message"),
     [
-        (-11, "runtime error", "the program was ended by SIGSEGV (segmentation fault)"),
-        (4, "runtime error", "the program left with exit code 4"),
+        (-11, "runtime error", "the program was ended by SIGSEGV (segmentation fault in host code)"),
+        (4, "runtime error", "the program ended with exit code 4"),
         (0, "ok", None),
     ],
 )

@@ -22,13 +22,14 @@ def stop() -> None:
 
 
 @contextlib.contextmanager
-def profiled(torch: Any) -> Generator[None]:
-    """What is launched within, and not what is still under way when it begins."""
-    torch.cuda.synchronize()
+def profiled(torch: Any = None) -> Generator[None]:
+    """What is launched within; with a torch not what is still under way when it begins, and all of it."""
+    synchronize = torch.cuda.synchronize if torch else lambda: None
+    synchronize()
     start()
     try:
         yield
-        torch.cuda.synchronize()
+        synchronize()
     finally:
         stop()
 

@@ -19,6 +19,7 @@ from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
+from orbit_remote.recording import run_outcome
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Nothing, Recorder
 
@@ -53,7 +54,10 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
 def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     began = time.perf_counter()
     profiled = job.action == "profile"
-    with _autotuning(recorder, profiled) as tuning, _profiled() if profiled else contextlib.nullcontext():
+    with (
+        _autotuning(recorder, profiled) as tuning,
+        profile_range.profiled() if profiled else contextlib.nullcontext(),
+    ):
         exit_code, explained, certain = _execute(file, job.device)
     seconds = time.perf_counter() - began
     recorder.end()
@@ -101,7 +105,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     if fatal is not None:
         explained = python_errors.cuda_failure(fatal)
     elif status != 0:
-        explained = Explained(Failure("runtime error", f"the program {python_errors.ending(status)}"), ())
+        explained = Explained(Failure("runtime error", run_outcome.how_it_ended(status, "the program")), ())
     if explained is not None:
         explained = python_errors.at_kernel(explained, places)
     remarks = [*recorded.remarks, *measure.remarks(kept)]
@@ -249,15 +253,6 @@ class _Tuning:
         kept = [launches.where(outside) for launches in series]
         dropped = sum(launches.count for launches in series) - sum(launches.count for launches in kept)
         return [launches for launches in kept if launches.count], dropped
-
-
-@contextlib.contextmanager
-def _profiled() -> Generator[None]:
-    profile_range.start()
-    try:
-        yield
-    finally:
-        profile_range.stop()
 
 
 @contextlib.contextmanager

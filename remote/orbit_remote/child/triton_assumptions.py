@@ -10,7 +10,7 @@ import ast
 import inspect
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,9 @@ def configurations_of(
         base |= {name: value for name, value in values.items() if name in {p.name for p in constexprs}}
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
-    tuned = _autotune(function, namespace)
+    tuned = next(
+        (one.configs for one in layers(outermost(function, namespace)) if getattr(one, "configs", ())), ()
+    )
     found = [Configuration(base, options, source)]
     if tuned:
         found = [
@@ -58,17 +60,21 @@ def configurations_of(
     return found, missing
 
 
-def _autotune(function: Any, namespace: Mapping[str, Any]) -> Sequence[Any]:
-    """The configurations of the Autotuner around a kernel: decorators wrap it, each in `.fn`."""
+def layers(kernel: Any) -> list[Any]:
+    """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
+    found = [kernel]
+    while not hasattr(found[-1], "params") and hasattr(found[-1], "fn"):
+        found.append(found[-1].fn)
+    return found
+
+
+def outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
+    """`@autotune` and `@heuristics` around a kernel, as the module has it."""
     for wrapper in namespace.values():
-        configurations: Sequence[Any] = ()
-        at = wrapper
-        while at is not function and hasattr(at, "fn") and type(at).__module__.startswith("triton."):
-            configurations = configurations or getattr(at, "configs", ())
-            at = at.fn
-        if at is function and at is not wrapper:
-            return configurations
-    return ()
+        of_triton = type(wrapper).__module__.startswith("triton.")
+        if of_triton and wrapper is not function and layers(wrapper)[-1] is function:
+            return wrapper
+    return function
 
 
 def _launches(

@@ -290,9 +290,9 @@ def _triton_compile(
 def _resources(
     function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, capability: int
 ) -> Resources:
-    types = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
+    assumed = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
     constants = {name: triton_instances.show(value) for name, value in configuration.constants.items()}
-    return _figures(function, compiled, constants | _options(compiled) | types, capability)
+    return _figures(function, compiled, constants | _options(compiled) | assumed, capability)
 
 
 def _options(compiled: Any) -> dict[str, str]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orbit_remote.child.spec import triton_backend
+from orbit_remote.child.triton_assumptions import outermost
 from orbit_remote.common.messages import HostLaunch
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import Target, lines_of
@@ -129,15 +130,7 @@ def compile_kernel(function: Any, one: Specified, namespace: Mapping[str, Any], 
         each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
         for each in one.launch.keywords
     }
-    return _compiled(_outermost(function, namespace), arguments, keywords, most)
-
-
-def _outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
-    """`@autotune` and `@heuristics` around a kernel, as the module has it."""
-    for wrapper in namespace.values():
-        if type(wrapper).__module__.startswith("triton.") and triton_backend.layers(wrapper)[-1] is function:
-            return wrapper
-    return function
+    return _compiled(outermost(function, namespace), arguments, keywords, most)
 
 
 def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip

@@ -8,7 +8,6 @@ import gc
 import linecache
 import os
 import re
-import signal
 import site
 import sys
 import sysconfig
@@ -101,17 +100,6 @@ def cuda_error(error: BaseException) -> str | None:
     if "CUDA error" not in words and "[CUDA]" not in words and name != "AcceleratorError":
         return None
     return next((code for phrase, code in _CUDA_WORDS.items() if phrase in words), "CUDA error")
-
-
-def ending(status: int) -> str:
-    """What a process did that ended with this status, negative for a signal."""
-    if status >= 0:
-        return f"left with exit code {status}"
-    try:
-        number = signal.Signals(-status)
-    except ValueError:
-        return f"was ended by signal {-status}"
-    return f"was ended by {number.name} ({(signal.strsignal(number) or '').lower()})"
 
 
 def left(code: object) -> tuple[int, Explained | None]:

@@ -58,7 +58,7 @@ def short_name(symbol: str) -> str:
 def without_parameters(name: str) -> str:
     """`void ns::tiled<32>(float*)` -> `ns::tiled<32>`."""
     name = re.sub(r" \[clone [^\]]*\]$", "", name)
-    if name.endswith(")") and (start := _opening(name)) > 0:
+    if name.endswith(")") and (start := opening(name, "(")) > 0:
         name = name[:start]
     depth = 0
     for index in range(len(name) - 1, -1, -1):
@@ -89,17 +89,14 @@ def base_name(symbol: str) -> str:
     return qualified_name(symbol).rpartition("::")[2]
 
 
-def _opening(text: str) -> int:
-    """The index of the parenthesis that the last character closes; -1 for none."""
-    depth = 0
+def opening(text: str, bracket: str) -> int:
+    """The index of the bracket that the last character closes; 0 for none."""
+    close, depth = text[-1], 0
     for index in range(len(text) - 1, -1, -1):
-        if text[index] == ")":
-            depth += 1
-        elif text[index] == "(":
-            depth -= 1
-            if depth == 0:
-                return index
-    return -1
+        depth += (text[index] == close) - (text[index] == bracket)
+        if depth == 0:
+            return index
+    return 0
 
 
 def _own_guess(symbol: str) -> str:

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from xml.etree import ElementTree as ET
 
+from orbit_remote.common import symbols
+
 _PREFIX = re.compile(r"^={9} ?", re.MULTILINE)
 _WHERE = r"(?P<function>.*?)\+?(?P<pc>0x[0-9a-f]+)?(?: in (?P<file>.+):(?P<line>\d+))?"
 _AT = re.compile(rf"^ {{4,}}at {_WHERE}$")
@@ -222,18 +224,8 @@ def _matched(found: re.Match[str]) -> Frame:
 def _simple(function: str) -> str:
     """`[clone k(int)] float ns::shifted<(int)1>(const float *, int)` -> `shifted`, as the XML has it."""
     name = re.sub(r"^\[clone .*\] ", "", function).rstrip()
-    for close, opening in (")", "("), (">", "<"):
+    for close, bracket in (")", "("), (">", "<"):
         if name.endswith(close):
-            name = name[: _opened(name, opening, close)]
+            name = name[: symbols.opening(name, bracket)]
     found = re.search(r"[\w$~]+$", name)
     return found[0] if found else name
-
-
-def _opened(text: str, opening: str, close: str) -> int:
-    """The index of the bracket that the last character closes; 0 where there is none."""
-    depth = 0
-    for at in range(len(text) - 1, -1, -1):
-        depth += (text[at] == close) - (text[at] == opening)
-        if depth == 0:
-            return at
-    return 0

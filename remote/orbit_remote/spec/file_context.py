@@ -85,13 +85,13 @@ class Surroundings:
         return list(dict.fromkeys(found[1] for found in _DEF.finditer(self.text)))
 
 
-def bracketed(text: str) -> str | None:
-    """What stands between the `(` that begins `text` and its `)`."""
-    if not text.startswith("("):
+def bracketed(text: str, opening: str = "([{", closing: str = ")]}") -> str | None:
+    """What stands between the bracket that begins `text`, the first of `opening`, and the one that closes it."""
+    if not text.startswith(opening[0]):
         return None
     depth = 0
     for at, character in enumerate(text):
-        depth += (character in "([{") - (character in ")]}")
+        depth += (character in opening) - (character in closing)
         if depth == 0:
             return text[1:at]
     return None

@@ -113,7 +113,7 @@ class _Interpreter:
                     raise SpecError(
                         node.condition.span, f"A condition is a truth value, not {shown(condition)}."
                     )
-                return self.value(node.then if scalars.truth(condition) else node.otherwise)
+                return self.value(node.then if bool(condition.value) else node.otherwise)
             case Call():
                 return self._call(node)
             case Attribute():
@@ -170,11 +170,11 @@ class _Interpreter:
     def _binary(self, node: Binary) -> Value:
         left = self.value(node.left)
         if node.operator in ("and", "or") and isinstance(left, Scalar):
-            if scalars.truth(left) == (node.operator == "or"):
+            if bool(left.value) == (node.operator == "or"):
                 return Scalar(node.operator == "or", "bool")
             right = self.value(node.right)
             if isinstance(right, Scalar):
-                return Scalar(scalars.truth(right), "bool")
+                return Scalar(bool(right.value), "bool")
         else:
             right = self.value(node.right)
         if isinstance(left, Tensor) or isinstance(right, Tensor):

@@ -26,10 +26,6 @@ _INTEGERS: dict[str, Callable[[int, int], int]] = {
 _CPP_NAMES = {"int32": "int", "int64": "long", "uint32": "unsigned", "uint64": "unsigned long"}
 
 
-def truth(value: Scalar) -> bool:
-    return bool(value.value)
-
-
 def integer(world: World, span: Span, value: int, dtype: str = "") -> Scalar:
     """An integer of this type: unsigned ones wrap, others must fit. `dtype` counts in C++ only."""
     if world.language == "triton" or world.wide:
@@ -88,7 +84,9 @@ def binary(world: World, span: Span, name: str, left: Scalar, right: Scalar) -> 
     if name in COMPARISONS:
         return Scalar(_compare(world, name, left, right), "bool")
     if name in ("and", "or"):
-        return Scalar(truth(left) or truth(right) if name == "or" else truth(left) and truth(right), "bool")
+        return Scalar(
+            bool(left.value or right.value) if name == "or" else bool(left.value and right.value), "bool"
+        )
     if name == "@":
         raise SpecError(span, "'@' multiplies tensors; these are numbers.")
     kind = common(world, left, right)

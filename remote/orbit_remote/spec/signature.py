@@ -169,15 +169,8 @@ def _without_comments(text: str, language: Language) -> str:
 
 def _after_template_arguments(text: str) -> str:
     """What follows `k<int>` of an explicit specialisation."""
-    stripped = text.lstrip()
-    if not stripped.startswith("<"):
-        return text
-    depth = 0
-    for at, character in enumerate(stripped):
-        depth += (character == "<") - (character == ">")
-        if depth == 0:
-            return stripped[at + 1 :]
-    return text
+    inner = bracketed(text.lstrip(), "<", ">")
+    return text if inner is None else text.lstrip()[len(inner) + 2 :]
 
 
 def split(text: str) -> list[str]:
@@ -274,13 +267,9 @@ def _templates(header: str) -> tuple[TemplateParameter, ...]:
     starts = [match.end() for match in re.finditer(r"\btemplate\s*<", header)]
     if not starts:
         return ()
-    depth, end = 1, starts[0]
-    while end < len(header) and depth:
-        character = header[end]
-        depth += (character in "<(") - (character in ">)")
-        end += 1
+    inner = bracketed(header[starts[0] - 1 :], "<(", ">)")
     found: list[TemplateParameter] = []
-    for part in split(header[starts[0] : end - 1]):
+    for part in split(header[starts[0] : -1] if inner is None else inner):
         text, optional = _without_default(part)
         words = re.findall(r"[A-Za-z_]\w*", text)
         if not words:

@@ -9,6 +9,7 @@ machine that has a GPU.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -39,14 +40,8 @@ class Lines:
 
     def at(self, offset: int) -> tuple[Frame, ...]:
         """From the line of the instruction itself to that of the outermost function; empty if not known."""
-        low, high = 0, len(self.frames)
-        while low < high:
-            middle = (low + high) // 2
-            if self.frames[middle][0] <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return self.frames[low - 1][1] if low else ()
+        after = bisect_right(self.frames, offset, key=lambda row: row[0])
+        return self.frames[after - 1][1] if after else ()
 
 
 def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, Lines]:
@@ -163,7 +158,7 @@ class _Unit:
             case 2:
                 state.address += self._uleb() * shortest
             case 3:
-                state.line += self._sleb()
+                state.line += self._uleb(signed=True)
             case 4:
                 state.file = self._uleb()
             case 8:
@@ -217,20 +212,11 @@ class _Unit:
         byte = self._byte()
         return byte - 256 if byte > 127 else byte
 
-    def _uleb(self) -> int:
+    def _uleb(self, *, signed: bool = False) -> int:
         value, shift = 0, 0
         while True:
             byte = self._byte()
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
-                return value
-
-    def _sleb(self) -> int:
-        value, shift = 0, 0
-        while True:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value - (1 << shift) if byte & 64 else value
+                return value - (1 << shift) if signed and byte & 64 else value

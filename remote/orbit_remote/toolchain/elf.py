@@ -98,13 +98,8 @@ class Cubin:
 
     def _read_sections(self) -> list[_Section]:
         header = _HEADER.unpack_from(self._content)
-        identity, table, size, count, names = (
-            header[0],
-            int(header[6]),
-            int(header[11]),
-            int(header[12]),
-            int(header[13]),
-        )
+        identity, table = header[0], int(header[6])
+        size, count, names = map(int, header[11:])
         if identity[:6] != _MAGIC or size != _SECTION.size:
             raise ValueError("this is no cubin: it is no 64-bit ELF file")
         raw = [_SECTION.unpack_from(self._content, table + at * size) for at in range(count)]

@@ -53,7 +53,7 @@ class Forked:
         self.stdout: asyncio.StreamReader
         self.stderr: asyncio.StreamReader
 
-    async def open(self, fork: Callable[[list[int]], None]) -> None:
+    async def open(self, fork: Callable[[list[int]], object]) -> None:
         """Have it forked with the far ends of our socket and pipes."""
         ours, theirs = socket.socketpair()
         out, out_far = os.pipe()

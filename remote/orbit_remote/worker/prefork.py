@@ -60,7 +60,7 @@ class Zygote:
         order = json.dumps({"fork": child.number, "launches": str(child.launches)}).encode()
         try:
             self._children[child.number] = child
-            await child.open(lambda descriptors: _send(self._control, order, descriptors))
+            await child.open(lambda descriptors: socket.send_fds(self._control, [order], descriptors))
         except OSError:
             self._lost()
             shutil.rmtree(child.launches, ignore_errors=True)
@@ -108,10 +108,6 @@ class Zygote:
             pass
         await process_groups.finish(self._process)
         self._lost()
-
-
-def _send(control: socket.socket, order: bytes, descriptors: list[int]) -> None:
-    socket.send_fds(control, [order], descriptors)
 
 
 class PreforkPool:

@@ -268,7 +268,7 @@ class _Rounds:
             self._bench.record(True)
         try:
             began = time.perf_counter()
-            self._one_round(label, samples)
+            self._batch(label, 1, [[] for _ in samples])  # untimed: it sets the size of the first batch
             first = time.perf_counter() - began
             size = max(1, min(FIRST_BATCH, int(cap_s / 2 / max(first, 1e-6))))
             while True:
@@ -299,10 +299,6 @@ class _Rounds:
             for one, stop in zip(samples, stops, strict=True)
             if stop is not None
         ]
-
-    def _one_round(self, label: str, samples: list[list[int]]) -> None:
-        """Untimed: how long a round takes sets the size of the first batch."""
-        self._batch(label, 1, [[] for _ in samples])
 
     def _batch(self, label: str, size: int, samples: list[list[int]]) -> None:
         pairs: list[list[tuple[Any, Any]]] = [[] for _ in self._sides]

@@ -241,8 +241,7 @@ class _Run:
             named = ", ".join(f"{name}={value}" for name, value in case.shown.items())
             where = f" ({case.name}: {named})" if case.name else ""
             late = "only when called again with other inputs: " if when == "again" else ""
-            words = judged.words.removesuffix("; only when launched again with other inputs")
-            text = f"wrong answer{where}: {late}{words}"
+            text = f"wrong answer{where}: {late}{judged.words}"
             self._say(c.Problem("error", text, "orbit", self.place))
             if self._failure is None:
                 self._failure = c.Failure("wrong answer", text, place=self.place)

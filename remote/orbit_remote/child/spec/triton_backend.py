@@ -10,6 +10,7 @@ from typing import Any
 
 from orbit_remote.child import triton_instances
 from orbit_remote.child.spec.launches import Bound, Facts, Memory, Ready
+from orbit_remote.child.triton_assumptions import layers
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common.messages import Job, Tried
 from orbit_remote.spec import rules as spec_rules
@@ -178,14 +179,6 @@ def passed(value: Value, memory: Memory, span: Span) -> Any:
             return value
         case _:
             return getattr(importlib.import_module("triton.language"), _OWN_NAMES.get(value.name, value.name))
-
-
-def layers(kernel: Any) -> list[Any]:
-    """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
-    found = [kernel]
-    while not hasattr(found[-1], "params") and hasattr(found[-1], "fn"):
-        found.append(found[-1].fn)
-    return found
 
 
 def tuning(kernel: Any) -> tuple[Tried, ...]:
