@@ -55,7 +55,7 @@ def folder(tmp_path: Path) -> Path:
 
 def compiled(folder: Path, number: int, code: bytes, **said: object) -> None:
     """An instance as a child leaves it."""
-    known: dict[str, object] = {"symbol": "softmax", "function": "softmax", "constants": []}
+    known: dict[str, object] = {"symbol": "softmax", "name": "softmax", "architecture": "sm_90"}
     known |= {"threads": 128, "registers": None} | said
     (folder / f"{number}-softmax.json").write_text(json.dumps(known))
     (folder / f"{number}-softmax.cubin").write_bytes(code)
@@ -102,7 +102,7 @@ def test_code_without_line_information() -> None:
 
 def test_of_several_instances_the_one_whose_code_is_in_the_report(folder: Path) -> None:
     compiled(folder, 0, b"tried while autotuning")
-    compiled(folder, 1, the_only_cubin("softmax"), constants=[["BLOCK", "2048"]])
+    compiled(folder, 1, the_only_cubin("softmax"), constants={"BLOCK": "2048"})
     compiled(folder, 2, the_only_cubin("matmul"))
     found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
     assert levels(found) == [("ttir", 0), ("sass", 0)]

@@ -21,7 +21,7 @@ from orbit_remote.child.spec.trial import Gpu, Trial
 from orbit_remote.common import messages as c
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Launch, Reference, SpecError, Symbol
+from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value, World
 
 Kernel = Callable[..., None]
@@ -55,7 +55,7 @@ class Acted:
     def tunes(self, launch: Launch) -> bool:
         return self.tuned
 
-    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None:
+    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:
         raise SpecError(one.span, "no symbols here")
 
     def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:

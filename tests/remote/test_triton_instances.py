@@ -12,19 +12,18 @@ import pytest
 
 from orbit_remote import PACKAGE
 from orbit_remote.child import python_job, triton_instances
-from orbit_remote.child.triton_instances import Instance
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.recording import recorder
 
 
-def instance(block: int = 128, **fields) -> Instance:
+def instance(block: int = 128, **fields) -> c.Resources:
     known = {
-        "symbol": "add", "function": "add", "place": c.Place("k.py", 6), "threads": 128, "shared": 0,
-        "registers": 24, "local_bytes": 0, "architecture": "sm_90",
-        "constants": (("BLOCK", str(block)), ("num_warps", "4")),
+        "symbol": "add", "name": "add", "place": c.Place("k.py", 6), "threads": 128, "dynamic_shared": 0,
+        "registers": 24, "stack": 0, "architecture": "sm_90",
+        "constants": {"BLOCK": str(block), "num_warps": "4"},
     }  # fmt: skip
-    return Instance(**(known | fields))
+    return c.Resources(**(known | fields))
 
 
 def launch(start: int = 100, **fields) -> LaunchRecord:
@@ -37,7 +36,7 @@ def launch(start: int = 100, **fields) -> LaunchRecord:
     ("other", "record"),
     [
         (instance(512, threads=256), launch(block=(256, 1, 1))),
-        (instance(512, shared=4096), launch(dynamic_shared=4096)),
+        (instance(512, dynamic_shared=4096), launch(dynamic_shared=4096)),
         (instance(512, registers=70), launch(registers=72)),
     ],
 )

@@ -79,12 +79,12 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     if explained is None and not certain and not known:
         explained = no_entry(file)
     if explained is not None:
-        explained = python_errors.at_kernel(explained, {one.symbol: one.place for one in known})
+        explained = python_errors.at_kernel(explained, {one.symbol: one.place for one in known if one.place})
     return _finished(
         job,
         explained,
         launches=_grouped(matched.launches),
-        resources=_distinct(one.resources() for one in known),
+        resources=_distinct(known),
         exit_code=exit_code,
         run_s=seconds,
         remarks=tuple(dict.fromkeys(remarks)),

@@ -191,7 +191,7 @@ def _as_launched(
         if every > len(compiled):
             remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
         for one in compiled[: _MOST_CONFIGURATIONS - len(found)]:
-            constants = dict(triton_instances.instance(function, one).constants) | _options(one)
+            constants = triton_instances.instance(function, one).constants | _options(one)
             found[one.hash] = _figures(
                 function, one, constants | triton_spec_compile.types(function, one), capability
             )
@@ -300,7 +300,7 @@ def _options(compiled: Any) -> dict[str, str]:
 
 
 def _figures(function: Any, compiled: Any, constants: dict[str, str], capability: int) -> Resources:
-    one = triton_instances.instance(function, compiled).resources()
+    one = triton_instances.instance(function, compiled)
     usage = _ptxas(compiled.asm["ptx"], capability)
     one = replace(one, architecture=_architecture(capability), constants=constants)
     if usage is None:

@@ -7,7 +7,7 @@ import gc
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -16,35 +16,6 @@ from orbit_remote.common.messages import Level, Place, Resources
 from orbit_remote.common.python_errors import definition
 
 _WARP = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One compiled kernel: a JIT function with its constants and types fixed."""
-
-    symbol: str
-    function: str
-    place: Place
-    threads: int
-    shared: int | None
-    registers: int | None
-    local_bytes: int | None
-    architecture: str
-    constants: tuple[tuple[str, str], ...]
-
-    def resources(self) -> Resources:
-        return Resources(
-            symbol=self.symbol,
-            name=self.function,
-            architecture=self.architecture,
-            registers=self.registers,
-            static_shared=0 if self.shared is not None else None,
-            dynamic_shared=self.shared,
-            stack=self.local_bytes,
-            threads=self.threads,
-            place=self.place,
-            constants=dict(self.constants),
-        )
 
 
 def jit_functions() -> list[Any]:
@@ -61,26 +32,27 @@ def jit_functions() -> list[Any]:
     return sorted(found, key=lambda f: (f.fn.__code__.co_filename, f.fn.__code__.co_firstlineno))
 
 
-def instances() -> list[Instance]:
+def instances() -> list[Resources]:
     return [instance(f, compiled) for f in jit_functions() for compiled in _compiled(f)]
 
 
-def instance(function: Any, compiled: Any) -> Instance:
+def instance(function: Any, compiled: Any) -> Resources:
+    """One compiled kernel: a JIT function with its constants and types fixed."""
     file, line, _ = definition(function)
     metadata = compiled.metadata
-    target = metadata.target
     local = getattr(compiled, "n_spills", None)
-    return Instance(
+    return Resources(
         symbol=compiled.name,
-        function=function.fn.__name__,
-        place=Place(file, line),
-        threads=metadata.num_warps * _WARP,
-        shared=metadata.shared,
+        name=function.fn.__name__,
+        architecture=f"sm_{metadata.target.arch}",
         registers=getattr(compiled, "n_regs", None) or None,
+        static_shared=0 if metadata.shared is not None else None,
+        dynamic_shared=metadata.shared,
         # Triton calls a quarter of the local memory "spills"; what of it is spilled is not known here
-        local_bytes=local * 4 if isinstance(local, int) else None,
-        architecture=f"sm_{target.arch}",
-        constants=tuple(_constants(function, compiled)),
+        stack=local * 4 if isinstance(local, int) else None,
+        threads=metadata.num_warps * _WARP,
+        place=Place(file, line),
+        constants=dict(_constants(function, compiled)),
     )
 
 
@@ -150,13 +122,13 @@ class Matched:
     others: int
 
 
-def match(series: Iterable[LaunchSeries], known: Sequence[Instance]) -> Matched:
+def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched:
     """By name, then by what a record tells of an instance: threads, shared memory, registers.
 
     Where several instances of a name still fit, the constants they have in common are stated and
     the others are not.
     """
-    by_symbol: dict[str, list[Instance]] = {}
+    by_symbol: dict[str, list[Resources]] = {}
     for one in known:
         by_symbol.setdefault(one.symbol, []).append(one)
     launches: list[tuple[LaunchSeries, Resources]] = []
@@ -170,23 +142,21 @@ def match(series: Iterable[LaunchSeries], known: Sequence[Instance]) -> Matched:
     return Matched(tuple(launches), others)
 
 
-def _fits(one: Instance, record: LaunchRecord) -> bool:
+def _fits(one: Resources, record: LaunchRecord) -> bool:
     if one.threads != record.block[0] * record.block[1] * record.block[2]:
         return False
     shared = (record.static_shared or 0) + (record.dynamic_shared or 0)
-    if record.dynamic_shared is not None and one.shared is not None and shared != one.shared:
+    if None not in (record.dynamic_shared, one.dynamic_shared) and shared != one.dynamic_shared:
         return False
     # CUPTI gives registers as allocated, in steps of eight a thread
     pair = one.registers, record.registers
     return None in pair or -(-(one.registers or 0) // 8) * 8 == -(-(record.registers or 0) // 8) * 8
 
 
-def _common(candidates: Sequence[Instance]) -> Resources:
-    first = candidates[0].resources()
-    shared = set(candidates[0].constants).intersection(*(c.constants for c in candidates))
-    first.constants.clear()
-    first.constants.update((k, v) for k, v in candidates[0].constants if (k, v) in shared)
-    return first
+def _common(candidates: Sequence[Resources]) -> Resources:
+    shared = set(candidates[0].constants.items()).intersection(*(c.constants.items() for c in candidates))
+    first = candidates[0]
+    return replace(first, constants={k: v for k, v in first.constants.items() if (k, v) in shared})
 
 
 def toolchain() -> dict[str, str]:

@@ -223,10 +223,13 @@ class Container:
                     if alive():
                         seen = now
                     elif now - seen >= _GONE_S:
-                        return _record(_nobody(job.run))
+                        # read after all by one whose network was away: nobody has cancelled it
+                        text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
+                        return _lost(job.run, text, "run it again")
             return finished
         except Gone:
-            finished = _record(_died(job.run))
+            text = "the worker process in the container ended unexpectedly"
+            finished = _lost(job.run, text, "run it again; `modal app logs` has what it said")
             return finished
         finally:
             if finished is None:  # interrupted, or nobody waits
@@ -411,21 +414,9 @@ def _size(record: dict[str, Any]) -> int:
     return len(json.dumps(record, ensure_ascii=False))
 
 
-def _record(finished: c.Finished) -> dict[str, Any]:
-    return json.loads(c.encode(finished))
-
-
-def _died(run: str) -> c.Finished:
-    text = "the worker process in the container ended unexpectedly"
-    remedy = "run it again; `modal app logs` has what it said"
-    return c.failed(run, c.Failure("infrastructure", text, remedy, retryable=True))
-
-
-def _nobody(run: str) -> c.Finished:
-    text = f"the author's side has given no sign for {_GONE_S:g} s, so the run was ended"
-    # read after all by one whose network was away: nobody has cancelled it
-    failure = c.Failure("infrastructure", text, "run it again", retryable=True)
-    return c.failed(run, failure)
+def _lost(run: str, text: str, remedy: str) -> dict[str, Any]:
+    failure = c.Failure("infrastructure", text, remedy, retryable=True)
+    return json.loads(c.encode(c.failed(run, failure)))
 
 
 def _package(home: Path) -> Path:

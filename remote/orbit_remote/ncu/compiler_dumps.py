@@ -13,10 +13,10 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from orbit_remote.common import limits, regular_files, symbols
-from orbit_remote.common.messages import Dump, Level, Profile
+from orbit_remote.common import codec, limits, regular_files, symbols
+from orbit_remote.common.messages import Dump, Level, Profile, Resources
 from orbit_remote.ncu import sass_listing
 from orbit_remote.ncu.report_reader import Answer
 from orbit_remote.toolchain import elf
@@ -109,16 +109,14 @@ def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_
 
 def _kept(file: Path) -> _Instance | None:
     try:
-        said: dict[str, Any] = json.loads(regular_files.read(file, limits.DUMP))
+        said = codec.build(Resources, json.loads(regular_files.read(file, limits.DUMP)))
         texts: dict[Level, bytes] = {}
         for level in get_args(Level):
             if content := _content(file.with_suffix(f".{level}")):
                 texts[level] = content
         code = _content(file.with_suffix(".cubin"))
-        return _Instance(
-            said["symbol"], said["function"], code, dict(said["constants"]), said["threads"], said["registers"], texts
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
+        return _Instance(said.symbol, said.name, code, said.constants, said.threads, said.registers, texts)
+    except (OSError, ValueError):
         return None
 
 

@@ -39,7 +39,7 @@ class Known:
 def told(folder: Path, device: Device, tool: Tool) -> Known:
     """What a profile found out, else what the driver lets expect."""
     found = known(folder, device, tool)
-    if found.permitted is None and expected() is False:
+    if found.permitted is None and restricted() and not _capable():
         return Known(False, PERMISSION.sentence)
     return found
 
@@ -80,11 +80,6 @@ def restricted() -> bool | None:
         )
         return found[1] == "1" if found else None
     return None
-
-
-def expected() -> bool | None:
-    """False where the driver keeps counters for administrators and this process is none; None where it is not known."""
-    return False if restricted() and not _capable() else None
 
 
 def _capable() -> bool:

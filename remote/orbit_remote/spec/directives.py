@@ -27,7 +27,6 @@ from orbit_remote.spec.syntax_tree import (
     Span,
     Spec,
     SpecError,
-    Symbol,
     Within,
     Words,
 )
@@ -69,7 +68,7 @@ class _Reader:
         self.expects: list[Expect] = []
         self.references: list[Reference] = []
         self.cases: list[Case] = []
-        self.symbols: list[Symbol] = []
+        self.symbols: list[Assignment] = []
         self.amounts: dict[str, Amount] = {}
         self.words: dict[str, Words] = {}
         self.broken: list[str] = []
@@ -210,7 +209,7 @@ class _Reader:
             raise SpecError(word.span, "Only CUDA has symbols; assign a global of a Python file in the file.")
         one = self._assignment(reader, "A variable's name")
         self._once(one.name, [each.name for each in self.symbols], "is set")
-        self.symbols.append(Symbol(span, one.name, one.value))
+        self.symbols.append(Assignment(span, one.name, one.value))
 
     def _amount(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
         value = reader.whole()

@@ -98,7 +98,7 @@ VECTORS: dict[str, tuple[str, int]] = {
 }  # fmt: skip
 """CUDA's vector types (`vector_types.h`): element type and number of lanes."""
 
-_RANK = {"bool": 0, "integer": 1, "floating": 2}
+RANK = {"bool": 0, "integer": 1, "floating": 2}
 
 
 def named(name: str, language: str) -> DType | None:
@@ -126,7 +126,7 @@ def promote(left: DType, right: DType) -> DType:
     if left is right:
         return left
     if left.kind != right.kind:
-        return max(left, right, key=lambda one: _RANK[one.kind])
+        return max(left, right, key=lambda one: RANK[one.kind])
     if left.size != right.size:
         wide, narrow = (left, right) if left.size > right.size else (right, left)
         if wide.signed or not narrow.signed:
@@ -134,10 +134,6 @@ def promote(left: DType, right: DType) -> DType:
     if left.kind == "floating":
         return DTYPES["float32"]  # float16 and bfloat16
     return DTYPES[f"int{16 * max(left.size, right.size)}"]  # uint8 and int8
-
-
-def rank(dtype: DType) -> int:
-    return _RANK[dtype.kind]
 
 
 _LONGEST_CHAIN = 4096

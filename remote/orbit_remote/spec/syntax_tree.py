@@ -299,15 +299,6 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
-    """The value of a `__constant__` or `__device__` variable."""
-
-    span: Span
-    name: Name
-    value: Expression
-
-
-@dataclass(frozen=True, slots=True)
 class Amount:
     """The expression of `bytes`, `flops`, `seed`, `iterations` or `timeout`."""
 
@@ -335,7 +326,8 @@ class Spec:
     expects: tuple[Expect, ...] = ()
     references: tuple[Reference, ...] = ()
     cases: tuple[Case, ...] = ()
-    symbols: tuple[Symbol, ...] = ()
+    symbols: tuple[Assignment, ...] = ()
+    """Of `__constant__` and `__device__` variables."""
     amounts: dict[str, Amount] = field(default_factory=dict[str, Amount])
     words: dict[str, Words] = field(default_factory=dict[str, Words])
     broken: tuple[str, ...] = ()

@@ -292,6 +292,6 @@ def result_type(world: World, values: Sequence[Tensor | Scalar]) -> DType:
     result = DTYPES["bool"]
     for group in groups:
         own = functools.reduce(dtypes.promote, group, DTYPES["bool"])
-        if dtypes.rank(own) > dtypes.rank(result):
+        if dtypes.RANK[own.kind] > dtypes.RANK[result.kind]:
             result = own
     return world.floats if world.exact and result.kind == "floating" else result

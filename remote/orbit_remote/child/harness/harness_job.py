@@ -156,8 +156,7 @@ class _Run:
             given = tensor_data.cloned(torch, inputs)
             with profile_range.profiled(torch):
                 subject.call(given)
-        used = tuple(one.resources() for one in triton_instances.instances())
-        return c.ok(self.job.run, resources=used)
+        return c.ok(self.job.run, resources=tuple(triton_instances.instances()))
 
     def _stage(self, why: str) -> None:
         self._send(c.Stage(self.job.run, "running", time.time(), why))
@@ -369,7 +368,7 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place
     explained = _extension(error) or python_errors.explain(error, job.path)
     if explained.code is not None and recorded.errors:
         explained = python_errors.with_cause(explained, fatal or recorded.errors[0])
-    known = {one.symbol: one.place for one in triton_instances.instances()}
+    known = {one.symbol: one.place for one in triton_instances.instances() if one.place}
     explained = python_errors.at_kernel(explained, known)
     failure = explained.failure if explained.failure.place else replace(explained.failure, place=place)
     if isinstance(error, ModuleNotFoundError) and error.name:

@@ -16,7 +16,7 @@ from orbit_remote.spec import signature as spec_signature
 from orbit_remote.spec.dtypes import DTYPES, DType
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.signature import Parameter, Signature
-from orbit_remote.spec.syntax_tree import Launch, Reference, Span, SpecError, Symbol
+from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, Span, SpecError
 from orbit_remote.spec.values import Scalar, Tensor, TensorMap, Value, World, amount, shown
 from orbit_remote.toolchain import spec_instances
 from orbit_remote.toolchain.elf import Cubin
@@ -245,7 +245,7 @@ class Cuda:
 
     # -- variables ----------------------------------------------------------------------------------
 
-    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None:
+    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:
         """Give a `__device__` or `__constant__` variable its value. Raises SpecError."""
         name = one.name.name
         found = [each for each in Cubin(self._content).variables() if _is_named(each.symbol, name)]

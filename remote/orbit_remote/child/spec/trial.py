@@ -14,7 +14,7 @@ from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Checked, Point
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Launch, Reference, SpecError, Symbol
+from orbit_remote.spec.syntax_tree import Assignment, Launch, Reference, SpecError
 from orbit_remote.spec.values import Scalar, Tensor, Value, World, amount
 
 
@@ -25,7 +25,7 @@ class Backend(Protocol):
 
     def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound: ...
 
-    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None: ...
+    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None: ...
 
     def tunes(self, launch: Launch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""

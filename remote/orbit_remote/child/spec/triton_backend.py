@@ -17,7 +17,7 @@ from orbit_remote.spec import rules as spec_rules
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.interpreter import grid as grid_of
 from orbit_remote.spec.signature import Signature
-from orbit_remote.spec.syntax_tree import Call, Lambda, Launch, Name, Reference, Span, SpecError, Symbol
+from orbit_remote.spec.syntax_tree import Assignment, Call, Lambda, Launch, Name, Reference, Span, SpecError
 from orbit_remote.spec.values import Dim3, Scalar, Tensor, TensorMap, Value, World, shown
 
 _OWN_NAMES = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
@@ -38,7 +38,7 @@ class Triton:
         """None: Python's own text says it all."""
         return None
 
-    def set_symbol(self, one: Symbol, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
+    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
         raise SpecError(one.span, "Only CUDA has symbols.")
 
     def tunes(self, launch: Launch) -> bool:
@@ -149,14 +149,13 @@ class _Launch:
     def facts(self) -> Facts:
         function = layers(self.kernel)[-1]
         one = triton_instances.instance(function, self.compiled)
-        resources = one.resources()
         return Facts(
             one.symbol,
-            one.function,
-            block=(one.threads, 1, 1),
-            dynamic_shared=one.shared,
-            resources=resources,
-            constants=dict(one.constants),
+            one.name,
+            block=(one.threads or 1, 1, 1),
+            dynamic_shared=one.dynamic_shared,
+            resources=one,
+            constants=one.constants,
             tuning=tuning(self.kernel),
         )
 
