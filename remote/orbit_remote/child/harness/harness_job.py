@@ -8,9 +8,7 @@ were given: one that computes only once, and knows its inputs by their address o
 from __future__ import annotations
 
 import contextlib
-import importlib
 import re
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -24,6 +22,7 @@ from orbit_remote.child.harness.call_timing import BUDGET_S, CallBench, Seen, Si
 from orbit_remote.child.harness.harness_case import Case, Judged, Refused
 from orbit_remote.child.harness.kernelbench import KernelBench
 from orbit_remote.child.harness.popcorn import Popcorn
+from orbit_remote.child.spec.trial import Missing, load_torch
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.common import harness_files, launch_records, measure, python_errors, symbols
 from orbit_remote.common import messages as c
@@ -54,8 +53,8 @@ def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cu
     run = _Run(job, send, recorder, device, began)
     try:
         finished = run.finished()
-    except _Missing as error:
-        finished = c.failed(job.run, c.Failure("infrastructure", error.text, error.remedy))
+    except Missing as error:
+        finished = c.failed(job.run, error.failure)
     except Refused as error:
         place = error.place or run.place
         failure = c.Failure("runtime error", error.text, error.remedy, place=place)
@@ -79,13 +78,6 @@ def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cu
         files=python_job.modules_read(job.path) | _task_hash(job.path),
         remarks=(*finished.remarks, *dict.fromkeys(run.remarks)),
     )
-
-
-class _Missing(Exception):  # noqa: N818 - what it says, not what went wrong
-    def __init__(self, text: str, remedy: str) -> None:
-        super().__init__(text)
-        self.text = text
-        self.remedy = remedy
 
 
 class _Run:
@@ -130,12 +122,9 @@ class _Run:
                 "the file has neither a class ModelNew nor a function custom_kernel at its top level"
             )
         self.place = c.Place(self.job.path, kept.line, kept.column, kept.end_column)
-        self._torch = _torch(self._device)
-        if self._device == "cuda":
-            if self.job.device:
-                self._torch.cuda.set_device(self.job.device)
-            if self.job.action != "profile":
-                self._bench = CallBench(self._torch, self._recorder)
+        self._torch = load_torch(self.job, "this check needs", self._device)
+        if self._device == "cuda" and self.job.action != "profile":
+            self._bench = CallBench(self._torch, self._recorder)
         job = self.job
         file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
         file.prepare()
@@ -345,18 +334,6 @@ def _versus(subject: Subject, timed: Timed) -> c.AgainstReference | None:
 
 
 # -- what goes wrong --------------------------------------------------------------------------------
-
-
-def _torch(device: str) -> Any:
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
-        text = f"this check needs torch, which {sys.executable} lacks"
-        raise _Missing(text, "install torch there, or name another `orbit.python`") from None
-    if device == "cuda" and not torch.cuda.is_available():
-        text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
-        raise _Missing(text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`")
-    return torch
 
 
 def _failed(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:

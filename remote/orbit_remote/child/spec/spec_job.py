@@ -8,7 +8,6 @@ long a wrong answer takes is of no use.
 
 from __future__ import annotations
 
-import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from orbit_remote.child.spec.launch_timing import Bench, Clock
 from orbit_remote.child.spec.launches import Facts
 from orbit_remote.child.spec.shared_memory import SharedMemory
 from orbit_remote.child.spec.sm_clock import SmClock
-from orbit_remote.child.spec.trial import Backend, Gpu, Trial, Trials
+from orbit_remote.child.spec.trial import Backend, Gpu, Missing, Trial, Trials, load_torch
 from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common import messages as c
 from orbit_remote.recording.recorder import Recorder
@@ -59,9 +58,7 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
     timer: _Timer | None = None
     remarks: list[str] = []
     try:
-        torch = _torch()
-        if job.device:
-            torch.cuda.set_device(job.device)
+        torch = load_torch(job, "launch specs make their inputs with")
         checked = checked_spec(job)
         backend = _backend(torch, job, image, checked)
         if job.action == "profile":
@@ -82,8 +79,8 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
             finished = run.finished(timer)
     except SpecError as error:
         finished = _refused(job, error)
-    except _Missing as error:
-        finished = c.failed(job.run, c.Failure("infrastructure", error.text, error.remedy))
+    except Missing as error:
+        finished = c.failed(job.run, error.failure)
     except Exception as error:  # noqa: BLE001 - of CUDA, torch or the user's kernel: the author gets a sentence
         finished = _failed(job, error, recorder)
     points = tuple(run.points) if run else ()
@@ -97,13 +94,6 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
         toolchain=finished.toolchain | _toolchain(),
         remarks=(*finished.remarks, *remarks),
     )
-
-
-class _Missing(Exception):  # noqa: N818 - what it says, not what went wrong
-    def __init__(self, text: str, remedy: str) -> None:
-        super().__init__(text)
-        self.text = text
-        self.remedy = remedy
 
 
 class Run:
@@ -168,7 +158,7 @@ def _backend(torch: Any, job: c.Job, image: Image | None, checked: launch_spec.C
         except ImportError:
             text = f"launch specs of CUDA kernels need cuda-core, which {sys.executable} lacks"
             remedy = "pip install cuda-core cuda-bindings, or name another `orbit.python`"
-            raise _Missing(text, remedy) from None
+            raise Missing(text, remedy) from None
     from orbit_remote.child.spec import triton_backend
 
     return triton_backend.Triton(torch, job)
@@ -229,18 +219,6 @@ def _device(torch: Any, job: c.Job) -> str | int:
     """As NVML knows it: the number is CUDA's, which CUDA_VISIBLE_DEVICES may have changed."""
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)
     return f"GPU-{uuid}" if uuid else job.device
-
-
-def _torch() -> Any:
-    try:
-        torch: Any = importlib.import_module("torch")
-    except ImportError:
-        text = f"launch specs make their inputs with torch, which {sys.executable} lacks"
-        raise _Missing(text, "install torch there, or name another `orbit.python`") from None
-    if not torch.cuda.is_available():
-        text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
-        raise _Missing(text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`")
-    return torch
 
 
 def _launches(one: Facts, cold: c.Timing, warm: c.Timing | None, bench: Bench) -> c.Launches:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +12,7 @@ from orbit_remote.child.spec import device_memory
 from orbit_remote.child.spec.device_memory import POISONS, Memory
 from orbit_remote.child.spec.launches import Bound, Ready
 from orbit_remote.child.spec.shared_memory import SharedMemory
+from orbit_remote.common import messages as c
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.interpreter import Scope, evaluate
 from orbit_remote.spec.launch_spec import Checked, Point
@@ -34,6 +37,32 @@ class Backend(Protocol):
     def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
         """What the function of a `reference` returns, as torch's tensors. Raises SpecError."""
         ...
+
+
+class Missing(Exception):  # noqa: N818 - what it says, not what went wrong
+    """This Python lacks what a job needs."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.failure = c.Failure("infrastructure", text, remedy)
+
+
+def load_torch(job: c.Job, what: str, device: str = "cuda") -> Any:
+    """torch, with the job's GPU as its current one. Raises Missing; `what` begins the sentence of who needs torch."""
+    try:
+        torch: Any = importlib.import_module("torch")
+    except ImportError:
+        text = f"{what} torch, which {sys.executable} lacks"
+        raise Missing(text, "install torch there, or name another `orbit.python`") from None
+    if device == "cuda":
+        if not torch.cuda.is_available():
+            text = f"the torch {torch.__version__} of {sys.executable} finds no GPU"
+            raise Missing(
+                text, "install a build of torch for CUDA, or look at the driver: `orbit-lsp doctor`"
+            )
+        if job.device:
+            torch.cuda.set_device(job.device)
+    return torch
 
 
 class Gpu:
