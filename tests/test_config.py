@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from orbit_lsp.runners import local
 from orbit_lsp.runs.run_environment import Environment
-from orbit_lsp.state import config
+from orbit_lsp.state import config, user_folders
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 
@@ -200,4 +199,4 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
 )
 def test_a_relative_cache_folder_is_ignored(value: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", value)
-    assert local.cache_folder() == Path(folder).expanduser() / "orbit-lsp"
+    assert user_folders.cache_folder() == Path(folder).expanduser() / "orbit-lsp"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orbit_lsp import kernels
 from orbit_lsp.cli import json_output, terminal_text
-from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
@@ -43,7 +43,8 @@ async def compare(
 ) -> int:
     """Returns the exit code. Raises UsageError."""
     wanted = other(options)
-    kernel = target or _only(session, uri)
+    checked = harness.of(session, uri)
+    kernel = target or only_kernel([checked.target] if checked else kernel_status.launchable(session, uri))
     await environment.look_around()
     run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
     assert run
@@ -85,23 +86,6 @@ def _file_or_revision(name: str) -> Candidate:
     if kernels.language_of(name):
         raise UsageError(f"there is no file {name} to compare with")
     return Candidate("revision", name)
-
-
-def _only(session: Session, uri: str) -> KernelId:
-    checked = harness.of(session, uri)
-    found = (
-        [checked.target]
-        if checked
-        else [one.target for one in kernel_status.of(session, uri) if one.kernel.launchable]
-    )
-    if len(found) != 1:
-        have = ", ".join(one.key for one in found)
-        raise UsageError(
-            f"which kernel? Add --kernel; this file has: {have}"
-            if found
-            else "no kernel in this file can be launched"
-        )
-    return found[0]
 
 
 # -- history ----------------------------------------------------------------------------------------

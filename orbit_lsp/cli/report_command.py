@@ -12,9 +12,9 @@ from pathlib import Path
 from orbit_lsp.profile import bottleneck, report_store
 from orbit_lsp.profile.report_store import Kept
 from orbit_lsp.report import opening, page, profile_report
-from orbit_lsp.runners.local import cache_folder
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.results import Profiled
+from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views.profile import profile_hover
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from orbit_lsp.cli import terminal_text
-from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import language_of
 from orbit_lsp.profile import dump_files
@@ -266,7 +266,7 @@ def _chosen(
     """The kernel that is named, and all that is run."""
     target = _target(session, uri, getattr(options, "kernel", None))
     if action == "profile":
-        target = _only(session, uri, target)
+        target = target or only_kernel(kernel_status.launchable(session, uri))
     targets = _targets(session, uri, target, action)
     if getattr(options, "sweep", False):
         targets = _swept(session, uri, targets)
@@ -301,21 +301,6 @@ def _targets(session: Session, uri: str, target: KernelId | None, action: Action
         return [said[0] if len(said) == 1 else None]
     checked = harness.of(session, uri)
     return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
-
-
-def _only(session: Session, uri: str, target: KernelId | None) -> KernelId:
-    """The kernel that is named, or the only one that there is to launch. Raises UsageError."""
-    if target:
-        return target
-    found = [one.target for one in kernel_status.of(session, uri) if one.kernel.launchable]
-    if len(found) != 1:
-        have = ", ".join(one.key for one in found)
-        raise UsageError(
-            f"which kernel? Add --kernel; this file has: {have}"
-            if found
-            else "no kernel in this file can be launched"
-        )
-    return found[0]
 
 
 def _by_spec(session: Session, uri: str) -> list[KernelId]:

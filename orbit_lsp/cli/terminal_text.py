@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
 
 
 class UsageError(Exception):
     """The command line or the file it names; the text is the sentence to print."""
+
+
+def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
+    """The one that a command is about where it names none. Raises UsageError."""
+    if not kernels:
+        raise UsageError("no kernel in this file can be launched")
+    if len(kernels) > 1:
+        have = ", ".join(kernel.key for kernel in kernels)
+        raise UsageError(f"which kernel? Add --kernel; this file has: {have}")
+    return kernels[0]
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.runners import refusals
+from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
@@ -50,19 +51,6 @@ class Options:
 
 class WorkerError(Exception):
     """The worker cannot be started or has gone; the text is a sentence for the user."""
-
-
-def cache_folder() -> Path:
-    """The user's cache folder of this platform (XDG on Linux)."""
-    if os.name == "nt":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData/Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library/Caches")
-    else:
-        base = os.environ.get("XDG_CACHE_HOME", "")
-        if not os.path.isabs(base):  # noqa: PTH117 - the XDG specification: such a value is ignored
-            base = str(Path.home() / ".cache")
-    return Path(base) / "orbit-lsp"
 
 
 def _writable(folder: Path) -> Path:

@@ -14,11 +14,12 @@ from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import clock, ledger_file, state_folder
+from orbit_lsp.runners.modal.ledger import clock, ledger_file
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.state.user_folders import cache_folder, state_folder
 from orbit_remote.common import limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
 
@@ -301,14 +302,10 @@ class Environment:
         return state_folder() / "history.sqlite"
 
     def report_folder(self) -> Path:
-        from orbit_lsp.runners.local import cache_folder
-
         return cache_folder() / "reports"
 
     def profile_folder(self) -> Path:
         """Where profiles are kept, with Nsight Compute's own reports."""
-        from orbit_lsp.runners.local import cache_folder
-
         return cache_folder() / "profiles"
 
     async def warm(self, language: str) -> None:

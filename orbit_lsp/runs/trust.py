@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orbit_lsp.runners.modal.ledger import state_folder
+from orbit_lsp.state.user_folders import state_folder
 from orbit_remote.common import limits, regular_files
 
 _LISTS = (

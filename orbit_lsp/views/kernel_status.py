@@ -95,6 +95,11 @@ class _Inputs:
         return staleness.job_key(job_builder.make(self._session, self._frozen, "run", "", plan))
 
 
+def launchable(session: Session, uri: str) -> list[KernelId]:
+    """The kernels of a file that can be run by themselves."""
+    return [status.target for status in of(session, uri) if status.kernel.launchable]
+
+
 def gpu_name(session: Session) -> str:
     """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
     if (own := session.setup.own_gpu()) and session.setup.place() == "local":

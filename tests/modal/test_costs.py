@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import Ledger, Span, state_folder
+from orbit_lsp.runners.modal.ledger import Ledger, Span
 from orbit_lsp.runners.modal.rates import MODALS, TABLES, Rates
 from orbit_lsp.runners.modal.sessions import Sessions
+from orbit_lsp.state.user_folders import state_folder
 
 H100 = 3.95 + 2 * 0.0473 + 4 * 0.008
 """Dollars an hour of a container with one, two cores and 4 GiB, by the table."""

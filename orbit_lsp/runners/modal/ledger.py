@@ -12,8 +12,6 @@ lives, whatever a clock says: the holder keeps a lock on a file of its own, whic
 from __future__ import annotations
 
 import logging
-import os
-import sys
 import time
 import uuid
 from bisect import bisect_right
@@ -23,6 +21,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from orbit_lsp.state.user_folders import state_folder
 
 if TYPE_CHECKING:
     import sqlite3
@@ -83,19 +83,6 @@ class Month:
     unpriced_s: float
     rates: tuple[str, ...]
     kept: tuple[str, ...]
-
-
-def state_folder() -> Path:
-    """The user's state folder of this platform (XDG on Linux)."""
-    if os.name == "nt":
-        base = os.environ.get("LOCALAPPDATA") or str(Path.home() / "AppData/Local")
-    elif sys.platform == "darwin":
-        base = str(Path.home() / "Library/Application Support")
-    else:
-        base = os.environ.get("XDG_STATE_HOME", "")
-        if not os.path.isabs(base):  # noqa: PTH117 - the XDG specification: such a value is ignored
-            base = str(Path.home() / ".local/state")
-    return Path(base) / "orbit-lsp"
 
 
 def ledger_file() -> Path:
