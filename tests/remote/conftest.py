@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.remote.python_children import Children, Done, job_of
+
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,3 +25,24 @@ def kept(shared: Path) -> Path:
     for name in ("builds", "cupti"):
         (shared / "cache" / name).mkdir(parents=True, exist_ok=True)
     return shared / "cache"
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory):
+    children = Children(tmp_path_factory.mktemp("children"))
+    yield children
+    children.close()
+
+
+@pytest.fixture
+def job(tmp_path, children):
+    """Carry out a file's text in a process of its own."""
+
+    def carry_out(text: str, *, name: str = "kernels.py", save: str | None = None, **fields) -> Done:
+        path = tmp_path / name
+        if save is not None:
+            path.write_text(save)
+        return children.run(job_of(path, text, **fields))
+
+    carry_out.path = lambda name="kernels.py": str(tmp_path / name)
+    return carry_out
