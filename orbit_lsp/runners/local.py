@@ -15,6 +15,7 @@ import re
 import signal
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -91,6 +92,7 @@ class _Worker:
             "--spare-idle-s", str(options.spare_idle_s),
             "--environment", ",".join(options.environment),
             "--author-python", sys.executable,
+            *(("--ends-with-parent",) if threading.current_thread() is threading.main_thread() else ()),
         ]  # fmt: skip
         mark = uuid.uuid4().hex
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}

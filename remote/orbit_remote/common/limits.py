@@ -94,6 +94,17 @@ DUMP: Final = Limit(
     64 << 20,
     "The file is left out, with a remark.",
 )
+OUTPUT: Final = Limit(
+    "what one stream of a compiler prints", 8 << 20, "What stands behind the limit is not read."
+)
+OUTPUT_LINE: Final = Limit(
+    "a line of compiler output", 16 << 10, "What stands behind the limit is not read.", "characters"
+)
+COMPILER_MEMORY: Final = Limit(
+    "the memory of each process of a compiler, or half the machine's where that is less",
+    16 << 30,
+    "The build fails with a message.",
+)
 # a thousand findings of compute-sanitizer with their stacks are some 2 MiB
 TOOL_LOG: Final = Limit(
     "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What stands behind the limit is not read."

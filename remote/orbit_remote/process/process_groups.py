@@ -25,6 +25,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from orbit_remote.common import limits
+
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
 _STRAYS_S = 20.0
@@ -47,6 +49,30 @@ def die_with_parent(by: int = signal.SIGKILL) -> None:
     """In a child, before exec: be killed when the thread that forked it ends; 0 for not at all. Linux only."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, by)
+
+
+def end_after_parent() -> None:
+    """End a few seconds after the thread that started this process has, whatever this process computes. Linux only.
+
+    A handler in Python, and any thread, would wait for a regular expression to let the interpreter go. So the kernel
+    sends SIGQUIT, whose handler is the C library's `alarm`: called with the signal's number, 3, it has the process
+    killed 3 s later.
+    """
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+        library.signal(int(signal.SIGQUIT), ctypes.cast(library.alarm, ctypes.c_void_p))
+        library.prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
+
+
+def limit_memory(most: int) -> None:
+    """In a child, before exec: no process of it gets more than `most` bytes of memory of its own. Linux only."""
+    if _prctl is not None:
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, allowed))
 
 
 def reap_orphans() -> None:
@@ -93,11 +119,18 @@ async def start(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
     limit: int = 1 << 20,
+    memory: int | None = None,
 ) -> asyncio.subprocess.Process:
-    """Start `command` as the leader of a new group; `limit` is for the longest line that is read of it. Raises
-    OSError where it cannot be started.
+    """Start `command` as the leader of a new group; `limit` is for the longest line that is read of it, `memory` the
+    bytes that each of its processes may have. Raises OSError where it cannot be started.
     """
     posix = os.name == "posix"
+
+    def lead() -> None:
+        _lead()
+        if memory is not None:
+            limit_memory(memory)
+
     creating = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *(os.fspath(part) for part in command),
@@ -108,7 +141,7 @@ async def start(
             stderr=stderr,
             limit=limit,
             start_new_session=posix,
-            preexec_fn=_lead if _prctl is not None else None,
+            preexec_fn=lead if _prctl is not None else None,
         )
     )
     _starting.add(creating)
@@ -287,14 +320,15 @@ async def communicate(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     started: Started | None = None,
-    limit: int = 8 << 20,
+    limit: int = limits.OUTPUT.most,
+    memory: int | None = None,
 ) -> tuple[int, str, str]:
-    """Run `command` to its end: (status, stdout, stderr), each output cut at `limit` bytes.
+    """Run `command` to its end: (status, stdout, stderr), each output cut at `limit` bytes; `memory` as in `start`.
 
     Raises OSError where it cannot be started and TimeoutError after `timeout_s`. However this ends,
     cancellation included, the whole group is gone when it returns.
     """
-    process = await start(command, cwd=cwd, env=env)
+    process = await start(command, cwd=cwd, env=env, memory=memory)
     if started:
         started(process.pid, True)
     try:

@@ -154,6 +154,7 @@ class _Build:
                 cwd=Path(self.directory),
                 env=self._environment(),
                 started=started,
+                memory=_compiler_memory(),
             )
         except TimeoutError:
             failure = Failure(
@@ -234,7 +235,12 @@ class _Build:
         files = {self.job.path: content_hash(self.job.text.encode("utf-8", "replace"))} | self._headers(
             context
         )
-        failure = _outage(status, output, Path(self.path).name) or self._no_space(status, output)
+        name = Path(self.path).name
+        failure = (
+            _out_of_memory(status, output, name)
+            or _outage(status, output, name)
+            or self._no_space(status, output)
+        )
         problems = () if failure else diagnostics.parse(output, context, failed=status != 0)
         if not failure and status != 0:
             problems, failure = self._refused(problems)
@@ -346,6 +352,27 @@ class _Build:
         )
         packed = entry.record.get("ptx", "")  # entries of older versions have none
         return self._made(built, zlib.decompress(base64.b64decode(packed)).decode("utf-8") if packed else "")
+
+
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory allocating|virtual memory exhausted|std::bad_alloc|[Cc]annot allocate memory|Memory allocation failure"
+)
+
+
+def _compiler_memory() -> int:
+    """Bytes that each process of a compiler may have."""
+    most = limits.COMPILER_MEMORY.most
+    if hasattr(os, "sysconf"):
+        most = min(most, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return most
+
+
+def _out_of_memory(status: int, output: str, name: str) -> Failure | None:
+    if status == 0 or not _OUT_OF_MEMORY.search(output):
+        return None
+    size = f"{_compiler_memory() / (1 << 30):.3g} GiB"
+    text = f"compiling {name} needed more than {size} of memory, the limit for a compiler"
+    return Failure("infrastructure", text, "include less, or split the file")
 
 
 def _outage(status: int, output: str, name: str) -> Failure | None:

@@ -12,9 +12,9 @@ from orbit_remote.common.messages import Place
 from orbit_remote.toolchain import carets
 from orbit_remote.toolchain.ptx import Ptx
 
-_TEMPORARY = re.compile(
-    r"\S*?(?:tmpxft_[0-9a-f]+_[0-9a-f]+-\d+_)?[\w.+-]+?\.(?:cudafe1|cpp\d|compute_\w+)\.\w+"
-)
+_TEMPORARY = re.compile(r"[\w.+-]\.(?:cudafe1|cpp\d|compute_\w+)\.\w+")
+"""How the name of a file of the compiler's own ends. A pattern of the whole name takes cubic time."""
+_RUN = re.compile(r"\S+")
 
 
 @dataclass(slots=True)
@@ -40,7 +40,8 @@ class Context:
         """The path to show for a name in the output."""
         if name in self.aliases:
             return self.aliases[name]
-        if _TEMPORARY.fullmatch(name):
+        ending = _TEMPORARY.search(name)
+        if ending and ending.end() == len(name) and not re.search(r"\s", name):
             return self.main
         path = os.path.normpath(Path(self.directory, name)) if self.directory else name
         for linked, shown in self.folders.items():
@@ -56,7 +57,11 @@ class Context:
             text = text.replace(staged, shown)
         if self.scratch:
             text = re.sub(re.escape(self.scratch) + r"[/\\][^\s'\":;)]*", lambda _: self.main, text)
-        return _TEMPORARY.sub(lambda _: self.main, text)
+        return _RUN.sub(self._without_temporary, text)
+
+    def _without_temporary(self, run: re.Match[str]) -> str:
+        ends = [found.end() for found in _TEMPORARY.finditer(run[0])]
+        return self.main * len(ends) + run[0][ends[-1] :] if ends else run[0]
 
     def text(self, file: str) -> carets.Source | None:
         if file not in self._sources:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from orbit_remote.common import symbols
+from orbit_remote.common import limits, symbols
 from orbit_remote.common.messages import Note, Place, Problem, Severity
 from orbit_remote.toolchain import host_diagnostics
 from orbit_remote.toolchain.diagnostic_context import Context
@@ -80,7 +80,8 @@ def _severity(kind: str) -> Severity:
 
 class _Reader:
     def __init__(self, output: str, context: Context) -> None:
-        self.lines = output.replace("\r\n", "\n").split("\n")
+        most = limits.OUTPUT_LINE.most
+        self.lines = [line[:most] for line in output.replace("\r\n", "\n").split("\n")]
         self.context = context
         self.at = 0
         self.problems: list[Problem] = []

@@ -162,7 +162,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--author-python", default="", help="the server's Python: compiler wheels may be there"
     )
+    parser.add_argument(
+        "--ends-with-parent", action="store_true", help="end soon after the thread that started this process"
+    )
     options = parser.parse_args(arguments)
+    if options.ends_with_parent:
+        process_groups.end_after_parent()
     # events have standard output to themselves: whatever else prints goes to the log
     events = os.dup(1)
     os.dup2(2, 1)
