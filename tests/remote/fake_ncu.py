@@ -11,7 +11,9 @@ RECORDED = Path(__file__).parent.parent / "recordings" / "profiles"
 WAITING = "the stand-in waits"
 PROGRESS = '==PROF== Profiling "saxpy" - 0 (1/1): 0%....50%....100% - 19 passes\n'
 FAKE = """\
-#!{python}
+#!/bin/sh
+"exec" "{python}" "$0" "$@"
+# for a shell the line above starts Python, for Python it is a text: a path with a space can be no #! line
 import signal, subprocess, sys
 from pathlib import Path
 

@@ -178,7 +178,7 @@ def test_a_file_system_that_is_full(tmp_path):
         "try: injection.build(Path('ours'), injection.find())\nexcept injection.Unavailable as e: print(e.message)\n"
     )
     done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64k none {tmp_path}; cat /dev/zero >{tmp_path}/all; exec {sys.executable} -c "$1"', "sh", code],
+        ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o size=64k none {tmp_path}; cat /dev/zero >{tmp_path}/all; exec "$2" -c "$1"', "sh", code, sys.executable],
         env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=tmp_path.parent, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == [

@@ -264,7 +264,7 @@ async def test_a_refusal_is_a_sentence(desk: Desk, tmp_path: Path, said: str) ->
     tool = tmp_path / "tools" / "compute-sanitizer"
     tool.unlink()
     tool.write_text(
-        f"#!{sys.executable}\nimport sys\nif '--version' in sys.argv: raise SystemExit(print('Version 2025.3.1.0'))\n"
+        f'#!/bin/sh\n"exec" "{sys.executable}" "$0" "$@"\nimport sys\nif \'--version\' in sys.argv: raise SystemExit(print(\'Version 2025.3.1.0\'))\n'
         f"log = sys.argv[sys.argv.index('--log-file') + 1]\n"
         f"open(log, 'w').write('========= COMPUTE-SANITIZER\\n========= {said}\\n')\nraise SystemExit(1)\n"
     )

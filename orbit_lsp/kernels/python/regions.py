@@ -13,14 +13,15 @@ from collections.abc import Generator, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+# No possessive quantifier around a group: Python before 3.11.5 gets those wrong (gh-106052), and Debian 12 has 3.11.2.
 _MARK = re.compile(
     r'''
-    (?: [^"'\#()\[\]{}\n\\]++ | \n (?! \f* [^\s\#)\]}] ) )*+           # what changes nothing
-    (?: (?P<long> """ [^"\\]*+ (?: (?: \\. | "(?!"") ) [^"\\]*+ )*+ """
-                | \'\'\' [^'\\]*+ (?: (?: \\. | '(?!'') ) [^'\\]*+ )*+ \'\'\' )
+    (?: [^"'\#()\[\]{}\n\\]++ | \n (?! \f* [^\s\#)\]}] ) )*            # what changes nothing
+    (?: (?P<long> """ [^"\\]*+ (?: (?: \\. | "(?!"") ) [^"\\]*+ )* """
+                | \'\'\' [^'\\]*+ (?: (?: \\. | '(?!'') ) [^'\\]*+ )* \'\'\' )
       | (?P<endless> """ | \'\'\' )
-      | " [^"\\\n]*+ (?: \\. [^"\\\n]*+ )*+ "
-      | ' [^'\\\n]*+ (?: \\. [^'\\\n]*+ )*+ '
+      | " [^"\\\n]*+ (?: \\. [^"\\\n]*+ )* "
+      | ' [^'\\\n]*+ (?: \\. [^'\\\n]*+ )* '
       | \# [^\n]*+
       | \\ \r?\n
       | (?P<open> [(\[{] )
@@ -31,7 +32,7 @@ _MARK = re.compile(
     ''',
     re.VERBOSE | re.DOTALL,
 )
-_MARGIN = r"(?:[\f\ufeff]|\\\r?\n\s*+)*+"
+_MARGIN = r"(?:[\f\ufeff]|\\\r?\n\s*+)*"
 """What a statement in the first column may have before it: a line that is only continued counts for nothing."""
 _CONTINUES = re.compile(rf"{_MARGIN}(?:else|elif|except|finally)\b")
 _DECORATES = re.compile(rf"{_MARGIN}@")
