@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from orbit_remote.common.limits import KERNELS
 
 Language = Literal["cuda", "triton"]
 
@@ -81,3 +83,15 @@ class Scan:
     includes: tuple[str, ...] = ()
     digests: tuple[str, ...] = ()
     problems: tuple[str, ...] = field(default=())
+    left_out: Kernel | None = None
+    """The first kernel behind `limits.KERNELS`: it and those after it are not in `kernels`."""
+
+
+def within_limit(scan: Scan) -> Scan:
+    """The scan with as many kernels as a file may have."""
+    most = KERNELS.most
+    if len(scan.kernels) <= most:
+        return scan
+    return replace(
+        scan, kernels=scan.kernels[:most], digests=scan.digests[:most], left_out=scan.kernels[most]
+    )

@@ -126,18 +126,22 @@ def watch_headers(ls: OrbitServer) -> None:
 @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     document = params.text_document
-    if file := ls.session.open(document.uri, document.version, document.text):
+    if ls.session.open(document.uri, document.version, document.text):
         ls.specs.edited(document.uri, pause_s=0)
-        ls.spawn(prepare(ls, document.uri, file.scan.language if file.scan.kernels else None), "prepare")
+        ls.spawn(prepare(ls, document.uri), "prepare")
 
 
-async def prepare(ls: OrbitServer, uri: str, warm: str | None) -> None:
+async def prepare(ls: OrbitServer, uri: str) -> None:
     """What an opened file asks for, once the settings are known."""
     from orbit_lsp.history import compare_candidates
     from orbit_lsp.state.session import path_of
     from orbit_lsp.views import kernel_status
 
     await ls.environment.configured.wait()
+    await ls.settle(uri)
+    if (file := ls.session.files.get(uri)) is None:
+        return
+    warm = file.scan.language if file.scan.kernels else None
     ls.versions.restore(uri)
     in_git = await asyncio.to_thread(compare_candidates.in_git, path_of(uri))
     if file := ls.session.files.get(uri):

@@ -63,7 +63,7 @@ class OrbitServer(LanguageServer):
     def watcher(self) -> Notifier:
         from orbit_lsp.server.notifier import Notifier
 
-        return Notifier(self, self.session)
+        return Notifier(self, self.session, self._settled)
 
     @cached_property
     def environment(self) -> Environment:
@@ -122,16 +122,58 @@ class OrbitServer(LanguageServer):
         task.add_done_callback(self.tasks.discard)
         return task
 
+    def asked_about(self, params: Any) -> str | None:
+        """The open file that a request is about: named by it, or looked at last where a command names none."""
+        document = getattr(params, "text_document", None)
+        uri = getattr(document, "uri", None)
+        if isinstance(params, lsp.ExecuteCommandParams):
+            first: Any = next(iter(params.arguments or ()), None)
+            uri = cast("dict[str, Any]", first).get("uri") if isinstance(first, dict) else None
+            if uri is None and self.looked_at:
+                uri = self.looked_at.uri
+        return uri if isinstance(uri, str) else None
+
+    def _settled(self, uri: str) -> bool:
+        """The same; where it is not, it is made so, and then what shows it is made anew."""
+        if settled := self.is_settled(uri):
+            return settled
+        self.spawn(self._settle_and_show(uri), "settle")
+        return False
+
+    async def _settle_and_show(self, uri: str) -> None:
+        await self.settle(uri)
+        self.watcher.changed({uri})
+
+    def is_settled(self, uri: str) -> bool:
+        """Whether nothing about this file takes long: it is scanned, and its launch specs are checked."""
+        from orbit_lsp.specs import spec_cache
+
+        file = self.session.files.get(uri)
+        return file is None or (file.scanned and spec_cache.checked(self.session, uri))
+
+    async def settle(self, uri: str) -> None:
+        """Scan and check a file beside the event loop, so that nobody who asks about another one waits."""
+        from orbit_lsp.specs import spec_cache
+
+        while not self.is_settled(uri):
+            file = self.session.files[uri]
+            await file.scan_aside()
+            if uri in self.session.files and not spec_cache.checked(self.session, uri):
+                await spec_cache.check_aside(self.session, uri)
+
     def compile_quietly(self, uri: str) -> None:
         """Compile a file that was opened or saved, where it can be and the settings say so."""
+        from orbit_lsp.kernels import language_of
+
         file = self.session.files.get(uri)
-        if file is None or file.scan.language != "cuda":
+        if file is None or language_of(file.document.path) != "cuda":
             return
         self.spawn(self._compile_quietly(uri), "compile")
 
     async def _compile_quietly(self, uri: str) -> None:
         for refused in await self.environment.find_flags(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
+        await self.settle(uri)
         if uri in self.session.files and self.environment.settings.compile_on_save:
             self.runs.start("compile", uri)
 

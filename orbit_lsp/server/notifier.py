@@ -27,7 +27,11 @@ _QUIET_S = 0.7
 
 
 class Notifier:
-    def __init__(self, server: LanguageServer, session: Session) -> None:
+    def __init__(
+        self, server: LanguageServer, session: Session, settled: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        """`settled` is whether diagnostics of a file can be made now; if not, `changed` is called once they can."""
+        self._settled = settled
         self._server = server
         self._session = session
         self._bars: dict[str, _Bar] = {}
@@ -92,7 +96,7 @@ class Notifier:
 
     def _flush(self) -> None:
         uris, self._dirty = self._dirty, set()
-        for uri in uris - {""}:
+        for uri in filter(self._settled, uris - {""}):
             found = diagnostics.diagnostics(self._session, uri)
             file = self._session.files.get(uri)
             version = file.document.version if file else None

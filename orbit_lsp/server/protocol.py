@@ -28,6 +28,19 @@ class OrbitProtocol(LanguageServerProtocol):
 
         super()._execute_handler(msg_id, handler, done, args, kwargs)
 
+    def _handle_request(self, msg_id: Any, method_name: str, params: Any) -> None:
+        # a request about a text that takes long to scan waits for that beside the event loop, and alone
+        server = cast("Any", self._server)
+        uri = server.asked_about(params)
+        if uri is None or server.is_settled(uri):
+            super()._handle_request(msg_id, method_name, params)
+        else:
+            server.spawn(self._once_settled(uri, msg_id, method_name, params), "settle")
+
+    async def _once_settled(self, uri: str, msg_id: Any, method_name: str, params: Any) -> None:
+        await cast("Any", self._server).settle(uri)
+        super()._handle_request(msg_id, method_name, params)
+
     def structure_message(self, data: dict[str, Any]) -> Any:
         # pygls 2.1.1 leaves a request that it cannot read without an answer, and the client waiting
         try:

@@ -6,18 +6,19 @@ somebody asks, never while an edit is taken in. `Watch` asks once typing has pau
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
+from orbit_remote.common.limits import KERNELS
 
 if TYPE_CHECKING:
     from orbit_remote.spec.comment_scanner import Piece, Target
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 PAUSE_S = 0.3
 _BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:]*)?:")}
 _MOST_STRAYS = 20
-_MOST_KNOWN = 400
+_MOST_KNOWN = 2 * KERNELS.most
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
+_AT_ONCE = 8
+"""Specs that are checked while somebody waits; checking one takes a millisecond."""
 
 
 class Asked(NamedTuple):
@@ -289,6 +292,26 @@ def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> N
         del file.specs[next(iter(file.specs))]
 
 
+def _unknown(session: Session, uri: str) -> list[Asked]:
+    return [one for one in _all(session, uri) if _known(session, uri, one) is None]
+
+
+def checked(session: Session, uri: str) -> bool:
+    """Whether the specs of a file are known, but for a few."""
+    file = session.files.get(uri)
+    return file is None or not _speaks(session, uri) or len(_unknown(session, uri)) <= _AT_ONCE
+
+
+async def check_aside(session: Session, uri: str) -> None:
+    """Check the specs of a file beside the event loop, in its present text."""
+    asked = _unknown(session, uri)
+    if not asked:
+        return
+    lines, version = lines_of(session, uri), session.files[uri].document.version
+    for one, known in await daemon_thread.call(lambda: _checked(lines, asked)):
+        _remember(session, uri, one, CheckedSpec(one.start, version, known))
+
+
 class Watch:
     """Checks the specs of a file off the loop once typing has paused, and tells when that is done."""
 
@@ -314,13 +337,11 @@ class Watch:
 
     async def check(self, uri: str) -> None:
         session = self._session
-        asked = [one for one in _all(session, uri) if _known(session, uri, one) is None]
-        if asked:
-            lines, version = lines_of(session, uri), session.files[uri].document.version
-            for one, checked in await asyncio.to_thread(_checked, lines, asked):
-                _remember(session, uri, one, CheckedSpec(one.start, version, checked))
-            if uri not in session.files:
-                return
+        if file := session.files.get(uri):
+            await file.scan_aside()
+            await check_aside(session, uri)
+        if uri not in session.files:
+            return
         if uri in self._pauses:
             return  # typed on: what is known now is old already
         self._told.add(uri)

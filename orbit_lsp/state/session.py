@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel, Scan, Tracker
+from orbit_lsp.state import daemon_thread
 from orbit_lsp.state.documents import Change, Document, Encoding
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.placement import Setup
@@ -39,11 +41,32 @@ class OpenFile:
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])
     """Its launch specs that have been checked; `spec_cache` alone reads and writes them."""
     spec_lines: SpecLines | None = None
+    _scanned: tuple[Tracker, str] | None = None
+    _scanning: threading.Lock = field(default_factory=threading.Lock)
+    """The one thing here that a thread uses beside the event loop is the tracker."""
 
     @property
     def scan(self) -> Scan:
-        """Of the present text: edits cost nothing until somebody asks."""
-        return self.tracker.scan(self.document.text)
+        """Of the present text: edits cost nothing until somebody asks. Ask for a long text once it is `scanned`."""
+        with self._scanning:
+            tracker, text = self.tracker, self.document.text
+            found = tracker.scan(text)
+            self._scanned = tracker, text
+            return found
+
+    @property
+    def scanned(self) -> bool:
+        """Whether `scan` costs next to nothing: the text is short, or has been scanned as it is."""
+        text = self.document.text
+        known = self._scanned
+        return len(text) <= limits.AT_ONCE.most or (
+            known is not None and known[0] is self.tracker and known[1] == text
+        )
+
+    async def scan_aside(self) -> None:
+        """Scan beside the event loop until no edit has come meanwhile."""
+        while not self.scanned:
+            await daemon_thread.call(lambda: self.scan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +144,8 @@ class Session:
         """After a setting that discovery depends on has changed."""
         for file in self.files.values():
             headers = header_reader(file.document.path)
-            file.tracker = kernels.tracker(file.scan.language, macros=self.macros(), headers=headers)
+            language = kernels.language_of(file.document.path) or "cuda"
+            file.tracker = kernels.tracker(language, macros=self.macros(), headers=headers)
 
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""

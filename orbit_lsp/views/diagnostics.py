@@ -15,6 +15,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
 from orbit_lsp.views.profile import profile_lines
 from orbit_lsp.views.spec import spec_diagnostics
+from orbit_remote.common import limits
 from orbit_remote.common.messages import Place, Problem
 
 _SEVERITY = {
@@ -37,6 +38,10 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 if (one := _diagnostic(session, document, problems, problem))
             ]
     found += spec_diagnostics.diagnostics(session, uri)
+    if file and (beyond := file.scan.left_out):
+        text = f"Kernels from this one on are left out: {limits.KERNELS.most:,} are shown of a file."
+        where = positions.whole_line(session, file.document, beyond.line)
+        found.append(lsp.Diagnostic(where, text, severity=lsp.DiagnosticSeverity.Information, source="orbit"))
     if session.client.mirror_hints and document:
         found += _mirrored(session, uri, document)
     return found

@@ -25,7 +25,7 @@ from orbit_lsp.kernels.cuda.macros import (
 from orbit_lsp.kernels.cuda.reading import RegionReader
 from orbit_lsp.kernels.cuda.regions import Region, digest_bytes
 from orbit_lsp.kernels.cuda.scopes import Conditional, Scope, same_conditionals
-from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span
+from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span, within_limit
 
 Headers = Callable[[str], str | None]
 State = tuple[Scope, Conditional | None]
@@ -63,7 +63,7 @@ class CudaTracker:
             self._read(clean)
             if self._includes_changed():  # headers define macros
                 self._read(clean)
-            self._scanned = text, self._assemble()
+            self._scanned = text, within_limit(self._assemble())
         return self._scanned[1]
 
     def _read(self, text: str) -> None:

@@ -16,6 +16,7 @@ from orbit_lsp.kernels.cuda.lexer import (
     directive_end,
     tokenize,
 )
+from orbit_remote.common.limits import MEANINGS
 
 KEYWORD: Final = "__global__"
 
@@ -96,7 +97,7 @@ class Environment:
             self.known.pop(name, None)
         elif before == _ASSUMED.get(name):  # what a definition says goes before what is assumed without one
             self.known[name] = (macro,)
-        elif macro not in before:
+        elif macro not in before and len(before) < MEANINGS.most:
             self.known[name] = (*before, macro)
 
     def still_means(self, asked: Mapping[str, tuple[Macro, ...]]) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import blake2b
 
-from orbit_lsp.kernels.model import Kernel, Scan, Span
+from orbit_lsp.kernels.model import Kernel, Scan, Span, within_limit
 from orbit_lsp.kernels.python.outline import Outline
 from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, Reader
 from orbit_lsp.kernels.python.regions import Split, split
@@ -45,8 +45,8 @@ class TritonTracker:
         fresh = self._reader.scan(self._outlines)
         if self._scanned and any(region.has_error for region in self._outlines):
             fresh = keep(clean(self._scanned[0]), self._scanned[1], readable, fresh)
-        self._scanned = text, fresh
-        return fresh
+        self._scanned = text, within_limit(fresh)
+        return self._scanned[1]
 
 
 # -- texts -----------------------------------------------------------------------------

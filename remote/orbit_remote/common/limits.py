@@ -61,6 +61,18 @@ SCANNED: Final = Limit(
     1 << 20,
     "Results of its kernels are not filed under them.",
 )
+AT_ONCE: Final = Limit(
+    "a text that is scanned while its editor waits",
+    16 << 10,
+    "It is scanned in a thread; answers about that file come later, and no other file waits.",
+    "characters",
+)
+KERNELS: Final = Limit(
+    "kernels of a file", 500, "The kernels behind the limit get no lens, and a message says so.", "items"
+)
+MEANINGS: Final = Limit(
+    "definitions of one macro in a file", 64, "Further definitions of that name do not make kernels.", "items"
+)
 PARSED: Final = Limit(
     "a file that travels and whose includes or imports are looked up",
     16 << 20,

@@ -1,0 +1,33 @@
+"""Long computations beside the event loop, in threads that an ending server does not wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def call(function: Callable[[], T]) -> T:
+    """What `function` returns or raises. asyncio's own threads are waited for when the process ends."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def work() -> None:
+        try:
+            result = function()
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            _post(loop, lambda error=error: done.cancelled() or done.set_exception(error))
+        else:
+            _post(loop, lambda: done.cancelled() or done.set_result(result))
+
+    threading.Thread(target=work, name="orbit scan", daemon=True).start()
+    return await done
+
+
+def _post(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    with suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(function)

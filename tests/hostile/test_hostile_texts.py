@@ -1,0 +1,142 @@
+"""Whatever is opened, the event loop stays free: what one text costs it, in CPU time of its thread.
+
+CPU time, since a wall clock speaks of the machine; five times the 100 ms of the promise, since caches are shared too.
+`bench/hostile.py` prints the wall clock's figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.state.documents import Change
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import diagnostics, hints, lenses
+from orbit_remote.common import limits
+from tests.hostile.hostile_texts import TEXTS, kernels, name_of, specs
+
+MOST_S = 0.5
+QUICK = (
+    "a chain of 4,000 defines that leads nowhere",
+    "a macro that doubles 60 times",
+    "4,000 nested ifs",
+    "10,000 namespaces",
+    "1,000 launch specs",
+    "a name of 5 MB",
+    "a comment of 5 MB",
+    "100,000 parentheses",
+    "100,000 parentheses in a launch spec",
+    "python: 1,000 launch specs",
+    "python: 100,000 open brackets",
+)
+ENDLESS = ("python: 200,000 lines", "python: a string without an end", "a kernel of 200,000 lines")
+"""Their scans take minutes in all; beside the loop, where nobody waits for them."""
+
+
+@contextmanager
+def longest_callback() -> Iterator[list[float]]:
+    """Seconds of CPU time that each callback of the event loop took, in the loop's own thread."""
+    taken: list[float] = []
+    run = asyncio.Handle._run  # pyright: ignore[reportPrivateUsage]
+
+    def timed(handle: Any) -> None:
+        began = time.thread_time()
+        run(handle)
+        taken.append(time.thread_time() - began)
+
+    asyncio.Handle._run = timed  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+    try:
+        yield taken
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
+
+
+def new_server() -> OrbitServer:
+    """Without a client."""
+    server = OrbitServer()
+    server.session = Session()
+    return server
+
+
+async def opened_and_edited(name: str, text: str) -> list[float]:
+    uri = f"file:///nowhere/{name}"
+    server = new_server()
+    session = server.session
+    with longest_callback() as taken:
+        await asyncio.sleep(0)
+        session.open(uri, 1, text)
+        last = text.count("\n")
+        for version, line in enumerate((0, last // 2, max(0, last - 1)), 2):
+            await server.settle(uri)
+            await asyncio.sleep(0)
+            assert server.is_settled(uri)
+            lenses.lenses(session, uri)
+            await asyncio.sleep(0)
+            hints.hints(session, uri, 0, last)
+            await asyncio.sleep(0)
+            diagnostics.diagnostics(session, uri)
+            await asyncio.sleep(0)
+            session.change(uri, version, [Change((line, 0), (line, 0), " ")])
+    return taken
+
+
+@pytest.mark.parametrize("what", QUICK)
+def test_the_loop_stays_free(what: str) -> None:
+    taken = asyncio.run(opened_and_edited(name_of(what), TEXTS[what]()))
+    assert max(taken) < MOST_S
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", [what for what in TEXTS if what not in (*QUICK, *ENDLESS)])
+def test_the_loop_stays_free_for_all_others(what: str) -> None:
+    taken = asyncio.run(opened_and_edited(name_of(what), TEXTS[what]()))
+    assert max(taken) < MOST_S
+
+
+def test_a_long_callback_is_noticed() -> None:
+    """What the other tests measure with: a scan on the loop would be seen."""
+
+    async def scan() -> None:
+        new_server().session.open("file:///nowhere/here.cu", 1, kernels(1))
+        began = time.thread_time()
+        while time.thread_time() - began < MOST_S:
+            pass
+
+    with longest_callback() as taken:
+        asyncio.run(scan())
+    assert max(taken) >= MOST_S
+
+
+def test_an_edit_of_500_launch_specs_checks_none_again() -> None:
+    async def checked_again() -> tuple[int, int]:
+        uri = "file:///nowhere/here.cu"
+        server = new_server()
+        file = server.session.open(uri, 1, specs(limits.KERNELS.most))
+        assert file
+        await server.settle(uri)
+        lenses.lenses(server.session, uri)
+        before = {id(one) for one in file.specs.values()}
+        server.session.change(uri, 2, [Change((0, 0), (0, 0), "// moved\n")])
+        await server.settle(uri)
+        lenses.lenses(server.session, uri)
+        return len(before), len({id(one) for one in file.specs.values()} - before)
+
+    assert asyncio.run(checked_again()) == (limits.KERNELS.most, 0)
+
+
+@pytest.mark.parametrize(("beyond", "said"), [(0, 0), (1, 1)])
+def test_kernels_behind_the_limit_are_left_out_and_said_so(beyond: int, said: int) -> None:
+    server = new_server()
+    uri = "file:///nowhere/here.cu"
+    most = limits.KERNELS.most
+    server.session.open(uri, 1, kernels(most + beyond))
+    assert len(server.session.kernels(uri)) == most
+    found = diagnostics.diagnostics(server.session, uri)
+    sentence = f"Kernels from this one on are left out: {most:,} are shown of a file."
+    assert [(one.message, one.range.start.line) for one in found] == [(sentence, most)] * said
