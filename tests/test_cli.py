@@ -191,7 +191,7 @@ TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
     ("launches", "said"),
     [
         ("t<1><<<1, 1>>>(0); t<2><<<1, 1>>>(0);", "ok: 2 kernels compiled for sm_90a\n"),
-        ("", "ok: no kernel was compiled\n"),
+        ("", "building\nno kernel was compiled\n"),
     ],
 )
 def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said: str) -> None:
@@ -230,3 +230,47 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     (folder / "t.cu").write_text(spec.format("float") + "template <int T> __global__ void k(float* x) {}\n")
     code, out, _ = orbit(folder, "compile", "t.cu")
     assert (code, "t.cu:2:18: error " in out) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ("report k.cu --json", 64, "no profile of k.cu is kept"),
+        ("modal status --json", 5, "there is no Modal token on this machine"),
+    ],
+)
+def test_a_failure_is_in_the_json_and_in_the_text(folder: Path, words: str, code: int, message: str) -> None:
+    nowhere = {"HOME": str(folder), "MODAL_CONFIG_PATH": str(folder / "none.toml")}
+    ended, out, said = orbit(folder, *words.split(), environment=nowhere)
+    assert ended == code
+    assert json.loads(out)["failure"]["message"].startswith(message)
+    assert message in said
+
+
+def test_a_comparison_with_a_kernel_that_is_not_there_is_a_mistake_of_the_command_line(folder: Path) -> None:
+    assert orbit(folder, "compare", "k.cu", "--with-kernel", "l") == (
+        64,
+        "",
+        "orbit-lsp: there is no kernel l in this file; it has: k\n",
+    )
+
+
+def test_a_gpu_that_nobody_knows(folder: Path) -> None:
+    code, _, said = orbit(folder, "compile", "k.cu", "--gpu", "X1000")
+    assert (code, said) == (
+        64,
+        "orbit-lsp: 'X1000' is no GPU that is known here; name its architecture, as in --gpu sm_89\n",
+    )
+
+
+def test_drafts_of_a_file(folder: Path) -> None:
+    (folder / "k.py").write_text(
+        "import torch, triton\n\n@triton.jit\ndef k(x_ptr, n):\n    pass\n\n\n"
+        "def main():\n    x = torch.ones(64)\n    k[(1,)](x, 64)\n"
+    )
+    assert orbit(folder, "draft", "k.py")[:2] == (
+        0,
+        "# orbit: x = torch.ones(64)\n# orbit: launch k[(1,)](x, 64)\n@triton.jit\n\n",
+    )
+    code, out, _ = orbit(folder, "draft", "k.py", "--json", "--kernel", "k")
+    assert (code, [one["kernel"] for one in json.loads(out)]) == (0, ["k"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
@@ -32,10 +33,12 @@ async def run(
     """Returns the exit code: that of the first GPU, in their order, that did not end well."""
     multi_gpu = MultiGpu(session, environment, scheduler, watcher)
     code = 0
+    ended: list[c.Finished] = []
     for target in targets:
         started = multi_gpu.start(uri, target, gpus)
         assert started is not None
         finished = await scheduler.result(started)
+        ended.append(finished)
         wrong = [
             row.finished
             for comparison in session.results.multi_gpu.values()
@@ -46,6 +49,9 @@ async def run(
         if not as_json:
             _say(finished)
     results = session.results.multi_gpu.items()
+    if as_json and not results:  # it came to no GPU
+        print(json.dumps([dataclasses.asdict(one) for one in ended], ensure_ascii=False, indent=2))
+        return code
     if as_json:
         every = [gpu_table.as_json(target.key, result) for target, result in results]
         print(json.dumps(every, ensure_ascii=False, indent=2))

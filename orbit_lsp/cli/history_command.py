@@ -45,6 +45,10 @@ async def compare(
     wanted = other(options)
     checked = harness.of(session, uri)
     kernel = target or only_kernel([checked.target] if checked else kernel_status.launchable(session, uri))
+    if wanted.kind == "kernel":
+        known = [one.key for one, _, _ in session.kernels(uri)]
+        if not any(wanted.name in (key, key.rpartition("::")[2]) for key in known):
+            raise UsageError(f"there is no kernel {wanted.name} in this file; it has: {', '.join(known)}")
     await environment.look_around()
     run = AbCompare(session, environment, versions, scheduler, watcher).start(kernel, wanted)
     assert run

@@ -123,6 +123,13 @@ def _parser() -> argparse.ArgumentParser:
     _common(show)
     show.add_argument("--run", action="store_true", help="run it first, so that times stand on the lines")
     show.add_argument("--color", choices=("auto", "always", "never"), default="auto")
+    draft = commands.add_parser(
+        "draft",
+        help="print launch specs to put above kernels that have none",
+        description="Read from the launch in the file, else from the kernel's signature; guesses are marked. Nothing is run.",
+    )
+    _common(draft)
+    draft.add_argument("--kernel", metavar="K", help="the kernel; default: every one without a launch spec")
     doctor = commands.add_parser("doctor", help="what works here now, what does not yet, what mends it")
     _common(doctor, file=False)
     doctor.add_argument(

@@ -40,6 +40,9 @@ async def _main(options: argparse.Namespace) -> int:
         return await _obey(options, account, environment)
     except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
         found = modal_errors.trouble(error)
+        if options.json:
+            failure = {"category": "infrastructure", "message": found.message, "remedy": found.remedy}
+            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
         print(f"✗ {found.message}\n  mend it: {found.remedy}", file=sys.stderr)
         return EXIT_CODES["infrastructure"]
     finally:

@@ -24,7 +24,9 @@ def main(options: argparse.Namespace) -> int:
     try:
         path = str(Path(options.file).resolve())
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
-        return _refused(f"{options.file} cannot be read: it is a symbolic link to itself")
+        return _refused(
+            f"{options.file} cannot be read: it is a symbolic link to itself", as_json=options.json
+        )
     found = [
         (one.kernel, read, one)
         for one in report_store.newest(cache_folder() / "profiles", path)
@@ -33,10 +35,12 @@ def main(options: argparse.Namespace) -> int:
     ]
     if not found:
         if not Path(path).exists():
-            return _refused(f"there is no file {options.file}, and no profile of it is kept")
+            return _refused(
+                f"there is no file {options.file}, and no profile of it is kept", as_json=options.json
+            )
         of = f"{options.kernel} of {options.file}" if options.kernel else options.file
         made = f"orbit-lsp profile {shlex.quote(options.file)} --kernel {shlex.quote(options.kernel or 'K')}"
-        return _refused(f"no profile of {of} is kept; `{made}` makes one")
+        return _refused(f"no profile of {of} is kept; `{made}` makes one", as_json=options.json)
     (kernel, newest, as_kept), *older = found
     if options.json:
         print(json.dumps(as_kept.finished, ensure_ascii=False, indent=2))
@@ -89,6 +93,8 @@ def _write(made: page.Page, output: str | None, name: str) -> Path:
     return path
 
 
-def _refused(text: str) -> int:
+def _refused(text: str, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
     print(f"orbit-lsp: {text}", file=sys.stderr)
     return c.EXIT_CODES["usage"]

@@ -23,13 +23,13 @@ from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Run, Scheduler
 from orbit_lsp.specs import spec_cache
-from orbit_lsp.state import harness
+from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, path_of, uri_of
 from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Table
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 
 _USAGE = c.EXIT_CODES["usage"]
@@ -103,6 +103,8 @@ async def _main(options: argparse.Namespace) -> int:
     for name in ("python", "nvcc"):
         if name in values:
             values[name] = _program(values[name])
+    if options.gpu:
+        session.setup.figures_for = _choose_gpu(options, values)
     if (limit := _limit(options)) is not None:
         values["modal"] = {"budget_usd": limit}
     if options.command == "check":
@@ -141,6 +143,22 @@ async def _main(options: argparse.Namespace) -> int:
         await runs.close()
         await versions.close()
         await environment.close()
+
+
+def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
+    """Put the GPU that is rented into `values`; the architecture that figures are for where nothing is run: of any GPU."""
+    if spelled := placement.rented(options.gpu):
+        values["gpu"] = spelled
+        return ""
+    runs = options.command not in ("compile", "show", "doctor", "draft") or getattr(options, "run", False)
+    architecture = None if runs else architectures.architecture_for(options.gpu)
+    if architecture is None and not runs:
+        raise UsageError(
+            f"{options.gpu!r:.60} is no GPU that is known here; name its architecture, as in --gpu sm_89"
+        )
+    if architecture:
+        del values["gpu"]
+    return architecture or ""
 
 
 def _editors(options: argparse.Namespace) -> dict[str, Any]:
@@ -212,6 +230,10 @@ async def _file(
 ) -> int:
     """run, profile, check, compile and show. Returns the exit code. Raises UsageError."""
     uri = _open(session, options.file)
+    if options.command == "draft":
+        from orbit_lsp.cli import draft_command
+
+        return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
     for refused in environment.choose_flags(uri):
         print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
     _say_ignored(session, environment, uri)
@@ -246,11 +268,17 @@ async def _file(
             # a program is of all its kernels
             only = target or (each if each in _by_spec(session, uri) else None)
             _report(session, uri, only, finished, action, sweep=getattr(options, "sweep", False))
+        elif options.run and finished.failure:
+            _line(
+                sys.stderr,
+                f"orbit-lsp: {finished.outcome}: {finished.failure.message}",
+                finished.failure.remedy,
+            )
         if dump:
             _dump(finished, made, dump)
-    if options.command == "show":
-        return 0 if options.json else _shown(options, session, uri)
-    return code
+    if options.command == "show" and not options.json:
+        _shown(options, session, uri)
+    return code if options.command != "show" or options.run else 0
 
 
 def _dump_folder(options: argparse.Namespace) -> Path | None:

@@ -59,7 +59,8 @@ def finished(
     changed: set[str] = set()
     if event.outcome != "cancelled":
         problems = list(event.problems)
-        if not problems and event.failure and _has_a_place(event.outcome, build):
+        told = job.action == "compile" and build is not None and bool(build.problems)
+        if not problems and not told and event.failure and _has_a_place(event.outcome, build):
             problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
         # what a run says of no place is said of the kernel that was clicked
         problems = [

@@ -47,6 +47,8 @@ class Setup:
         self.machine = machine
         self.modal_account = modal_account
         """Whether this machine has a token for Modal."""
+        self.figures_for = ""
+        """The architecture that static figures were asked for, whatever GPU runs get."""
         self.warm: dict[str, Warm] = {}
         """Rented GPUs whose containers are warm."""
 
@@ -77,6 +79,8 @@ class Setup:
         """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
         the settings.
         """
+        if self.figures_for:
+            return self.figures_for
         own = self.own_gpu() if self.place() == "local" else None
         if own and own.capability:
             return architectures.architecture_of(own.capability)

@@ -225,6 +225,8 @@ def test_a_file_that_is_not_there_and_text_that_is_no_database():
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "sm_120a"), ("NVIDIA GeForce RTX 4090", "sm_89"),
         ("NVIDIA GeForce RTX 5090", "sm_120a"), ("NVIDIA RTX 6000 Ada Generation", "sm_89"), ("NVIDIA GB10", "sm_121a"),
         ("NVIDIA RTX A6000", "sm_86"), ("Radeon", None),
+        ("h100", "sm_90a"), ("sm_90", "sm_90"), ("SM90a", "sm_90a"), ("compute_80", "sm_80"), ("rtx4090", "sm_89"),
+        ("rtx-4090", "sm_89"), ("NVIDIA GeForce RTX 4090 Laptop GPU", "sm_89"), ("GTX 1660 Ti", "sm_75"), ("", None),
     ],
 )  # fmt: skip
 def test_the_architecture_of_a_gpu(gpu, expected):

@@ -12,12 +12,14 @@ _BY_NAME = (
     (r"\bG?B200|\bB100", "10.0"),
     (r"\bG?H[12]00|\bH800|\bH20\b|\bGH200", "9.0"),
     (r"\bGB10\b", "12.1"),
+    (r"\bThor\b", "11.0"),
+    (r"\bOrin\b", "8.7"),
     (r"\bRTX[ -]PRO[ -]\d|\bRTX 50[5-9]0", "12.0"),
-    (r"\bL4\b|\bL40S?\b|\bRTX 40[5-9]0|\bRTX \d+ Ada", "8.9"),
+    (r"\bL2\b|\bL4\b|\bL20\b|\bL40S?\b|\bRTX 40[5-9]0|\bRTX \d+ Ada", "8.9"),
     (r"\bA100|\bA800|\bA30\b", "8.0"),
     (r"\bA10G?\b|\bA16\b|\bA2\b|\bA40\b|\bRTX A\d000|\bRTX 30[5-9]0", "8.6"),
-    (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX", "7.5"),
-    (r"\bV100", "7.0"),
+    (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0", "7.5"),
+    (r"\bV100|\bTITAN V\b", "7.0"),
 )
 _ASKED = re.compile(r"(?:sm|compute|lto)_\d+[af]?|native|all-major|all")
 
@@ -36,8 +38,17 @@ def architecture_of(capability: str) -> str:
 
 @lru_cache(maxsize=64)
 def architecture_for(gpu: str) -> str | None:
-    """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`; None for a GPU whose name is not known here."""
-    return next((architecture_of(cc) for name, cc in _BY_NAME if re.search(name, gpu, re.IGNORECASE)), None)
+    """`sm_90a` for `H100` or `NVIDIA H100 80GB HBM3`, `sm_89` for `rtx4090`, an architecture for itself; None for a GPU
+    whose name is not known here.
+    """
+    if asked := re.fullmatch(r"(?:sm|compute)_?(\d{2,3}[af]?)", gpu.strip(), re.IGNORECASE):
+        return f"sm_{asked[1].lower()}"
+    words = re.sub(r"\b(RTX|GTX)(?=\d)", r"\1 ", re.sub(r"[_-]+", " ", gpu), flags=re.IGNORECASE)
+    for text in (gpu, words):
+        for name, capability in _BY_NAME:
+            if re.search(name, text, re.IGNORECASE):
+                return architecture_of(capability)
+    return None
 
 
 def gencode(architecture: str) -> tuple[str, ...]:
