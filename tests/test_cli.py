@@ -274,3 +274,22 @@ def test_drafts_of_a_file(folder: Path) -> None:
     )
     code, out, _ = orbit(folder, "draft", "k.py", "--json", "--kernel", "k")
     assert (code, [one["kernel"] for one in json.loads(out)]) == (0, ["k"])
+
+
+@needs_nvcc
+def test_a_header_is_compiled_through_the_source_that_includes_it(folder: Path) -> None:
+    (folder / "include" / "project").mkdir(parents=True)
+    (folder / "src").mkdir()
+    (folder / "include/project/scale.hpp").write_text(
+        "#pragma once\ntemplate <class T> __global__ void scale(T* x, Real by) {\n  x[threadIdx.x] *= by;\n}\n"
+    )
+    (folder / "include/project/all.h").write_text('#include "scale.hpp"\n')
+    (folder / "src/main.cu").write_text(
+        'using Real = float;\n#include "../include/project/all.h"\ntemplate __global__ void scale(double*, Real);\n'
+    )
+    code, out, said = orbit(folder, "compile", "--gpu", "H100", "include/project/scale.hpp")
+    assert (code, said.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a")
+    assert "scale<double>" in out
+    assert orbit(folder, "compile", "include/project/all.h")[2] == (
+        "orbit-lsp: include/project/all.h is a header without a kernel\n"
+    )

@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from orbit_lsp.cli import terminal_text
+<<<<<<< HEAD
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
+=======
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.closure import includers
+>>>>>>> adbe27b (Kernels in C++ headers of any name: lenses, and figures through the nearest source that includes them)
 from orbit_lsp.history.history_tracker import HistoryTracker
-from orbit_lsp.kernels import language_of
+from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Run, Scheduler
@@ -348,9 +353,12 @@ def _open(session: Session, name: str) -> str:
     try:
         path = Path(name).resolve()
         uri = uri_of(str(path))
-        if language_of(str(path)) is None:
+        header = str(path).lower().endswith(HEADER_SUFFIXES)
+        if language_of(str(path)) is None and not header:
             raise UsageError(f"{name} is not a .cu, .cuh or .py file")
         text = regular_files.text(path, limits.SOURCE)
+        if header and language_of(str(path), text) is None:
+            raise UsageError(f"{name} is a header without a kernel")
     except FileNotFoundError:
         raise UsageError(f"there is no file {name}") from None
     except OSError as error:
@@ -359,7 +367,8 @@ def _open(session: Session, name: str) -> str:
         raise UsageError(f"{name}: the path is not valid UTF-8, which a job's path has to be") from None
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
         raise UsageError(f"{name} cannot be read: it is a symbolic link to itself") from None
-    session.open(uri, 0, text)
+    if file := session.open(uri, 0, text):
+        file.source = includers.read(str(path), session.setup.folders)
     return uri
 
 

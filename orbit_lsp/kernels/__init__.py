@@ -10,6 +10,8 @@ from orbit_lsp.kernels.model import Kernel, Language, Launch, Scan, Span
 __all__ = ["Kernel", "Language", "Launch", "Scan", "Span", "Tracker", "language_of", "tracker"]
 
 CUDA_SUFFIXES = (".cu", ".cuh")
+HEADER_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".inl", ".inc")
+"""Of C++ headers: CUDA where their text has a kernel."""
 
 
 class Tracker(Protocol):
@@ -18,9 +20,14 @@ class Tracker(Protocol):
     def scan(self, text: str) -> Scan: ...
 
 
-def language_of(path: str) -> Language | None:
-    """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c."""
+def language_of(path: str, text: str = "") -> Language | None:
+    """By suffix only: editors call the same file cuda, cuda-cpp, cpp or c. A header is CUDA if its text may have a kernel."""
     lowered = path.lower()
+    if text and lowered.endswith(HEADER_SUFFIXES):
+        from orbit_lsp.kernels.cuda.macros import WELL_KNOWN, with_keyword
+
+        readable = with_keyword(text)
+        return "cuda" if any(name in readable for name in ("__global__", *WELL_KNOWN)) else None
     if lowered.endswith(CUDA_SUFFIXES):
         return "cuda"
     return "triton" if lowered.endswith(".py") else None

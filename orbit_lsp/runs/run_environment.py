@@ -329,12 +329,20 @@ class Environment:
 
     async def find_flags(self, uri: str) -> tuple[str, ...]:
         """`choose_flags`, with the files that it reads read off the event loop."""
-        database = await asyncio.to_thread(compile_commands, list(self._session.setup.folders), path_of(uri))
+        path = self._compiled_path(uri)
+        database = await asyncio.to_thread(compile_commands, list(self._session.setup.folders), path)
         return self._choose_flags(uri, database)
+
+    def _compiled_path(self, uri: str) -> str:
+        """The file that is compiled for this one: of a header the source that includes it."""
+        file = self._session.files.get(uri)
+        return file.source[0] if file and file.source else path_of(uri)
 
     def choose_flags(self, uri: str) -> tuple[str, ...]:
         """Find the compiler flags of a file; returns a sentence for each that is not used."""
-        return self._choose_flags(uri, compile_commands(self._session.setup.folders, path_of(uri)))
+        return self._choose_flags(
+            uri, compile_commands(self._session.setup.folders, self._compiled_path(uri))
+        )
 
     def _choose_flags(self, uri: str, database: tuple[str, ...]) -> tuple[str, ...]:
         own = self.settings.nvcc_flags

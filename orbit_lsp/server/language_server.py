@@ -13,6 +13,7 @@ from lsprotocol import types as lsp
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
+from orbit_lsp.kernels import HEADER_SUFFIXES
 from orbit_lsp.server.protocol import OrbitProtocol
 
 if TYPE_CHECKING:
@@ -168,9 +169,19 @@ class OrbitServer(LanguageServer):
         file = self.session.files.get(uri)
         if file is None or language_of(file.document.path) != "cuda":
             return
+        if file.document.path.lower().endswith(HEADER_SUFFIXES) and not file.scan.kernels:
+            return
         self.spawn(self._compile_quietly(uri), "compile")
 
     async def _compile_quietly(self, uri: str) -> None:
+        from orbit_lsp.closure import includers
+        from orbit_lsp.state.session import path_of
+
+        source = await asyncio.to_thread(includers.read, path_of(uri), self.session.setup.folders)
+        if file := self.session.files.get(uri):
+            file.source = source
+            if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
+                return  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for refused in await self.environment.find_flags(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
         await self.settle(uri)

@@ -21,6 +21,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     settings = session.setup.settings
     path = path_of(frozen.uri)
     file = session.files.get(frozen.uri)
+    through = file.source if file and action == "compile" else None
     by_spec = plan.through != "program"
     arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
     gpu = gpu_of(session, plan) if session.setup.place() == "modal" else None
@@ -28,8 +29,8 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         run=run,
         action=action,
         language=frozen.scan.language,
-        path=path,
-        text=frozen.text,
+        path=through[0] if through else path,
+        text=through[1] if through else frozen.text,
         kernel=plan.definition.name if plan.definition else None,
         directory=session.setup.directory(path),
         arguments=() if by_spec else arguments,
@@ -43,7 +44,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         gpu=gpu,
         through=plan.through,
         definition=plan.definition,
-        templates=_templates(session, frozen) if action == "compile" else (),
+        templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
     )
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 class OpenFile:
     document: Document
     tracker: Tracker
+    source: tuple[str, str] | None = None
+    """Of a header: path and text of the file that includes it, through which its kernels are compiled."""
     in_git: bool = False
     """Whether it lies in a working tree of git."""
     flags: tuple[str, ...] = ()
@@ -121,7 +123,7 @@ class Session:
     def open(self, uri: str, version: int, text: str) -> OpenFile | None:
         """None for a file that is neither CUDA nor Python."""
         path = path_of(uri)
-        language = kernels.language_of(path)
+        language = kernels.language_of(path, text)
         if language is None:
             return None
         tracker = kernels.tracker(language, macros=self.macros(), headers=header_reader(path))
