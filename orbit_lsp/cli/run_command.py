@@ -16,12 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO, cast
 
 from orbit_lsp.cli import terminal_text
-<<<<<<< HEAD
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
-=======
-from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.closure import includers
->>>>>>> adbe27b (Kernels in C++ headers of any name: lenses, and figures through the nearest source that includes them)
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
