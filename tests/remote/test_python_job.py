@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -186,6 +187,26 @@ def test_a_missing_package_is_told_at_its_import(job):
     assert done.problem.message == "ModuleNotFoundError: No module named 'not_installed_anywhere'"
     assert done.problem.place is not None
     assert done.problem.place.line == 2
+
+
+@pytest.mark.parametrize("module", ["torch", "triton"])
+@pytest.mark.parametrize("action", ["run", "compile"])
+def test_a_python_without_torch_or_triton_is_no_fault_of_the_file(job, module, action):
+    done = job(
+        f"import sys\nsys.modules[{module!r}] = None\nimport {module}\ndef main(): pass", action=action
+    )
+    remedy = f"{sys.executable} -m pip install {module}, or set `orbit.python` to the Python that has it"
+    assert done.finished.outcome == "infrastructure"
+    assert (done.failure.message, done.failure.remedy) == (f"{sys.executable} has no {module}", remedy)
+    assert (done.problem.message, done.problem.place.line) == (
+        f"{sys.executable} has no {module}: {remedy}",
+        3,
+    )
+
+
+def test_a_module_of_torch_that_is_missing_is_the_files_own_fault(job):
+    done = job("import torch.not_there\ndef main(): pass")
+    assert done.finished.outcome == "runtime error"
 
 
 def test_an_interrupt_is_told(job):

@@ -36,6 +36,9 @@ _CUDA_WORDS = {
 }
 """What torch and triton write (`cudaGetErrorString`) and the error they mean."""
 
+_NEEDED = ("torch", "triton")
+"""Packages of the machine: a Python without them is the machine's fault."""
+
 _REMEDIES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "check masks and pointer arithmetic; compute-sanitizer names the access",
     "CUDA_ERROR_ASSERT": "a device_assert did not hold; its text is in the output",
@@ -67,6 +70,8 @@ def explain(error: BaseException, path: str) -> Explained:
     name = type(error).__name__
     words = _words(error).strip()
     place, notes = _frames(error, path)
+    if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
+        return _missing(error.name, place, path)
     if name == "PTXASError":
         return _at(f"{words}", "ptxas", place, notes, category="compile error")
     if name in {"OutOfResources", "AutotunerError", "InterpreterError"}:
@@ -81,6 +86,19 @@ def explain(error: BaseException, path: str) -> Explained:
     if isinstance(error, KeyboardInterrupt):
         return _at("interrupted (KeyboardInterrupt)", "program", place, notes)
     return _at(f"{name}: {words}" if words else name, "program", place, notes)
+
+
+def _missing(module: str, place: Place | None, path: str) -> Explained:
+    """The Python lacks what every file of kernels needs: nothing is wrong with the file."""
+    if place is None:  # we imported it before the file did
+        lines = enumerate(linecache.getlines(path), 1)
+        at = next((n for n, line in lines if re.match(rf"\s*(?:import|from)\s+{module}\b", line)), None)
+        place = Place(path, at) if at else None
+    remedy = f"{sys.executable} -m pip install {module}, or set `orbit.python` to the Python that has it"
+    message = f"{sys.executable} has no {module}"
+    return _at(
+        f"{message}: {remedy}", "python", place, (), category="infrastructure", remedy=remedy, words=message
+    )
 
 
 def _words(error: BaseException) -> str:
@@ -116,9 +134,10 @@ def left(code: object) -> tuple[int, Explained | None]:
 
 def _at(
     message: str, tool: str, place: Place | None, notes: tuple[Note, ...], *,
-    category: Any = "runtime error", remedy: str = "", code: str | None = None,
+    category: Any = "runtime error", remedy: str = "", code: str | None = None, words: str = "",
 ) -> Explained:  # fmt: skip
-    failure = Failure(category, message, remedy, place=place)
+    """`words` is the failure's message where the problem's has more, as its remedy."""
+    failure = Failure(category, words or message, remedy, place=place)
     return Explained(failure, (Problem("error", message, tool, place, code, notes=notes),), code)
 
 
