@@ -6,9 +6,9 @@
 (define-derived-mode orbit-cuda-mode c++-mode "CUDA")
 (add-to-list 'auto-mode-alist '("\\.cuh?\\'" . orbit-cuda-mode))
 
-(defvar orbit-settings '(:trusted :json-false)
-  "Those of docs/guide/settings.md, without `orbit.'.  `:trusted t': your projects may
-name compilers and any compiler flag, and their .venv is used.")
+(defvar orbit-settings nil
+  "Those of docs/guide/settings.md, without `orbit.'.  A project may name compilers and
+any compiler flag, and its .venv is used, after `orbit-lsp trust DIR'.")
 
 ;; eglot has one server for a buffer: for Python, add `python-mode' and `python-ts-mode' here where you want this one.
 (add-to-list 'eglot-server-programs

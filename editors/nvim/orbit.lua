@@ -4,8 +4,8 @@ vim.lsp.config('orbit', {
   filetypes = { 'cuda', 'python' },
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
   init_options = {
-    trusted = false, -- true: your projects may name compilers and any compiler flag; their .venv is used
-    -- the other settings of docs/guide/settings.md, without `orbit.`: gpu = 'H200', arguments = { '--size', '4096' }, …
+    -- `orbit-lsp trust DIR`, once: a project may name compilers and any compiler flag, and its .venv is used
+    -- the settings of docs/guide/settings.md, without `orbit.`: gpu = 'H200', arguments = { '--size', '4096' }, …
   },
 })
 vim.lsp.enable('orbit')

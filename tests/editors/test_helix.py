@@ -34,7 +34,7 @@ class Helix:
         for name in ("config.toml", "languages.toml"):
             text = (ROOT / "editors" / "helix" / name).read_text()
             ours = f"config = {{ python = '{self.home.python}', gpu = 'H100' }}"
-            text = text.replace("config = { trusted = false }", ours)
+            text = text.replace("config = {}", ours)
             # as those have it who want them of other servers
             text = text.replace("[editor.lsp]", "[editor.lsp]\ndisplay-inlay-hints = true")
             if name == "config.toml":

@@ -4,7 +4,7 @@ import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as vscode from 'vscode';
 import { findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
-import { selectedPython, watchPython } from './python';
+import { type Selected, selectedPython, watchPython } from './python';
 import { Reports } from './report';
 import { ServerHandle } from './server';
 import { show } from './status';
@@ -21,9 +21,10 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   item.name = 'Orbit';
   item.command = 'orbit.status';
 
+  let selected: Selected | undefined;
   const place = async (): Promise<Place> => ({
     setting: vscode.workspace.getConfiguration('orbit').get('serverPath', ''),
-    python: await selectedPython(log),
+    python: (selected = await selectedPython(log))?.path,
     path: process.env.PATH ?? '',
     platform: process.platform,
     home: os.homedir(),
@@ -55,6 +56,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         }
       },
       gaveUp: (sentence) => void sayGaveUp(sentence),
+      python: () => (selected?.environment ? selected.path : undefined),
       command,
       report: (page) => reports.show(page),
     },
@@ -186,8 +188,9 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   }
 
   async function anotherPython(): Promise<void> {
+    const before = selected?.path;
     const found = findServer(await place());
-    if ('command' in found && !same(found, server.server)) await server.restart();
+    if ('command' in found && (!same(found, server.server) || before !== selected?.path)) await server.restart();
   }
 
   await server.restart();

@@ -6,16 +6,23 @@ const PATIENCE_MS = 10_000;
 
 interface Environments {
   getActiveEnvironmentPath(): unknown;
-  resolveEnvironment(path: unknown): Promise<{ executable: { uri?: vscode.Uri } } | undefined>;
+  resolveEnvironment(path: unknown): Promise<{ executable: { uri?: vscode.Uri }; environment?: unknown } | undefined>;
   onDidChangeActiveEnvironmentPath: vscode.Event<unknown>;
 }
 
+export interface Selected {
+  path: string;
+  /** Whether it is of an environment, and not a Python of the whole machine, which nobody has chosen for this project. */
+  environment: boolean;
+}
+
 /** The interpreter; undefined without the Python extension, and in workspaces that are not trusted. */
-export async function selectedPython(log: vscode.OutputChannel): Promise<string | undefined> {
+export async function selectedPython(log: vscode.OutputChannel): Promise<Selected | undefined> {
   const found = await environments(log);
   try {
     const active = await found?.resolveEnvironment(found.getActiveEnvironmentPath());
-    return active?.executable.uri?.fsPath;
+    const path = active?.executable.uri?.fsPath;
+    return path === undefined ? undefined : { path, environment: active?.environment !== undefined };
   } catch (error) {
     log.appendLine(`the Python extension did not say its environment: ${error}`);
     return undefined;

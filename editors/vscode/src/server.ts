@@ -40,6 +40,8 @@ export interface Hooks {
   changed(): void;
   /** It ended again and again, or could not be started at all. */
   gaveUp(sentence: string): void;
+  /** The interpreter that was selected when the server was looked for. */
+  python(): string | undefined;
   command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown>;
   report(page: vscode.Uri): Promise<void>;
 }
@@ -204,7 +206,11 @@ export class ServerHandle {
     const options: LanguageClientOptions = {
       // by suffix: other extensions give .cu and .cuh other languages
       documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,py}' }],
-      initializationOptions: { ...settings(), trusted: vscode.workspace.isTrusted },
+      initializationOptions: {
+        ...usersSettings(this.hooks.python()),
+        trusted: vscode.workspace.isTrusted,
+        separates_user: true,
+      },
       initializationFailedHandler: () => false,
       // eslint-disable-next-line @typescript-eslint/no-deprecated -- the server pulls, but waits to be told when
       synchronize: { configurationSection: 'orbit' },
@@ -263,7 +269,8 @@ export class ServerHandle {
       workspace: {
         configuration: async (params, token, next) => {
           const answers = await next(params, token);
-          return Array.isArray(answers) ? answers.map(forServer) : answers;
+          const user = usersSettings(this.hooks.python());
+          return Array.isArray(answers) ? answers.map(() => ({ ...workspacesSettings(), user })) : answers;
         },
       },
     };
@@ -315,15 +322,41 @@ class Session {
   }
 }
 
-/** The section `orbit` as VS Code has it for this window: the user's, then the workspace's where trusted. */
-function settings(): object {
-  return forServer(JSON.parse(JSON.stringify(vscode.workspace.getConfiguration('orbit'))) as object);
+type Value = ReturnType<vscode.WorkspaceConfiguration['inspect']>;
+
+/** The user's own settings, which win; the selected interpreter where they name none. */
+function usersSettings(python: string | undefined): object {
+  const set = settings((value) => value?.globalValue);
+  return python === undefined || 'python' in set ? set : { ...set, python };
 }
 
-/** The section, JSON of any form, without what is for this client alone. */
-function forServer<Section>(section: Section): Section {
-  if (section === null || typeof section !== 'object') return section;
-  return { ...section, serverPath: undefined }; // JSON leaves it out
+/** What the folder sets; VS Code leaves out what it may not set in Restricted Mode. */
+function workspacesSettings(): object {
+  return settings((value) => value?.workspaceFolderValue ?? value?.workspaceValue);
+}
+
+/** Every setting of the server's that `pick` finds, nested as the server has them. */
+function settings(pick: (value: Value) => unknown): object {
+  const section = vscode.workspace.getConfiguration('orbit');
+  const found: Record<string, unknown> = {};
+  for (const name of leaves(section)) {
+    const value = pick(section.inspect(name));
+    if (value === undefined || name === 'serverPath') continue;
+    const [group, inner] = name.split('.', 2) as [string, string | undefined];
+    if (inner === undefined) found[group] = value;
+    else found[group] = { ...(found[group] as object | undefined), [inner]: value };
+  }
+  return found;
+}
+
+/** The names of all settings, as the manifest declares them. */
+function leaves(section: vscode.WorkspaceConfiguration): string[] {
+  const values = JSON.parse(JSON.stringify(section)) as Record<string, unknown>;
+  return Object.entries(values).flatMap(([name, value]) =>
+    value !== null && typeof value === 'object' && !Array.isArray(value)
+      ? Object.keys(value).map((inner) => `${name}.${inner}`)
+      : [name],
+  );
 }
 
 function cancellation(): vscode.CancellationToken {

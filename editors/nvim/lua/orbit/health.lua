@@ -2,17 +2,46 @@
 local M = {}
 
 ---@param command string[]
----@param word string
-local function ask(command, word)
+---@param words string[]
+---@param folder string?
+local function ask(command, words, folder)
   local asked = vim.list_extend({}, command)
   if asked[#asked] == 'serve' then
     asked[#asked] = nil
   end
-  table.insert(asked, word)
+  vim.list_extend(asked, words)
   local ok, done = pcall(function()
-    return vim.system(asked, { text = true, env = vim.lsp.config.orbit.cmd_env, timeout = 30000 }):wait()
+    return vim.system(asked, { text = true, cwd = folder, env = vim.lsp.config.orbit.cmd_env, timeout = 30000 }):wait()
   end)
   return ok and done or { code = -1, stdout = '', stderr = ok and '' or tostring(done) }
+end
+
+---What works in a folder, by the settings of its server.
+---@param command string[]
+---@param folder string?
+---@param options table?
+local function doctor(command, folder, options)
+  local health = vim.health
+  health.start(('orbit: what works in %s (orbit-lsp doctor)'):format(folder or vim.fn.getcwd()))
+  local settings = next(options or {}) and { '--settings', vim.json.encode(options) } or {}
+  local answer = ask(command, vim.list_extend({ 'doctor' }, settings), folder)
+  local text = vim.trim((answer.stdout or '') .. '\n' .. (answer.stderr or ''))
+  for line in vim.gsplit(text, '\n') do
+    if line:find('✓', 1, true) then
+      health.ok(vim.trim(line:gsub('✓', '', 1)))
+    elseif line:find('✗', 1, true) then
+      health.warn(vim.trim(line:gsub('✗', '', 1)))
+    elseif line ~= '' then
+      health.info(line)
+    end
+  end
+end
+
+---@param client vim.lsp.Client
+local function trusted(client)
+  local answer = client:request_sync('workspace/executeCommand', { command = 'orbit.info' }, 2000)
+  local settings = answer and answer.result and answer.result.settings or {}
+  return settings.trusted and 'yes' or 'no'
 end
 
 function M.check()
@@ -39,7 +68,7 @@ function M.check()
     })
   else
     health.ok('found: ' .. vim.fn.exepath(command[1]))
-    local answer = ask(command, '--version')
+    local answer = ask(command, { '--version' })
     local version = vim.version.parse(answer.stdout or '', { strict = false })
     if answer.code ~= 0 or not version then
       health.error('it does not say its version: ' .. vim.trim((answer.stdout or '') .. (answer.stderr or '')))
@@ -65,7 +94,7 @@ function M.check()
         client.server_info and client.server_info.version or '?',
         client.root_dir or '(none)',
         client.offset_encoding,
-        (client.config.init_options or {}).trusted and 'yes' or 'no',
+        trusted(client),
         table.concat(buffers, ', ')
       )
     )
@@ -73,17 +102,11 @@ function M.check()
   health.info('log: ' .. server.log_path())
 
   if command and vim.fn.executable(command[1]) == 1 then
-    health.start('orbit: what works on this machine (orbit-lsp doctor)')
-    local answer = ask(command, 'doctor')
-    local text = vim.trim((answer.stdout or '') .. '\n' .. (answer.stderr or ''))
-    for line in vim.gsplit(text, '\n') do
-      if line:find('✓', 1, true) then
-        health.ok(vim.trim(line:gsub('✓', '', 1)))
-      elseif line:find('✗', 1, true) then
-        health.warn(vim.trim(line:gsub('✗', '', 1)))
-      elseif line ~= '' then
-        health.info(line)
-      end
+    if #clients == 0 then
+      doctor(command)
+    end
+    for _, client in ipairs(clients) do
+      doctor(command, client.root_dir, client.config.init_options)
     end
   end
 end
