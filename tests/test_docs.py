@@ -48,6 +48,18 @@ def test_the_pages_link_to_files_that_exist(page: Path) -> None:
             assert (page.parent / link).exists(), link
 
 
+def test_each_promise_of_the_threat_model_names_tests_that_exist() -> None:
+    page = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    rows = [row for row in page.splitlines() if row.startswith("| ") and not row.startswith("| promise")]
+    assert rows
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", row)
+        assert named, f"no test holds: {row}"
+        for file, test in named:
+            text = (ROOT / file).read_text(encoding="utf-8")
+            assert not test or re.search(rf"^(?:async )?def {test}\(", text, re.MULTILINE), f"{file}::{test}"
+
+
 def test_the_site_lists_every_page() -> None:
     listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     pages = [page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")]
