@@ -265,9 +265,9 @@ def log_sentences() -> Generator[None]:
 
 
 def _obey(options: argparse.Namespace) -> int:
-    from orbit_lsp.runs import trust
+    from orbit_lsp.cli import relative_places
 
-    for name in trust.drop_relative_places(os.environ):
+    for name in relative_places.drop(os.environ):
         print(
             f"orbit-lsp: the variable {name} is ignored: its path is relative, and so is another in each folder; "
             "make it absolute",

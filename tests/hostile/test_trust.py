@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import main as cli_main
+from orbit_lsp.cli import relative_places
 from orbit_lsp.history import git
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.runs.run_environment import Environment
@@ -412,7 +413,7 @@ def test_nothing_in_a_folder_is_started_by_what_is_done_there(folder: Path) -> N
 def test_variables_that_mean_another_file_in_each_folder(
     variables: dict[str, str], dropped: tuple[str, ...], left: dict[str, str]
 ) -> None:
-    assert trust.drop_relative_places(variables) == dropped
+    assert relative_places.drop(variables) == dropped
     assert variables == left
 
 

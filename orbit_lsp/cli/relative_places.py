@@ -1,0 +1,42 @@
+"""Variables of the environment that mean another file in each folder: the folder that we are started in says nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
+_LISTS = (
+    "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LIBRARY_PATH", "COMPILER_PATH", "PYTHONPATH",
+)  # fmt: skip
+_FOLDERS = ("CUDA_HOME", "CUDA_PATH", "GCC_EXEC_PREFIX", "VIRTUAL_ENV", "CONDA_PREFIX")
+_PROGRAMS = (
+    "NVCC_CCBIN", "CC", "CXX", "LD_PRELOAD", "TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH",
+    "TRITON_CUOBJDUMP_PATH", "TRITON_NVDISASM_PATH",
+)  # fmt: skip
+"""A name without a folder is looked for on PATH."""
+
+
+def drop(environment: MutableMapping[str, str]) -> tuple[str, ...]:
+    """Take from an environment what means another file in each folder: entries of PATH and its like that are not
+    absolute, and programs and toolkits named by such a path. Returns the names of the latter that were there.
+    """
+    for name in _LISTS:
+        if name in environment:
+            entries = [one for one in environment[name].split(os.pathsep) if Path(one).is_absolute()]
+            if entries:
+                environment[name] = os.pathsep.join(entries)
+            else:  # an empty one is the current folder
+                del environment[name]
+    if os.name == "nt":  # else the current folder comes before PATH
+        environment["NoDefaultCurrentDirectoryInExePath"] = "1"
+    dropped = [
+        name
+        for name in (*_FOLDERS, *_PROGRAMS)
+        if (value := environment.get(name))
+        and not Path(value).is_absolute()
+        and (name in _FOLDERS or os.sep in value or "/" in value)
+    ]
+    for name in dropped:
+        del environment[name]
+    return tuple(dropped)
