@@ -19,7 +19,6 @@ from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
-from orbit_remote.recording import run_outcome
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Nothing, Recorder
 
@@ -97,6 +96,8 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     Asked by the process that started it, of the records that outlived it. Which constants a kernel
     had died with it; which kernels are the file's own is read from its text.
     """
+    from orbit_remote.recording import run_outcome  # with asyncio: the worker asks, no child
+
     places = UserFile(job.path, job.text).kernels()
     known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
     kept = [launches for launches in recorded.series if launches.launch.symbol in known]
