@@ -1,4 +1,4 @@
-"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md and explain.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 """
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
-from orbit_lsp.state import config
+from orbit_lsp.state import config, explanations
 from orbit_remote.common.messages import VERSION
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 
@@ -68,6 +68,7 @@ def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
         ROOT / "docs" / "guide" / "settings.md": config.markdown(),
+        ROOT / "docs" / "guide" / "explain.md": explanations.markdown(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
         EDITORS: supported(EDITORS.read_text(encoding="utf-8")),

@@ -57,26 +57,26 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
-    assert orbit(folder, "compile", name) == (64, "", f"orbit-lsp: {said}\n")
+    assert orbit(folder, "compile", name) == (64, "", f"orbit-lsp: error: {said}\n")
 
 
 def test_an_argument_that_is_not_utf8(folder: Path) -> None:
     code, out, said = in_shell(folder, "run k.cu -- $(printf '\\377')")
     assert (code, out) == (64, "")
-    assert said.startswith("orbit-lsp: orbit setting `arguments` holds ")
+    assert said.startswith("orbit-lsp: error: orbit setting `arguments` holds ")
 
 
 def test_a_link_to_itself(folder: Path) -> None:
     code, out, said = orbit(folder, "compile", "loop.cu")
     assert (code, out) == (64, "")
-    assert said.startswith("orbit-lsp: loop.cu cannot be read: ")
+    assert said.startswith("orbit-lsp: error: loop.cu cannot be read: ")
     assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("words", "redirection", "code", "said"),
     [
-        ("settings", ">/dev/full", 5, "orbit-lsp: No space left on device\n"),
+        ("settings", ">/dev/full", 5, "orbit-lsp: error: No space left on device\n"),
         ("schema", "| true", 0, ""),
         ("settings", ">&-", 0, ""),
         ("show k.py", "<&- 2>&-", 0, ""),
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_said_once(folder: Path) -> None:
     (state / "history.sqlite").write_bytes(b"no database" * 1000)
     code, _, said = orbit(folder, "history", "k.cu", environment={"XDG_STATE_HOME": f"{folder}/state"})
     assert (code, said.count("\n")) == (0, 1)
-    assert said.startswith("orbit-lsp: the history of kernels was damaged (file is not a database)")
+    assert said.startswith("orbit-lsp: warning: the history of kernels was damaged (file is not a database)")
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -122,7 +122,7 @@ def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> N
 
 
 def test_a_limit_that_is_none(folder: Path) -> None:
-    said = "orbit-lsp: orbit setting `run_timeout_s`: 0 is not more than 0\n"
+    said = "orbit-lsp: error: orbit setting `run_timeout_s`: 0 is not more than 0\n"
     assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", said)
 
 
@@ -145,7 +145,7 @@ def test_an_error_in_the_log_is_a_sentence_without_a_stack(capsys: pytest.Captur
         except ValueError:
             logging.getLogger("orbit.x").exception("it failed\nin detail")
     assert capsys.readouterr().err == (
-        "orbit-lsp: it failed (ValueError: invalid literal for int() with base 10: '1x')\n"
+        "orbit-lsp: error: it failed (ValueError: invalid literal for int() with base 10: '1x')\n"
     )
 
 
@@ -226,10 +226,10 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     )
     (folder / "t.cu").write_text(spec.format("float") + kernel)
     code, out, _ = orbit(folder, "compile", "t.cu")
-    assert (code, 't.cu:3:49: error nvcc: static assertion failed with "doubles only"' in out) == (1, True)
+    assert (code, 't.cu:3:49: error: static assertion failed with "doubles only" [nvcc]' in out) == (1, True)
     (folder / "t.cu").write_text(spec.format("float") + "template <int T> __global__ void k(float* x) {}\n")
     code, out, _ = orbit(folder, "compile", "t.cu")
-    assert (code, "t.cu:2:18: error " in out) == (1, True)
+    assert (code, "t.cu:2:18: error: " in out) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_comparison_with_a_kernel_that_is_not_there_is_a_mistake_of_the_comman
     assert orbit(folder, "compare", "k.cu", "--with-kernel", "l") == (
         64,
         "",
-        "orbit-lsp: there is no kernel l in this file; it has: k\n",
+        "orbit-lsp: error: there is no kernel l in this file; it has: k\n",
     )
 
 
@@ -259,7 +259,7 @@ def test_a_gpu_that_nobody_knows(folder: Path) -> None:
     code, _, said = orbit(folder, "compile", "k.cu", "--gpu", "X1000")
     assert (code, said) == (
         64,
-        "orbit-lsp: 'X1000' is no GPU that is known here; name its architecture, as in --gpu sm_89\n",
+        "orbit-lsp: error: 'X1000' is no GPU that is known here; name its architecture, as in --gpu sm_89\n",
     )
 
 
@@ -291,5 +291,5 @@ def test_a_header_is_compiled_through_the_source_that_includes_it(folder: Path) 
     assert (code, said.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a")
     assert "scale<double>" in out
     assert orbit(folder, "compile", "include/project/all.h")[2] == (
-        "orbit-lsp: include/project/all.h is a header without a kernel\n"
+        "orbit-lsp: error: include/project/all.h is a header without a kernel\n"
     )

@@ -60,7 +60,7 @@ async def compare(
     elif versus and (tables := ab_table.tables(name, versus, time.time(), stale=False)):
         print(terminal_text.visible(table_text.render(tables, markdown=False)))
     if finished.failure:
-        print(f"orbit-lsp: {finished.outcome}: {finished.failure.message}", file=sys.stderr)
+        print(f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]", file=sys.stderr)
         if finished.failure.remedy:
             print(f"  {finished.failure.remedy}", file=sys.stderr)
     elif spent := spending.total([versus.cost if versus else None]):

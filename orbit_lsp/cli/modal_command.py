@@ -32,7 +32,7 @@ async def _main(options: argparse.Namespace) -> int:
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     environment.options = given | {"trusted": True, "runner": "modal"}
     for complaint in environment.configure(None):
-        print(f"orbit-lsp: {complaint}", file=sys.stderr)
+        print(f"orbit-lsp: error: {complaint}", file=sys.stderr)
         return EXIT_CODES["usage"]
     await environment.look_around()  # the image has the author's own versions
     account = environment.modal().pool.account
@@ -50,7 +50,7 @@ async def _main(options: argparse.Namespace) -> int:
 
 
 def _complain(text: str) -> None:
-    print(f"orbit-lsp: {text}", file=sys.stderr)
+    print(f"orbit-lsp: warning: {text}", file=sys.stderr)
 
 
 async def _obey(

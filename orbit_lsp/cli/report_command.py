@@ -96,5 +96,5 @@ def _write(made: page.Page, output: str | None, name: str) -> Path:
 def _refused(text: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
-    print(f"orbit-lsp: {text}", file=sys.stderr)
+    print(f"orbit-lsp: error: {text}", file=sys.stderr)
     return c.EXIT_CODES["usage"]

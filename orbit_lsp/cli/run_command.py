@@ -87,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
     except UsageError as error:
-        print(f"orbit-lsp: {error}", file=sys.stderr)
+        print(f"orbit-lsp: error: {error}", file=sys.stderr)
         return _USAGE
     except KeyboardInterrupt:
         print("orbit-lsp: cancelled", file=sys.stderr)
@@ -199,7 +199,7 @@ async def _history(options: argparse.Namespace) -> int:
 
 
 def _complain(text: str) -> None:
-    print(f"orbit-lsp: {text}", file=sys.stderr)
+    print(f"orbit-lsp: warning: {text}", file=sys.stderr)
 
 
 def _limit(options: argparse.Namespace) -> float | None:
@@ -236,7 +236,7 @@ async def _file(
 
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
     for refused in environment.choose_flags(uri):
-        print(f"orbit-lsp: nvcc flag {refused}", file=sys.stderr)
+        _complain(f"nvcc flag {refused}")
     _say_ignored(session, environment, uri)
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
     dump = _dump_folder(options)
@@ -272,7 +272,7 @@ async def _file(
         elif options.run and finished.failure:
             _line(
                 sys.stderr,
-                f"orbit-lsp: {finished.outcome}: {finished.failure.message}",
+                f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]",
                 finished.failure.remedy,
             )
         if dump:
@@ -397,7 +397,7 @@ async def _perform(
 def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
     """Raises OSError where it cannot be written there."""
     if made is None:
-        print("orbit-lsp: nothing is dumped: no code of a compiler came with a profile", file=sys.stderr)
+        print("orbit-lsp: warning: nothing to dump: the profile contains no compiled code", file=sys.stderr)
     else:
         print(f"in {to}: {', '.join(dump_files.copy(finished, made, to))}", file=sys.stderr)
 
@@ -457,7 +457,7 @@ def _report(
         print(f"note: {remark}", file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
-        _line(sys.stderr, f"orbit-lsp: {finished.outcome}: {failure.message}", failure.remedy)
+        _line(sys.stderr, f"orbit-lsp: error: {failure.message} [{finished.outcome}]", failure.remedy)
     elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
         print("no kernel in this file")
     elif finished:

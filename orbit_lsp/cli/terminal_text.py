@@ -1,4 +1,4 @@
-"""Text that is safe to print: diagnostics as lines, and nothing that a terminal would obey."""
+"""Text that is safe to print: diagnostics as lines, without control characters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def problems(session: Session) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error nvcc #20: …`, its notes indented."""
+    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
     shown: list[str] = []
     for (_, uri), kept in session.results.problems.items():
         for problem in kept.items:
@@ -36,7 +36,7 @@ def problems(session: Session) -> list[str]:
             where = path_of(uri) + (f":{place.line}" if place else "")
             where += f":{place.column}" if place and place.column else ""
             code = f" {problem.code}" if problem.code else ""
-            shown.append(f"{where}: {problem.severity} {problem.tool}{code}: {problem.message}")
+            shown.append(f"{where}: {problem.severity}: {problem.message} [{problem.tool}{code}]")
             for note in problem.notes:
                 at = f"{note.place.file}:{note.place.line}: " if note.place else ""
                 shown.append(f"    {at}{note.message}")
@@ -44,13 +44,13 @@ def problems(session: Session) -> list[str]:
 
 
 def spec_faults(session: Session, uri: str) -> list[str]:
-    """What is wrong with the launch specs of a file, a line each: `file:line:column: error launch spec: …`."""
+    """The faults of a file's launch specs, a line each: `file:line:column: error: … [launch spec]`."""
     return [
-        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity} launch spec: {one.message}"
+        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity}: {one.message} [launch spec]"
         for one in spec_cache.faults(session, uri)
     ]
 
 
 def visible(text: str) -> str:
-    """What a source, a compiler or a program says, without what a terminal would obey."""
+    """Text of a source, a compiler or a program, without control characters."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

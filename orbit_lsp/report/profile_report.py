@@ -9,6 +9,7 @@ from orbit_lsp.profile import roofline as rooflines
 from orbit_lsp.report import memory_chart, roofline_plot
 from orbit_lsp.report.page import Annotated, Block, Facts, Page, Picture, Rows, Weighed
 from orbit_lsp.state import units
+from orbit_lsp.state.explanations import STALLS
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_tables
 from orbit_lsp.views.profile import (
@@ -18,7 +19,6 @@ from orbit_lsp.views.profile import (
     profile_lines,
     roofline_drawing,
 )
-from orbit_lsp.views.profile.stalls import MEANING
 from orbit_remote.common.messages import Line, Profile
 
 _AROUND = 2
@@ -115,7 +115,7 @@ def _states(profile: Profile) -> Rows | None:
             state.name,
             units.percent(state.share),
             units.cycles(state.cycles) if state.cycles is not None else "-",
-            MEANING.get(state.name, ""),
+            STALLS.get(state.name, ""),
             state.metric,
         )
         for state in bottleneck.states(profile)

@@ -83,9 +83,9 @@ def test_the_command_line_names_the_lines_and_exits_with_2(recorded_python, tmp_
     (tmp_path / "race.cu").write_text(RACE)
     ran = orbit(tmp_path, "check", "race.cu", "--kernel", "reverse", "--python", recorded_python)
     assert ran.returncode == 2
-    assert f"race.cu:5: error racecheck: {WRITE}" in ran.stdout
+    assert f"race.cu:5: error: {WRITE} [racecheck]" in ran.stdout
     assert "racecheck  2 in lines 5, 6" in ran.stdout
-    assert "orbit-lsp: runtime error: 2 faults were found" in ran.stderr
+    assert "orbit-lsp: error: 2 faults were found" in ran.stderr
 
 
 def test_a_clean_program_exits_with_0_and_one_tool_can_be_asked_for(recorded_python, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
     (author.folder / "both.cu").write_text(SAXPY + SAXPY.replace("saxpy", "other"))
     code, out, said = author.orbit("compare", "both.cu")
     assert (code, out) == (64, "")
-    assert said == "orbit-lsp: which kernel? Add --kernel; this file has: saxpy, other\n"
+    assert said == "orbit-lsp: error: which kernel? Add --kernel; this file has: saxpy, other\n"
     code, out, _ = author.orbit("compare", "both.cu", "--kernel", "saxpy", "--with-kernel", "other", "--json")
     assert (code, valid("compared", out)["verdict"]) == (0, "inconclusive")
 
@@ -95,7 +95,7 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
     assert author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")[0] == 0
     (author.folder / "none.cu").write_text("int main() {}\n")
     code, out, said = author.orbit("compare", "none.cu")
-    assert (code, out, said) == (64, "", "orbit-lsp: no kernel in this file can be launched\n")
+    assert (code, out, said) == (64, "", "orbit-lsp: error: no kernel in this file can be launched\n")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_one_side_that_does_not_compile_is_a_sentence_and_valid_json(author: Aut
 def test_a_file_to_compare_with_that_is_not_there(author: Author) -> None:
     (author.folder / "saxpy.cu").write_text(SAXPY)
     code, _, said = author.orbit("compare", "saxpy.cu", "--with", "saxpi.cu")
-    assert (code, said) == (64, "orbit-lsp: there is no file saxpi.cu to compare with\n")
+    assert (code, said) == (64, "orbit-lsp: error: there is no file saxpi.cu to compare with\n")
 
 
 def test_the_history_of_a_file(author: Author) -> None:

@@ -144,16 +144,16 @@ def test_a_wrong_answer_on_the_command_line_is_exit_code_3(tmp_path: Path, recor
     (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL + "// WRONG\n")
     code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--kernel", "saxpy")
     assert code == 3
-    assert "saxpy.cu:4: error orbit: y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ" in out
+    assert "saxpy.cu:4: error: y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ" in out
     assert "first at [7]: 0.5 instead of 2.5" in out
-    assert "orbit-lsp: wrong answer: y[7] is 0.5 and not 2.5" in said
+    assert "orbit-lsp: error: y[7] is 0.5 and not 2.5" in said
 
 
 def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "saxpy.cu").write_text("// orbit: args 'never closed\n" + KERNEL + "int main() {}\n")
     code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "saxpy.cu:1:" in out) == (1, True)
-    assert "orbit-lsp: compile error: line 1, in the launch spec: A quotation mark is never closed." in said
+    assert "orbit-lsp: error: line 1, in the launch spec: A quotation mark is never closed." in said
     (tmp_path / "saxpy.cu").write_text("// orbit: args closed\n" + KERNEL + "int main() {}\n")
     code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "288 µs ±0.2% (in program, n=19)" in out) == (0, True)
@@ -162,9 +162,9 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
 @pytest.mark.parametrize(
     ("text", "words", "code", "said"),
     [
-        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: compile error: line 3, in the launch spec: "),
-        (SPEC, ("--sweep",), 64, "orbit-lsp: no launch spec of this file has a sweep, as in `n = sweep("),
-        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: --json is of one run"),
+        (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: error: line 3, in the launch spec: "),
+        (SPEC, ("--sweep",), 64, "orbit-lsp: error: no launch spec of this file has a sweep, as in `n = sweep("),
+        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: error: --json is of one run"),
     ],
 )  # fmt: skip
 def test_what_is_not_run(

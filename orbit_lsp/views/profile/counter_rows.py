@@ -7,53 +7,58 @@ from collections.abc import Iterable
 
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
+from orbit_lsp.state.explanations import COUNTERS
 from orbit_lsp.views.profile import profile_hints
 from orbit_lsp.views.tables import Code
 from orbit_remote.common.messages import Metric, Profile
 
 Row = tuple[str, str, str]
 
-SPEED = (
-    ("time of this launch", bottleneck.TIME),
-    ("compute throughput", bottleneck.COMPUTE),
-    ("memory throughput", bottleneck.MEMORY),
-    ("DRAM throughput", bottleneck.DRAM),
-    ("L2 throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
-    ("L1 throughput", "l1tex__throughput.avg.pct_of_peak_sustained_active"),
-    ("tensor cores", bottleneck.TENSOR),
+
+def _titled(*names: str) -> tuple[tuple[str, str], ...]:
+    return tuple((COUNTERS[name][0], name) for name in names)
+
+
+SPEED = _titled(
+    bottleneck.TIME,
+    bottleneck.COMPUTE,
+    bottleneck.MEMORY,
+    bottleneck.DRAM,
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active",
+    bottleneck.TENSOR,
 )
-LAUNCH = (
-    ("occupancy, achieved", profile_hints.ACHIEVED),
-    ("occupancy, theoretical", profile_hints.THEORETICAL),
-    ("registers per thread", profile_hints.REGISTERS),
-    ("waves per SM", bottleneck.WAVE),
-    ("static shared memory", "launch__shared_mem_per_block_static"),
-    ("dynamic shared memory", "launch__shared_mem_per_block_dynamic"),
+LAUNCH = _titled(
+    profile_hints.ACHIEVED,
+    profile_hints.THEORETICAL,
+    profile_hints.REGISTERS,
+    bottleneck.WAVE,
+    "launch__shared_mem_per_block_static",
+    "launch__shared_mem_per_block_dynamic",
 )
-MEMORY = (
-    ("L1 hit rate", "l1tex__t_sector_hit_rate.pct"),
-    ("L2 hit rate", "lts__t_sector_hit_rate.pct"),
-    ("read from L2 by L1", "lts__t_sectors_srcunit_tex_op_read.sum"),
-    ("written to L2 by L1", "lts__t_sectors_srcunit_tex_op_write.sum"),
-    ("read from DRAM", "dram__bytes_read.sum"),
-    ("written to DRAM", "dram__bytes_write.sum"),
-    ("DRAM bandwidth", "dram__bytes.sum.per_second"),
-    ("bytes used of a sector, loads", "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"),
-    ("bytes used of a sector, stores", "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio"),
-    ("shared memory bank conflicts", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"),
-    ("local memory, spilling requests", "derived__local_spilling_requests"),
+MEMORY = _titled(
+    "l1tex__t_sector_hit_rate.pct",
+    "lts__t_sector_hit_rate.pct",
+    "lts__t_sectors_srcunit_tex_op_read.sum",
+    "lts__t_sectors_srcunit_tex_op_write.sum",
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "dram__bytes.sum.per_second",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio",
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
+    "derived__local_spilling_requests",
 )
-CLOCKS = (
-    ("SM clock of this launch", "gpc__cycles_elapsed.avg.per_second"),
-    ("memory clock of this launch", "dram__cycles_elapsed.avg.per_second"),
+CLOCKS = _titled("gpc__cycles_elapsed.avg.per_second", "dram__cycles_elapsed.avg.per_second")
+LIMITS = dict(
+    _titled(
+        "launch__occupancy_limit_registers",
+        "launch__occupancy_limit_shared_mem",
+        "launch__occupancy_limit_warps",
+        "launch__occupancy_limit_blocks",
+        "launch__occupancy_limit_barriers",
+    )
 )
-LIMITS = {
-    "registers": "launch__occupancy_limit_registers",
-    "shared memory": "launch__occupancy_limit_shared_mem",
-    "warps": "launch__occupancy_limit_warps",
-    "blocks": "launch__occupancy_limit_blocks",
-    "barriers": "launch__occupancy_limit_barriers",
-}
 _OFF_WITHOUT_USE = frozenset(
     (
         bottleneck.TENSOR,

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from orbit_lsp.profile import bottleneck, dump_files
 from orbit_lsp.state import units
+from orbit_lsp.state.explanations import COUNTERS, STALLS
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
 from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, roofline_drawing
 from orbit_lsp.views.profile.counter_rows import Row
 from orbit_lsp.views.profile.profile_lines import Placed
-from orbit_lsp.views.profile.stalls import MEANING
 from orbit_lsp.views.tables import Code, Drawing, Table
 from orbit_remote.common.messages import Advice, Line, Profile
 
@@ -130,7 +130,7 @@ def state_rows(profile: Profile) -> list[Row]:
             state.name,
             units.percent(state.share)
             + (f", {units.cycles(state.cycles)} cycles" if state.cycles is not None else "")
-            + (f": {MEANING[state.name]}" if state.name in MEANING else ""),
+            + (f": {STALLS[state.name]}" if state.name in STALLS else ""),
             Code(state.metric),
         )
         for state in bottleneck.states(profile)
@@ -203,11 +203,11 @@ def line_rows(one: Placed) -> list[Row]:
     rows: list[Row] = []
     if line.samples:
         whole = one.profile.samples or sum(other.samples for other in one.profile.lines)
-        rows.append(("warp samples", f"{line.samples:,} of {whole:,}", Code(_SAMPLES)))
+        rows.append(_counted(_SAMPLES, f"{line.samples:,} of {whole:,}"))
     for reason, samples in sorted(line.stalls.items(), key=lambda stall: -stall[1]):
         if samples and samples >= 0.01 * line.samples:
             name = reason.replace("_", " ")
-            meaning = f": {MEANING[name]}" if name in MEANING else ""
+            meaning = f": {STALLS[name]}" if name in STALLS else ""
             value = f"{units.percent(samples / line.samples)}, {samples:,} samples{meaning}"
             rows.append((name, value, Code(f"smsp__pcsamp_warps_issue_stalled_{reason}")))
     if line.inside and line.samples:
@@ -222,7 +222,7 @@ def line_rows(one: Placed) -> list[Row]:
             )
         )
     if line.instructions is not None:
-        rows.append(("instructions", f"{line.instructions:,} of warps", Code("inst_executed")))
+        rows.append(_counted("inst_executed", f"{line.instructions:,} of warps"))
     rows += _traffic(line)
     return rows
 
@@ -232,11 +232,7 @@ def _traffic(line: Line) -> list[Row]:
     if line.sectors:
         ideal = "" if line.ideal_sectors is None else f", {line.ideal_sectors:,} would do"
         rows.append(
-            (
-                "global memory",
-                f"{line.sectors:,} sectors of 32 bytes{ideal}",
-                Code("memory_l2_theoretical_sectors_global"),
-            )
+            _counted("memory_l2_theoretical_sectors_global", f"{line.sectors:,} sectors of 32 bytes{ideal}")
         )
     if line.wavefronts:
         ideal = (
@@ -244,15 +240,16 @@ def _traffic(line: Line) -> list[Row]:
             if line.ideal_wavefronts is None
             else f", {line.ideal_wavefronts:,} would do without bank conflicts"
         )
-        rows.append(
-            ("shared memory", f"{line.wavefronts:,} passes{ideal}", Code("memory_l1_wavefronts_shared"))
-        )
+        rows.append(_counted("memory_l1_wavefronts_shared", f"{line.wavefronts:,} passes{ideal}"))
     if line.local_sectors:
         rows.append(
-            (
-                "local memory",
+            _counted(
+                "memory_l2_theoretical_sectors_local",
                 f"{line.local_sectors:,} sectors: spills, or arrays that are not in registers",
-                Code("memory_l2_theoretical_sectors_local"),
             )
         )
     return rows
+
+
+def _counted(name: str, value: str) -> Row:
+    return (COUNTERS[name][0], value, Code(name))

@@ -1,0 +1,395 @@
+"""The commands of the command line with their options, examples and environment variables: the argument parser."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from orbit_lsp import __version__
+
+USAGE = 64
+FILE = "a .cu, .cuh or .py file"
+_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+class Parser(argparse.ArgumentParser):
+    """Errors in one form, with the nearest command or option, and exit code 64."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"orbit-lsp: error: {message}\n  see `{self.prog} --help`", file=sys.stderr)
+        raise SystemExit(USAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`options` adds the command's own options; `examples` are command lines without `orbit-lsp`."""
+
+    name: str
+    summary: str
+    examples: tuple[str, ...]
+    options: Callable[[argparse.ArgumentParser], None] = lambda _: None
+    description: str = ""
+
+
+# -- options --------------------------------------------------------------------------------------------
+
+
+def option(parser: argparse.ArgumentParser, name: str, text: str, env: str = "", **how: Any) -> None:
+    """An option; `env` is the variable that gives its value where the option is absent."""
+    if env:
+        how["default"] = os.environ.get(env, "").strip() or None
+        text += f" [env: {env}]"
+    parser.add_argument(name, help=text, **how)
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help=FILE)
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    option(parser, "--json", "print one JSON object", action="store_true")
+
+
+def _program_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+
+
+def _engine(parser: argparse.ArgumentParser) -> None:
+    """What every command that compiles or runs takes."""
+    option(
+        parser,
+        "--gpu",
+        "GPU to rent from Modal, and to compile for where this machine has none",
+        "ORBIT_GPU",
+        metavar="G",
+    )
+    option(
+        parser, "--runner", "auto, local or modal: this machine's GPU, or a rented one; auto: this machine's if it has one",
+        "ORBIT_RUNNER", metavar="R", choices=("auto", "local", "modal"),
+    )  # fmt: skip
+    option(parser, "--device", "index of this machine's GPU", "ORBIT_DEVICE", type=int, metavar="N")
+    option(parser, "--python", "Python that has your torch and triton", "ORBIT_PYTHON", metavar="PATH")
+    option(parser, "--nvcc", "CUDA compiler", "ORBIT_NVCC", metavar="PATH")
+    option(
+        parser, "--flag", "a flag for nvcc, as in --flag=-DN=4; repeat it for several",
+        action="append", default=[], metavar="F", dest="nvcc_flags",
+    )  # fmt: skip
+    option(
+        parser,
+        "--timeout",
+        "time limit of a run, in seconds",
+        "ORBIT_RUN_TIMEOUT_S",
+        type=float,
+        metavar="S",
+        dest="run_timeout_s",
+    )
+    option(
+        parser, "--budget", "what GPUs on Modal may cost in this calendar month, in dollars [env: ORBIT_BUDGET_USD]",
+        type=float, metavar="USD",
+    )  # fmt: skip
+    option(
+        parser, "--trust", "trust the current folder for this command: use its Python, compilers and compiler flags",
+        action="store_true",
+    )  # fmt: skip
+    option(parser, "--over-budget", "run even if the budget may be exceeded", action="store_true")
+    _json(parser)
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(
+        parser,
+        "--kernel",
+        "run this kernel by its launch spec, or report on it alone; default: all",
+        metavar="K",
+    )
+    option(parser, "--sweep", "print only the table of a launch spec's sweep", action="store_true")
+    option(
+        parser, "--on", "run on several GPUs on Modal side by side, as in --on H100,L4,B200", metavar="G,G"
+    )
+    _engine(parser)
+    _program_arguments(parser)
+
+
+def _profile(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
+    option(parser, "--full", "collect every section of Nsight Compute; takes longer", action="store_true")
+    option(parser, "--dump", "write the compiler's output there: Triton's IR, PTX, SASS", metavar="FOLDER")
+    _engine(parser)
+    _program_arguments(parser)
+
+
+def _report(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "the kernel; default: the one that was profiled last", metavar="K")
+    option(parser, "--output", "the page's file; default: one in the folder of reports", metavar="PATH")
+    option(parser, "--json", "print one JSON object, and write no page", action="store_true")
+
+
+def _check(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "the kernel to check; default: all that the file launches", metavar="K")
+    option(
+        parser, "--tool", f"{', '.join(_TOOLS[:-1])} or {_TOOLS[-1]}; repeat it for several; default: all",
+        action="append", default=[], metavar="T", dest="tools", choices=_TOOLS,
+    )  # fmt: skip
+    _engine(parser)
+    _program_arguments(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
+    option(
+        parser, "--with", "a git revision (HEAD~1), another file, or last: the previous version in the history, the default",
+        metavar="WHAT", dest="against",
+    )  # fmt: skip
+    option(parser, "--with-kernel", "another kernel of the same file", metavar="K")
+    option(parser, "--with-gpu", "the same kernel on another GPU, rented from Modal", metavar="G")
+    _engine(parser)
+    _program_arguments(parser)
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "only this kernel", metavar="K")
+    option(parser, "--text", "print the whole file as it was in version N", metavar="N", type=int)
+    _json(parser)
+
+
+def _compile(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    _engine(parser)
+
+
+def _show(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--run", "run it first, so that times are on the lines", action="store_true")
+    option(
+        parser,
+        "--color",
+        "auto, always or never",
+        choices=("auto", "always", "never"),
+        default="auto",
+        metavar="WHEN",
+    )
+    _engine(parser)
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    option(
+        parser,
+        "--settings",
+        "settings as an editor has them, so that doctor judges as its server does",
+        metavar="JSON",
+    )
+    _engine(parser)
+
+
+def _trust(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="default: the current folder")
+    option(parser, "--list", "print the trusted folders", action="store_true")
+    option(parser, "--forget", "no longer trust DIR", action="store_true")
+
+
+def _draft(parser: argparse.ArgumentParser) -> None:
+    _file(parser)
+    option(parser, "--kernel", "the kernel; default: every one without a launch spec", metavar="K")
+    _engine(parser)
+
+
+def _explain(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "word", nargs="*", metavar="WORD", help="any word that orbit-lsp shows; without one: all of them"
+    )
+    _json(parser)
+
+
+def _modal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=("status", "deploy", "stop", "prune"),
+        help="status: token, apps and the month's costs; deploy or stop: this version's app; prune: remove older versions' apps",
+    )  # fmt: skip
+    option(
+        parser,
+        "--python",
+        "Python whose versions of torch and triton the image gets",
+        "ORBIT_PYTHON",
+        metavar="PATH",
+    )
+    option(parser, "--json", "print status as one JSON object", action="store_true")
+
+
+def _schema(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
+        help="finished: of run, compile, profile and check; compared: of compare; history: of history",
+    )  # fmt: skip
+
+
+def _serve(parser: argparse.ArgumentParser) -> None:
+    option(parser, "--stdio", "accepted for clients that add it; the only way there is", action="store_true")
+
+
+# -- commands -------------------------------------------------------------------------------------------
+
+GROUPS = {
+    "Measure a kernel (needs a GPU, here or on Modal)": (
+        Command(
+            "run", "build a file, run it, time its kernels and check their results",
+            ("run k.cu", "run k.cu --kernel saxpy --sweep", "run bench.py --on H100,L4 -- --size 4096"), _run,
+        ),
+        Command(
+            "profile", "count what the hardware does in one launch, line by line",
+            ("profile k.cu --kernel saxpy", "profile k.cu --full --json", "profile softmax.py --dump ir"), _profile,
+            "Run a kernel under Nsight Compute and report its bottleneck. Without permission to read counters: times, and how "
+            "to enable the rest.",
+        ),
+        Command(
+            "check", "find memory faults with compute-sanitizer",
+            ("check k.cu", "check k.cu --kernel saxpy --tool racecheck", "check k.cu --timeout 300 --json"), _check,
+            "Exit code 2: faults were found, or the program itself fails. 4: a tool reached its limit (--timeout). 5: no GPU, "
+            "or no working compute-sanitizer.",
+        ),
+        Command(
+            "compare", "run two versions, kernels or GPUs in turn: which is faster?",
+            ("compare k.cu --with HEAD~1", "compare k.cu --kernel new --with-kernel old", "compare k.cu --with-gpu L4 --json"), _compare,
+            "Runs both sides in turn until one is known to be faster, or no difference can be shown. Exit code 0 either way.",
+        ),
+    ),
+    "Look at a file (needs no GPU)": (
+        Command(
+            "show", "print a file as an editor shows it: lenses, hints, squiggles",
+            ("show k.cu", "show k.cu --gpu B200", "show --run --color always k.cu"), _show,
+        ),
+        Command(
+            "draft", "print launch specs to put above kernels that have none",
+            ("draft k.cu", "draft k.cu --kernel saxpy", "draft softmax.py --json"), _draft,
+            "Reads the launch in the file, else the kernel's signature; guesses are marked. Nothing is run.",
+        ),
+        Command(
+            "compile", "report compiler errors, registers, shared memory and occupancy",
+            ("compile k.cu", "compile k.cu --gpu B200 --flag=-DN=4", "compile softmax.py --json"), _compile,
+        ),
+    ),
+    "Earlier results": (
+        Command(
+            "history", "list the versions of a file's kernels and their times",
+            ("history k.cu", "history k.cu --kernel saxpy --json", "history k.cu --text 3"), _history,
+        ),
+        Command(
+            "report", "write the last profile of a kernel as a page for a browser",
+            ("report k.cu", "report k.cu --kernel saxpy --output saxpy.html", "report k.cu --json"), _report,
+            "Runs nothing: it reads the last profile, from an editor or from here.",
+        ),
+    ),
+    "Set up and help": (
+        Command(
+            "doctor", "show what works on this machine, and how to fix the rest",
+            ("doctor", "doctor --python .venv/bin/python", "doctor --json"), _doctor,
+        ),
+        Command(
+            "trust", "use what a folder brings along: its Python, compilers, compiler flags and settings",
+            ("trust", "trust ~/kernels", "trust --list"), _trust,
+            "Remembers that you trust the authors of a folder and of all in it, on the command line and in editors without "
+            "workspace trust of their own.",
+        ),
+        Command(
+            "explain", "explain a word: an outcome, exit code, counter, stall reason, setting, …",
+            ("explain long scoreboard", "explain 5", "explain orbit.gpu --json"), _explain,
+        ),
+        Command(
+            "modal", "show, deploy and remove our apps on Modal",
+            ("modal status", "modal deploy --python .venv/bin/python", "modal prune"), _modal,
+        ),
+        Command("settings", "print all settings", ("settings", "settings | grep modal", "settings > settings.md")),
+        Command(
+            "schema", "print the JSON schema of what --json prints",
+            ("schema", "schema compared", "schema history"), _schema,
+        ),
+        Command(
+            "serve", "speak LSP on standard input and output; the default without a command",
+            ("serve", "serve --stdio", "serve 2> orbit.log"), _serve,
+        ),
+    ),
+}  # fmt: skip
+"""By task, in the order of --help."""
+COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
+
+
+def parser() -> Parser:
+    root = Parser(
+        prog="orbit-lsp",
+        usage="orbit-lsp COMMAND [OPTIONS]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Run, measure and profile CUDA and Triton kernels, from an editor or from here.\n\n"
+        + _overview(),
+        epilog=_examples(("run k.cu", "compare k.cu --with HEAD~1", "explain long scoreboard"))
+        + "\n\n`orbit-lsp COMMAND --help` has the options and examples of a command.",
+    )
+    root.add_argument("--version", action="version", version=f"orbit-lsp {__version__}")
+    commands = root.add_subparsers(
+        dest="command", metavar="COMMAND", parser_class=Parser, prog="orbit-lsp", help=argparse.SUPPRESS
+    )
+    for command in COMMANDS.values():
+        command.options(
+            commands.add_parser(
+                command.name,
+                description=command.description or command.summary[0].upper() + command.summary[1:] + ".",
+                epilog=_examples(command.examples),
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
+        )
+    return root
+
+
+def parse(given: list[str]) -> argparse.Namespace:
+    """Raises SystemExit with code 64 for what cannot be parsed, 0 after --help and --version."""
+    root = parser()
+    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
+        root.error(f"unknown command {given[0]!r}{_did_you_mean(given[0], COMMANDS)}")
+    # argparse itself takes what follows `--` only where no option stands between the file and it
+    end = given.index("--") if "--" in given else len(given)
+    own, of_program = given[:end], given[end + 1 :]
+    options, unknown = root.parse_known_args(own)
+    command = _subparser(root, options.command)
+    if unknown:
+        known = [name for action in command._actions for name in action.option_strings]  # noqa: SLF001  # argparse has no other list
+        word = unknown[0].partition("=")[0]
+        what = "option" if word.startswith("-") else "argument"
+        command.error(f"unknown {what} {word!r}{_did_you_mean(word, known)}")
+    if of_program:
+        if not hasattr(options, "arguments"):
+            command.error(f"{options.command} takes no program arguments: {' '.join(of_program)}")
+        options.arguments = [*options.arguments, *of_program]
+    return options
+
+
+def _subparser(root: Parser, name: str | None) -> argparse.ArgumentParser:
+    for action in root._actions:  # noqa: SLF001  # as above
+        if isinstance(action, argparse._SubParsersAction) and name:  # noqa: SLF001
+            return action.choices[name]
+    return root
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _overview() -> str:
+    parts = [
+        "\n".join([f"{title}:", *(f"  {command.name:<10}{command.summary}" for command in group)])
+        for title, group in GROUPS.items()
+    ]
+    return "\n\n".join(parts)
+
+
+def _examples(lines: Iterable[str]) -> str:
+    return "\n".join(["examples:", *(f"  orbit-lsp {line}" for line in lines)])

@@ -1,0 +1,34 @@
+"""docs/guide/first-kernel.md: what it tells a reader to type gives what it shows, without a GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli_check import orbit
+from tests.remote.nvcc_check import needs_nvcc
+
+PAGE = Path(__file__).parent.parent / "docs" / "guide" / "first-kernel.md"
+SOURCES = re.findall(r"```cuda\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+SHOWN = re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@needs_nvcc
+@pytest.mark.skipif(bool(shutil.which("nvidia-smi")), reason="the page shows a machine without a GPU")
+def test_the_kernel_as_it_is_and_with_its_launch_spec(tmp_path: Path) -> None:
+    without, spec = SOURCES
+    listing, error = SHOWN
+    (tmp_path / "scale.cu").write_text(without)
+    assert orbit(tmp_path, "show", "scale.cu")[:2] == (0, listing)
+
+    (tmp_path / "scale.cu").write_text(spec)
+    code, out, _ = orbit(tmp_path, "show", "scale.cu")
+    assert (code, "  ▶ Run on H100 | Profile\n" in out) == (0, True)
+    assert orbit(tmp_path, "compile", "scale.cu")[0] == 0
+
+    (tmp_path / "scale.cu").write_text(spec.replace("2.0f, x, y", "2.0f, x"))
+    code, out, _ = orbit(tmp_path, "compile", "scale.cu")
+    assert (code, error.strip() in out) == (1, True)

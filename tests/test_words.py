@@ -1,0 +1,186 @@
+"""Every word that the product shows has an explanation, every command its examples, and what is documented parses."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import ncu_report
+import pytest
+
+from orbit_lsp.cli import arguments
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.state import config, explanations
+from orbit_lsp.state.explanations import explain, suggestions
+from orbit_remote.common import messages as c
+from orbit_remote.spec.comment_scanner import PARTS, WORDS
+from tests.cli_check import orbit
+from tests.recordings.profiled import FOLDER
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COUNTER = re.compile(
+    r"(gpu|sm|smsp|lts|l1tex|dram|gpc|launch|derived)__\w+(\.[\w.]+)?|memory_l\w+|inst_executed"
+)
+
+
+def calls(*folders: str) -> Iterator[ast.Call]:
+    for node in nodes(*folders):
+        if isinstance(node, ast.Call):
+            yield node
+
+
+def nodes(*folders: str) -> Iterator[ast.AST]:
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+
+
+# -- explanations ---------------------------------------------------------------------------------------
+
+
+def test_outcomes_and_exit_codes() -> None:
+    assert set(get_args(c.Outcome)) | {"usage"} == set(explanations.OUTCOMES) == set(c.EXIT_CODES)
+    for name, code in c.EXIT_CODES.items():
+        assert explain(str(code)) == explain(f"exit code {code}")
+        assert [found.names[0] for found in explain(str(code))] == [name]
+
+
+def test_diagnostics_of_our_own() -> None:
+    codes = set[str]()
+    for call in calls("orbit_lsp", "remote"):
+        texts = [node.value for node in ast.walk(call) if isinstance(node, ast.Constant)]
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if name in ("Problem", "Diagnostic") and "orbit" in texts:
+            for code in (keyword.value for keyword in call.keywords if keyword.arg == "code"):
+                codes.add(code.value if isinstance(code, ast.Constant) else getattr(c, ast.unparse(code)[2:]))
+    assert codes == set(explanations.DIAGNOSTICS)
+
+
+def test_counters() -> None:
+    shown = {
+        node.value
+        for node in nodes("orbit_lsp/views", "orbit_lsp/report", "orbit_lsp/profile", "orbit_lsp/history")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and COUNTER.fullmatch(node.value)
+    }
+    assert len(shown) > 40
+    assert {name for name in shown if not name.endswith("_")} - set(explanations.COUNTERS) == set()
+
+
+def test_stall_reasons() -> None:
+    report = ncu_report.load_report(str(FOLDER / "memory_bound.full.ncu-rep"))
+    counters = report.range_by_idx(0).action_by_idx(0).metric_names()
+    stalls = [name for name in counters if re.search(r"(issue_stalled|warps_issue_stalled)_[a-z]", name)]
+    assert len(stalls) > 40
+    for name in stalls:
+        assert [found.kind for found in explain(name)] == ["stall reason"], name
+
+
+def test_bottlenecks_settings_and_words_of_launch_specs() -> None:
+    kinds = get_args(get_type_hints(bottleneck.Verdict)["kind"])
+    assert set(kinds) == set(explanations.BOTTLENECKS)
+    for name in (*kinds, *(f"orbit.{name}" for name, _, _ in config.rows()), *WORDS, *PARTS):
+        assert any(found.text.endswith(".") for found in explain(name)), name
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [
+        ("long scorebord", "long scoreboard"),
+        ("time out", "timed out"),
+        ("orbit.gpuu", "orbit.gpu"),
+        ("throttle", "tex throttle"),
+        ("qqqq", ""),
+    ],
+)
+def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
+    assert explain(word) == []
+    assert nearest in suggestions(word) or (nearest, suggestions(word)) == ("", [])
+
+
+# -- the command line -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "out", "said"),
+    [
+        (["rn", "k.cu"], 64, "", "orbit-lsp: error: unknown command 'rn'; did you mean run?\n  see `orbit-lsp --help`\n"),
+        (
+            ["run", "--kernl=x", "k.cu"], 64, "",
+            "orbit-lsp: error: unknown option '--kernl'; did you mean --kernel?\n  see `orbit-lsp run --help`\n",
+        ),
+        (
+            ["explain", "mio", "throtle"], 64, "",
+            ("orbit-lsp: error: 'mio throtle' is not a word that can be explained. "
+             "Did you mean mio throttle, lg throttle, tex throttle, math pipe throttle?\n"),
+        ),
+        (["explain", "drain"], 0, "drain (stall reason)\n  The warp waits at its end for its stores to finish.\n", ""),
+    ],
+)  # fmt: skip
+def test_what_is_mistyped(tmp_path: Path, words: list[str], code: int, out: str, said: str) -> None:
+    assert orbit(tmp_path, *words) == (code, out, said)
+
+
+@pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
+def test_a_command_has_three_examples(command: arguments.Command, tmp_path: Path) -> None:
+    assert len(command.examples) == 3
+    code, out, _ = orbit(tmp_path, command.name, "--help")
+    assert (code, [example for example in command.examples if f"  orbit-lsp {example}\n" not in out]) == (
+        0,
+        [],
+    )
+    assert f"  {command.name} " in orbit(tmp_path, "--help")[1]
+
+
+def test_the_programs_own_arguments_follow_two_dashes(tmp_path: Path) -> None:
+    options = arguments.parse(["run", "k.cu", "--gpu", "L4", "--", "--size", "4", "--", "x"])
+    assert options.arguments == ["--size", "4", "--", "x"]
+    said = "orbit-lsp: error: history takes no program arguments: x\n  see `orbit-lsp history --help`\n"
+    assert orbit(tmp_path, "history", "k.cu", "--", "x") == (64, "", said)
+
+
+@pytest.mark.parametrize(
+    ("variable", "option", "value"),
+    [
+        ("ORBIT_GPU", "gpu", "B200"),
+        ("ORBIT_RUNNER", "runner", "modal"),
+        ("ORBIT_DEVICE", "device", 1),
+        ("ORBIT_PYTHON", "python", "/p"),
+        ("ORBIT_NVCC", "nvcc", "/n"),
+        ("ORBIT_RUN_TIMEOUT_S", "run_timeout_s", 2.5),
+    ],
+)
+def test_a_variable_gives_an_options_value(
+    monkeypatch: pytest.MonkeyPatch, variable: str, option: str, value: object
+) -> None:
+    monkeypatch.setenv(variable, str(value))
+    assert getattr(arguments.parse(["run", "k.cu"]), option) == value
+
+
+def documented() -> Iterator[tuple[str, str]]:
+    """(page, command line) of every `orbit-lsp …` in a ```sh block, an indented block or a code span, and each example of --help."""
+    for command in arguments.COMMANDS.values():
+        yield from (("--help", f"orbit-lsp {example}") for example in command.examples)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        lines = [line for block in blocks for line in block.splitlines()]
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+        lines += re.findall(r"^ {4,}(?:\$ )?(orbit-lsp .*)$", prose, re.MULTILINE)
+        lines += re.findall(r"`(orbit-lsp [^`\n]+)`", prose)
+        yield from ((page.name, line.strip()) for line in lines if line.strip().startswith("orbit-lsp "))
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(documented())))
+def test_a_documented_command_line_parses(page: str, line: str) -> None:
+    command = re.split(r"\s+[#|>]\s|\s2>\s|\s{3,}", line)[
+        0
+    ]  # what follows is a comment, another program or a file
+    words = shlex.split(re.sub(r"\[(.*?)\]", r"\1", command).replace("…", "x"))[1:]
+    named = len(words) == 1 and words[0] in arguments.COMMANDS  # a command that prose names
+    if not named and words not in (["COMMAND", "--help"], ["--help"], ["--version"]):
+        arguments.parse([{"N": "1", "S": "1", "USD": "1"}.get(word, word) for word in words])
