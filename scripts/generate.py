@@ -1,6 +1,7 @@
 """Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md and explain.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
+.venv/bin/python scripts/generate.py --check    # writes nothing; fails if a file is out of date
 """
 
 from __future__ import annotations
@@ -181,6 +182,12 @@ def properties() -> dict[str, Any]:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["--check"]:
+        stale = [path for path, text in files().items() if path.read_text(encoding="utf-8") != text]
+        sys.exit(
+            "".join(f"{path.relative_to(ROOT)} is out of date: run scripts/generate.py\n" for path in stale)
+            or 0
+        )
     for path, text in files().items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

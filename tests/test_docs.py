@@ -66,6 +66,12 @@ def test_the_site_lists_every_page() -> None:
     assert [page for page in pages if f"- {page}\n" not in listed] == [], "add them to nav in mkdocs.yml"
 
 
+def test_scripts_are_listed() -> None:
+    listed = set(re.findall(r"`([\w.]+)`", (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")))
+    scripts = {path.name for path in (ROOT / "scripts").iterdir() if path.is_file()} - {"README.md"}
+    assert scripts - listed == set()
+
+
 def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
     spec = importlib.util.spec_from_file_location("profile_page", ROOT / "scripts" / "profile_page.py")
     assert spec

@@ -323,7 +323,8 @@ GROUPS = {
 COMMANDS = {command.name: command for group in GROUPS.values() for command in group}
 
 
-def parser() -> Parser:
+def parser() -> tuple[Parser, dict[str, argparse.ArgumentParser]]:
+    """The whole command line, and the parser of each command."""
     root = Parser(
         prog="orbit-lsp",
         usage="orbit-lsp COMMAND [OPTIONS]",
@@ -337,28 +338,28 @@ def parser() -> Parser:
     commands = root.add_subparsers(
         dest="command", metavar="COMMAND", parser_class=Parser, prog="orbit-lsp", help=argparse.SUPPRESS
     )
+    parsers = dict[str, argparse.ArgumentParser]()
     for command in COMMANDS.values():
-        command.options(
-            commands.add_parser(
-                command.name,
-                description=command.description or command.summary[0].upper() + command.summary[1:] + ".",
-                epilog=_examples(command.examples),
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
+        parsers[command.name] = commands.add_parser(
+            command.name,
+            description=command.description or command.summary[0].upper() + command.summary[1:] + ".",
+            epilog=_examples(command.examples),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-    return root
+        command.options(parsers[command.name])
+    return root, parsers
 
 
 def parse(given: list[str]) -> argparse.Namespace:
     """Raises SystemExit with code 64 for what cannot be parsed, 0 after --help and --version."""
-    root = parser()
+    root, parsers = parser()
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
         root.error(f"unknown command {given[0]!r}{_did_you_mean(given[0], COMMANDS)}")
     # argparse itself takes what follows `--` only where no option stands between the file and it
     end = given.index("--") if "--" in given else len(given)
     own, of_program = given[:end], given[end + 1 :]
     options, unknown = root.parse_known_args(own)
-    command = _subparser(root, options.command)
+    command = parsers.get(options.command, root)
     if unknown:
         known = [name for action in command._actions for name in action.option_strings]  # noqa: SLF001  # argparse has no other list
         word = unknown[0].partition("=")[0]
@@ -369,13 +370,6 @@ def parse(given: list[str]) -> argparse.Namespace:
             command.error(f"{options.command} takes no program arguments: {' '.join(of_program)}")
         options.arguments = [*options.arguments, *of_program]
     return options
-
-
-def _subparser(root: Parser, name: str | None) -> argparse.ArgumentParser:
-    for action in root._actions:  # noqa: SLF001  # as above
-        if isinstance(action, argparse._SubParsersAction) and name:  # noqa: SLF001
-            return action.choices[name]
-    return root
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
