@@ -13,7 +13,6 @@ from typing import Literal
 
 from orbit_lsp.state import config
 from orbit_remote.common.messages import EXIT_CODES
-from orbit_remote.spec.comment_scanner import PARTS, WORDS
 
 Kind = Literal[
     "outcome", "diagnostic", "label", "bottleneck", "counter", "stall reason", "launch spec", "setting"
@@ -196,6 +195,8 @@ class Explanation:
 
 
 def entries() -> list[Explanation]:
+    from orbit_remote.spec.comment_scanner import PARTS, WORDS  # a server that starts needs no launch specs
+
     return [
         *(Explanation("outcome", (name, f"exit code {EXIT_CODES[name]}", str(EXIT_CODES[name])), text) for name, text in OUTCOMES.items()),
         *(Explanation("diagnostic", (name,), text) for name, text in DIAGNOSTICS.items()),
