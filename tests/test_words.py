@@ -161,6 +161,12 @@ def test_a_variable_gives_an_options_value(
     assert getattr(arguments.parse(["run", "k.cu"]), option) == value
 
 
+def test_a_variable_with_a_relative_path_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORBIT_NVCC", "bin/nvcc")
+    assert arguments.parse(["run", "k.cu"]).nvcc is None
+    assert "the variable ORBIT_NVCC is ignored" in orbit(tmp_path, "explain", "5")[2]
+
+
 def documented() -> Iterator[tuple[str, str]]:
     """(page, command line) of every `orbit-lsp …` in a ```sh block, an indented block or a code span, and each example of --help."""
     for command in arguments.COMMANDS.values():

@@ -42,7 +42,9 @@ class Command:
 def option(parser: argparse.ArgumentParser, name: str, text: str, env: str = "", **how: Any) -> None:
     """An option; `env` is the variable that gives its value where the option is absent."""
     if env:
-        how["default"] = os.environ.get(env, "").strip() or None
+        value = os.environ.get(env, "").strip()
+        relative = how.get("metavar") == "PATH" and bool(os.path.dirname(value)) and not os.path.isabs(value)  # noqa: PTH120, PTH117
+        how["default"] = None if relative else value or None  # a relative path is another file in each folder
         text += f" [env: {env}]"
     parser.add_argument(name, help=text, **how)
 
