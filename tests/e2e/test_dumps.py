@@ -195,7 +195,7 @@ def test_dump_writes_them_into_a_folder(recorded_python, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "folder", "status", "says"),
     [
-        (SAXPY.replace("COMPILED ", ""), "made", 0, "nothing is dumped: no code of a compiler came with a profile"),
+        (SAXPY.replace("COMPILED ", ""), "made", 0, "nothing to dump: the profile contains no compiled code"),
         (SAXPY, "memory_bound.cu", 64, "memory_bound.cu is not a folder, so nothing can be dumped there"),
         (SAXPY, "memory_bound.cu/made", 5, "memory_bound.cu/made: Not a directory"),
     ],
