@@ -1,4 +1,4 @@
-"""`python -P -m orbit_lsp`: with -P, so that a folder of the user's cannot stand in for ours."""
+"""`python -P -m orbit_lsp`: the command line; -P, so that a folder of the user cannot replace ours."""
 
 from orbit_lsp.cli.main import main
 

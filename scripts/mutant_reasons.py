@@ -49,7 +49,7 @@ ARGUED: dict[tuple[str, str, str], tuple[str, str]] = {
     ("matmul", "wrong operator", "constexpr int SIDE = TILE / EACH, THREADS = SIDE + SIDE;"): (SAME, "every element is loaded eight times, the same each time"),
     ("matmul", "factor missing", "constexpr int SIDE = TILE / EACH, THREADS = SIDE;"): (SAME, "every element is loaded 16 times, the same each time"),
     ("heat", "bound off by one", "for (int i = threadIdx.y * TX + threadIdx.x; i <= (TY + 2) * (TX + 2); i += TX * TY) {"): (MEMCHECK, _IN_THE_GAP),
-    ("heat", "one short", "for (int i = threadIdx.y * TX + threadIdx.x; i + 1 < (TY + 2) * (TX + 2); i += TX * TY) {"): (SAME, "the halo's last corner is none of the five points"),
+    ("heat", "one short", "for (int i = threadIdx.y * TX + threadIdx.x; i + 1 < (TY + 2) * (TX + 2); i += TX * TY) {"): (SAME, "the halo's last corner is not one of the five points"),
     ("heat", "wrong constant", "for (int i = threadIdx.y * TX + threadIdx.x; i < (TY + 2) * (TX + 3); i += TX * TY) {"): (MEMCHECK, _IN_THE_GAP),
     ("online_softmax", "no bound", "x = tl.load(x_ptr + start + offsets, mask=(inside) == (inside))"): (MEMCHECK, _NOT_USED),
     ("online_softmax", "wrong constant", "total = 1.0"): (SAME, "it is multiplied with exp(-inf) at once"),

@@ -1,4 +1,4 @@
-"""What holds a kernel back, and its roofline: by NVIDIA's own answers in the recordings, and at the thresholds."""
+"""The bottleneck of a kernel, and its roofline: by NVIDIA's own answers in the recordings, and at the thresholds."""
 
 from __future__ import annotations
 

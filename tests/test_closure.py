@@ -217,7 +217,7 @@ def test_links_that_lead_outside_are_refused_and_others_are_files(tmp_path: Path
     (project / "out.cuh").symlink_to("../secret")
     (project / "folder").symlink_to("../far")
     assert travels(project, "k.cu", '#include "near.cuh"') == ["near.cuh"]
-    out = "leads out of the workspace folder ~ and does not travel: put a copy in its place."
+    out = "leads out of the workspace folder ~ and is not sent: put a copy in its place."
     assert refusal(project, "k.cu", '#include "out.cuh"') == f"out.cuh {out}"
     assert refusal(project, "k.cu", '#include "folder/f.cuh"') == f"folder/f.cuh {out}"
     assert remarks(project, "k.cu", "", data=("out.*", "folder")) == [f"out.cuh {out}", f"folder {out}"]
@@ -242,7 +242,7 @@ def test_a_home_folder_is_no_include_folder(tmp_path: Path, project: Path, monke
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for folder, name in (("/", f"{tmp_path}/home/.ssh/id"), ("../home", ".ssh/id"), ("../home/.ssh", "id")):
         (said,) = remarks(project, "k.cu", f"#include <{name.lstrip('/')}>", flags=("-I", folder))
-        assert said.startswith("Nothing travels from the include folder ")
+        assert said.startswith("Nothing is sent from the include folder ")
     assert "hidden files do not travel" in refusal(
         project, "k.cu", "#include <.hidden/x.h>", flags=("-I../home/lib",)
     )
@@ -382,7 +382,7 @@ def test_what_is_known_only_at_run_time_is_said(project: Path) -> None:
 def test_compiled_modules_stay_and_imports_from_above_are_refused(tmp_path: Path, project: Path) -> None:
     write(tmp_path, {"project/_C.cpython-311-x86_64-linux-gnu.so": "", "above.py": ""})
     assert remarks(project, "k.py", "import _C") == [
-        "_C.cpython-311-x86_64-linux-gnu.so does not travel: it was compiled for this machine and its Python."
+        "_C.cpython-311-x86_64-linux-gnu.so is not sent: it was compiled for this machine and its Python."
     ]
     assert "above.py is needed and lies outside" in refusal(project, "k.py", "from ..above import x")
     assert travels(project, "k.py", "from ..nowhere import x\nfrom ....nowhere import y") == []
@@ -503,7 +503,7 @@ def test_a_header_that_git_ignores_travels_and_one_that_orbitignore_names_does_n
     write(project, {"build/gen.cuh": "", "big.cuh": "", ".gitignore": "build/", ".orbitignore": "big.cuh"})
     assert travels(project, "k.cu", '#include "build/gen.cuh"') == ["build/gen.cuh"]
     assert remarks(project, "k.cu", '#include "big.cuh"') == [
-        "big.cuh is needed, but .orbitignore excludes it, and it does not travel."
+        "big.cuh is needed, but .orbitignore excludes it, and it is not sent."
     ]
 
 
@@ -555,8 +555,8 @@ def test_names_that_cannot_travel_get_a_sentence(project: Path) -> None:
     assert sorted(found.manifest.files) == ["A.bin", "a.bin", "fine.bin", "k.cu"]
     assert sorted(found.remarks) == [
         "A.bin and a.bin differ in case only, which not every system can keep apart.",
-        "\\udcff.bin is not UTF-8 and does not travel.",
-        "back\\slash.bin holds a backslash or a NUL and does not travel.",
+        "\\udcff.bin is not UTF-8 and is not sent.",
+        "back\\slash.bin holds a backslash or a NUL and is not sent.",
     ]
 
 
@@ -579,7 +579,7 @@ def test_a_path_that_is_strange_is_no_exception(path: str) -> None:
 def test_what_lies_where_files_from_elsewhere_go_does_not_travel(project: Path) -> None:
     write(project, {".orbit-outside/0-x/a.cuh": ""})
     (said,) = remarks(project, "k.cu", '#include ".orbit-outside/0-x/a.cuh"')
-    assert said.startswith(".orbit-outside/0-x/a.cuh does not travel: ")
+    assert said.startswith(".orbit-outside/0-x/a.cuh is not sent: ")
 
 
 @given(st.text(alphabet='#include <>"/\\.\n\tdefi 0a\0é', max_size=80), st.lists(st.sampled_from(["-I", "-I.", "-Xcompiler", "-include", "x", "-D", "=", ",", "-isystem=/", "-iquote"]), max_size=5))  # fmt: skip

@@ -17,8 +17,8 @@ from orbit_lsp.state.session import Session
 @pytest.mark.parametrize(
     ("raw", "complaint"),
     [
-        ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is none of T4, "),
-        ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is none of T4, "),
+        ({"gpu": "H1000"}, "orbit setting `gpu`: 'H1000' is not one of T4, "),
+        ({"gpu": "H100:9"}, "orbit setting `gpu`: 'H100:9' is not one of T4, "),
         ({"device": -1}, "orbit setting `device`: -1 is less than 0; its default is used"),
         ({"device": 64}, "orbit setting `device`: 64 is more than 63; its default is used"),
         ({"device": 0.5}, "orbit setting `device`: 0.5 is not a whole number; its default is used"),
@@ -31,7 +31,7 @@ from orbit_lsp.state.session import Session
         ({"arguments": "a"}, "orbit setting `arguments`: 'a' is not a list; its default is used"),
         (
             {"runner": "cloud"},
-            "orbit setting `runner`: 'cloud' is none of auto, local, modal; its default is used",
+            "orbit setting `runner`: 'cloud' is not one of auto, local, modal; its default is used",
         ),
         (
             {"check_memory": {"tools": []}},

@@ -86,10 +86,10 @@ works now
 
 does not work yet
   ✗ running kernels: this machine has no NVIDIA GPU
-    mend it: install its driver
+    fix it: install its driver
     or rent one from Modal: PYTHON -m modal token new
-  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no torch and no triton
-    mend it: /py -m pip install torch triton
+  ✗ Triton files (.py; CUDA files with a main do not need it): /py has no torch and no triton
+    fix it: /py -m pip install torch triton
 """)  # fmt: skip
 
 
@@ -103,11 +103,11 @@ works now
 
 does not work yet
   ✗ CUDA files: no CUDA compiler (nvcc) was found
-    mend it: pip install it
+    fix it: pip install it
   ✗ running kernels: this machine has no NVIDIA GPU
-    mend it: install its driver
-  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no torch and no triton
-    mend it: /py -m pip install torch triton
+    fix it: install its driver
+  ✗ Triton files (.py; CUDA files with a main do not need it): /py has no torch and no triton
+    fix it: /py -m pip install torch triton
 """, runner="local")  # fmt: skip
 
 
@@ -123,9 +123,9 @@ works now
 
 does not work yet
   ✗ CUDA files: /nvcc 13.5.37 does not compile
-    mend it: pip install cuda-toolkit
+    fix it: pip install cuda-toolkit
   ✗ running kernels: this machine has no NVIDIA GPU
-    mend it: install its driver
+    fix it: install its driver
     or rent one from Modal: PYTHON -m modal token new
 """, compiler=compiler)  # fmt: skip
 
@@ -201,12 +201,12 @@ works now
   ✓ memory checks: compute-sanitizer 2025.3.1.0 on NVIDIA H100 80GB HBM3
 
 does not work yet
-  ✗ Triton files (.py; CUDA files with a main need none of it): /py has no triton
-    mend it: /py -m pip install triton
+  ✗ Triton files (.py; CUDA files with a main do not need it): /py has no triton
+    fix it: /py -m pip install triton
   ✗ launch specs of CUDA kernels: /py has no cuda-core and no cuda-bindings
-    mend it: /py -m pip install cuda-core cuda-bindings
+    fix it: /py -m pip install cuda-core cuda-bindings
   ✗ clocks, power and throttling beside the times: /py has no nvidia-ml-py
-    mend it: /py -m pip install nvidia-ml-py
+    fix it: /py -m pip install nvidia-ml-py
 """)  # fmt: skip
 
 
@@ -224,7 +224,7 @@ works now
 
 does not work yet
   ✗ running kernels: this machine has no GPU number 3
-    mend it: set `device` to one of: 0
+    fix it: set `device` to one of: 0
 """, device=3)  # fmt: skip
 
 
@@ -238,7 +238,7 @@ works now
 
 does not work yet
   ✗ compiler errors and registers of Triton files without a run: /py has no torch and no triton
-    mend it: /py -m pip install torch triton
+    fix it: /py -m pip install torch triton
 """, token=True, on_modal=True, gpu="B200")  # fmt: skip
 
 
@@ -255,7 +255,7 @@ works now
 
 does not work yet
   ✗ running kernels: there is no Modal token on this machine
-    mend it: PYTHON -m modal token new
+    fix it: PYTHON -m modal token new
 """, runner="modal")  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def test_memory_checks_need_compute_sanitizer() -> None:
     said = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
     assert said[-2:] == [
         "  ✗ memory checks: there is no compute-sanitizer",
-        "    mend it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
+        "    fix it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
     ]
 
 
@@ -281,13 +281,13 @@ def test_whether_counters_are_permitted() -> None:
         "✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3; the first one finds out whether the driver "
         "permits counters"
     )
-    what = "✗ counters in profiles (times and resources need none of it):"
+    what = "✗ counters in profiles (times and resources do not need them):"
     assert said_of_counters(None) == [
         f"{what} there is no Nsight Compute (ncu)",
-        "mend it: install the CUDA toolkit's package nsight-compute",
+        "fix it: install the CUDA toolkit's package nsight-compute",
     ]
     denied, mend = said_of_counters(replace(NCU, permitted=False, why=PERMISSION.sentence))
     assert denied == f"{what} the driver denied this user the GPU's performance counters (ERR_NVGPUCTRPERM)"
     assert mend.startswith(
-        "mend it: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker"
+        "fix it: load the driver with NVreg_RestrictProfilingToAdminUsers=0, or run the worker"
     )

@@ -112,9 +112,9 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
     ("name", "revision", "said"),
     [
         ("k_cu", "nowhere", "git knows no revision nowhere of "),
-        ("k_cu", "--output=x", "'--output=x' is no git revision"),
-        ("k_cu", "HEAD\0", "'HEAD\\x00' is no git revision"),
-        ("k_cu", "", "'' is no git revision"),
+        ("k_cu", "--output=x", "'--output=x' is not a git revision"),
+        ("k_cu", "HEAD\0", "'HEAD\\x00' is not a git revision"),
+        ("k_cu", "", "'' is not a git revision"),
         ("new_cu", "HEAD", "new.cu is not in HEAD"),
     ],
 )

@@ -145,5 +145,5 @@ def test_in_one_line() -> None:
         return summary.one_line(finished, compiled_only=False)
 
     leak = c.Problem("information", "4 bytes allocated here are never freed", "memcheck")
-    assert line() == "no fault of memory was found"
-    assert line(leak, leak) == "no fault of memory was found, 2 remarks"
+    assert line() == "no memory fault was found"
+    assert line(leak, leak) == "no memory fault was found, 2 remarks"

@@ -38,7 +38,7 @@ def of(bench: Profiling) -> Profiled:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recording_is_a_page(name: str) -> None:
     found = read(of(profiled(name)), "kernel", "/src/k.cu")
-    assert "What held it back" in found.said
+    assert "Bottleneck" in found.said
     assert "Where it comes from" in found.said
     assert ("Roofline" in found.said) is (roofline.of(profiles(name)[0]) is not None)
     assert any(one.startswith("Lines of") for one in found.said) is (

@@ -193,7 +193,7 @@ def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
     text = said_at(profiled("memory_bound"), 4)
     for part in (
         "saxpy: profiled just now",
-        "held back by                 memory 79% of peak: compute at 29 %, memory at 79 % of their peaks",
+        "bottleneck                   memory 79% of peak: compute at 29 %, memory at 79 % of their peaks",
         "time of this launch          70.3 µs  [gpu__time_duration.sum]",
         "occupancy is limited by      warps: 8 blocks per SM  [launch__occupancy_limit_warps]",
         "SM clock of this launch      1979 MHz  [gpc__cycles_elapsed.avg.per_second]",

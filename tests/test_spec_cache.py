@@ -122,7 +122,7 @@ def test_kernels_without_a_spec_and_of_other_languages_have_none() -> None:
     numba = "from numba import cuda\n# orbit: n = m\n@cuda.jit\ndef k(x): pass\n"
     session = opened(numba, "file:///src/k.py")
     assert said(session, "file:///src/k.py") == [
-        (1, 0, 8, "This launch spec stands directly above no CUDA or Triton kernel, so it is not read.")
+        (1, 0, 8, "No CUDA or Triton kernel follows this launch spec, so it is not used.")
     ]
 
 
@@ -194,5 +194,5 @@ __global__ void k(float* x) {
 // orbit: launch j<<<n, 4>>>(x)
 __global__ void j(float* x) {}
 """
-    stray = "This launch spec stands directly above no CUDA or Triton kernel, so it is not read."
+    stray = "No CUDA or Triton kernel follows this launch spec, so it is not used."
     assert said(opened(text)) == [(0, 0, 9, stray), (4, 2, 11, stray)]

@@ -142,7 +142,7 @@ def test_the_gpu_of_a_spec_as_the_settings_spell_it(said: str, gpu: str) -> None
 def test_a_gpu_that_nobody_rents_out_is_refused_before_anything_is_rented() -> None:
     spec = Spec("// orbit: gpu V100\n" + SAXPY, runner="modal")
     why = job_builder.refusal(spec.session, job_builder.plan_of(spec.session, spec.key))
-    assert why.startswith("its launch spec asks for gpu V100, which is none of T4, L4, ")
+    assert why.startswith("its launch spec asks for gpu V100, which is not one of T4, L4, ")
 
 
 def test_a_spec_without_launch_configures_the_program() -> None:

@@ -145,7 +145,7 @@ async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:
     question = await spending.Budget(costs).question([Wanted("r1", "B300", 1)], 500)
     assert question
     assert question.startswith(
-        "the price of B300 is not known, so the month's budget of $500.00 may be passed"
+        "the price of B300 is not known, so the month's budget of $500.00 may be exceeded"
     )
 
 

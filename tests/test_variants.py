@@ -158,7 +158,7 @@ async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_ha
     author = Author(repository, "src/k.cu", NOW)
     bare = await author.side("revision", "HEAD~1")
     assert bare.frozen.text == NOW
-    assert "has no launch spec: it is run by the one that stands there now" in bare.remarks[0]
+    assert "has no launch spec: the present one is used" in bare.remarks[0]
     other = await author.side("revision", "HEAD")
     assert "4096" in other.frozen.text
     assert "its launch spec is another, so the times may be of other work" in other.remarks[0]
@@ -223,7 +223,7 @@ def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) 
     author.session.setup.modal_account = True
     found = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
     assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
-    with pytest.raises(NoVariant, match="Z9 is none of the GPUs on Modal: T4, "):
+    with pytest.raises(NoVariant, match="Z9 is not one of the GPUs on Modal: T4, "):
         variants._gpu(author.session, found, "Z9")
 
 

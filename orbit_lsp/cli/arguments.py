@@ -236,7 +236,12 @@ def _schema(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(parser: argparse.ArgumentParser) -> None:
-    option(parser, "--stdio", "accepted for clients that add it; the only way there is", action="store_true")
+    option(
+        parser,
+        "--stdio",
+        "accepted for clients that add it; LSP is always on standard input and output",
+        action="store_true",
+    )
 
 
 # -- commands -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What works on this machine now, what does not yet, and what mends it: `orbit-lsp doctor` as text."""
+"""`orbit-lsp doctor`: what works on this machine, what does not, and how to fix it, as text."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _missing(
         )
     if absent := _absent(machine, _TRITON):
         what = (
-            "Triton files (.py; CUDA files with a main need none of it)"
+            "Triton files (.py; CUDA files with a main do not need it)"
             if local
             else "compiler errors and registers of Triton files without a run"
         )
@@ -193,7 +193,7 @@ def _missing(
 
 def _no_counters(machine: c.Machine) -> list[str]:
     """What keeps a profile from more than times."""
-    what, profiler = "counters in profiles (times and resources need none of it)", machine.profiler
+    what, profiler = "counters in profiles (times and resources do not need them)", machine.profiler
     if profiler is None:
         return _fault(
             what, "there is no Nsight Compute (ncu)", "install the CUDA toolkit's package nsight-compute"
@@ -214,4 +214,4 @@ def _package(what: str, machine: c.Machine, absent: list[str]) -> list[str]:
 
 
 def _fault(what: str, why: str, mend: str) -> list[str]:
-    return [f"  ✗ {what}: {why}", f"    mend it: {mend}"]
+    return [f"  ✗ {what}: {why}", f"    fix it: {mend}"]

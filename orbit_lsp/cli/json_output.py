@@ -1,4 +1,4 @@
-"""What `compare --json` and `history --json` say: published as JSON schemas, like `Finished` of the other commands."""
+"""The JSON of `compare --json` and `history --json`: published as JSON schemas, like `Finished` of the other commands."""
 
 from __future__ import annotations
 

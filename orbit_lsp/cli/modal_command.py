@@ -1,4 +1,4 @@
-"""`orbit-lsp modal`: our apps on Modal, and whether it can be used at all."""
+"""`orbit-lsp modal`: our apps on Modal, and whether Modal can be used."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def _main(options: argparse.Namespace) -> int:
         if options.json:
             failure = {"category": "infrastructure", "message": found.message, "remedy": found.remedy}
             print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
-        print(f"✗ {found.message}\n  mend it: {found.remedy}", file=sys.stderr)
+        print(f"✗ {found.message}\n  fix it: {found.remedy}", file=sys.stderr)
         return EXIT_CODES["infrastructure"]
     finally:
         await environment.close()

@@ -1,4 +1,4 @@
-"""`orbit-lsp report`: the last profile of a kernel as a page, from what is kept of it."""
+"""`orbit-lsp report`: the last profile of a kernel as a page."""
 
 from __future__ import annotations
 

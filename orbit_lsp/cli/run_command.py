@@ -203,14 +203,14 @@ def _complain(text: str) -> None:
 
 
 def _limit(options: argparse.Namespace) -> float | None:
-    """Dollars of the month. A variable that is no number is a mistake: it was meant to hold something back."""
+    """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
     if options.budget is not None:
         return options.budget
     said = os.environ.get("ORBIT_BUDGET_USD", "").strip()
     try:
         return float(said) if said else None
     except ValueError:
-        raise UsageError(f"ORBIT_BUDGET_USD is {said!r:.40}, which is no number of dollars") from None
+        raise UsageError(f"ORBIT_BUDGET_USD is {said!r:.40}, not a number of dollars") from None
 
 
 def _folders() -> list[str]:

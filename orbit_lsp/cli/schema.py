@@ -1,4 +1,4 @@
-"""The published JSON schemas of what the command line says with `--json`, with the contract's version."""
+"""The published JSON schemas of the command line's `--json`, with the contract's version."""
 
 from __future__ import annotations
 

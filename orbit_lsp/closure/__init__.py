@@ -1,4 +1,4 @@
-"""The files that travel with a job to another machine: includes, imports and data files.
+"""The files that are sent with a job to another machine: includes, imports and data files.
 
 `state.staleness` says what a result depends on once it exists; this says, before anything has run, which files
 another machine needs so that it can run at all. Both name contents by the same hash.

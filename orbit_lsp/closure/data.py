@@ -1,4 +1,4 @@
-"""Data files that the setting `data` names by patterns, but for those that ignore files exclude.
+"""Data files that match the patterns of the setting `data`, except those that ignore files exclude.
 
 Patterns are relative to the workspace folder: `*`, `?` and `[…]` within a part, `**` for any number of
 folders; a folder stands for everything in it. As in a shell, no wildcard matches a name that begins
@@ -40,7 +40,7 @@ class _Search:
         named = f"The setting `data` names {shown(pattern)!r}"
         if not parts or plain.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:/", plain):
             self.tree.remark(
-                f"{named}, which is not a path below the workspace folder, and nothing of it travels."
+                f"{named}, which is not a path below the workspace folder, and none of it is sent."
             )
             return
         self.matched, self.ignored = 0, []

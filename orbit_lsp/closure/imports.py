@@ -295,7 +295,7 @@ class _Walk:
         for name in self.compiled[folder]:
             if name.split(".")[0] == part:
                 self.tree.remark(
-                    f"{shown(posixpath.join(folder, name))} does not travel: it was compiled for this machine and its Python."
+                    f"{shown(posixpath.join(folder, name))} is not sent: it was compiled for this machine and its Python."
                 )
 
 

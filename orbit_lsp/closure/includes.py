@@ -161,9 +161,7 @@ class _Walk:
             self._take_first(name)
         for name in self.inputs:
             if (spot := tree.spot(name)) is None:
-                tree.remark(
-                    f"{shown(name)}, named by a flag, lies outside of the workspace and does not travel."
-                )
+                tree.remark(f"{shown(name)}, named by a flag, lies outside of the workspace and is not sent.")
             else:
                 self._take(spot, source=name.lower().endswith(_SOURCES))
         for name in read:

@@ -1,4 +1,4 @@
-"""The tree that a closure is: files with their places in it, and what stands in the way of others.
+"""The tree of files that is sent: each file with its path, and why others are left out.
 
 A place is a path relative to the tree with `/` between its parts. Files of the workspace keep their
 own; files of an include folder outside it stand under `.orbit-outside/<n>-<name>`. Each file is found
@@ -39,7 +39,7 @@ class Spot(NamedTuple):
 
 
 class Tree:
-    """Collects files. Nothing raises: what does not travel is a remark or, where a run is no use, a refusal."""
+    """Collects files. Nothing raises: what is not sent is a remark or, where a run is no use, a refusal."""
 
     def __init__(self, root: str, limit: int, main: str, content: bytes) -> None:
         self.root = root
@@ -79,7 +79,7 @@ class Tree:
             return Spot(rest, folder)
         if _is_private(folder):
             self.remark(
-                f"Nothing travels from the include folder {shown(folder)}: a home folder and what lies above it, "
+                f"Nothing is sent from the include folder {shown(folder)}: a home folder and what lies above it, "
                 "and the hidden folders in it, hold more than headers."
             )
             return None
@@ -138,7 +138,7 @@ class Tree:
     # -- files --------------------------------------------------------------------------------------
 
     def take(self, spot: Spot, parse: Callable[[bytes], T] | None = None, *, named: bool = True) -> T | None:
-        """Let a file travel; what `parse` makes of its content, None where it does not travel or is here already.
+        """Let a file travel; what `parse` makes of its content, None where it is not sent or is here already.
 
         A link that leads outside is refused for a file that the code names, and left out otherwise.
         """
@@ -147,11 +147,11 @@ class Tree:
             return None
         if below(path, os.path.join(self.root, OUTSIDE)) is not None:
             self.remark(
-                f"{shown(place)} does not travel: files from elsewhere stand under that name in the tree."
+                f"{shown(place)} is not sent: files from elsewhere stand under that name in the tree."
             )
             return None
         if why := unusable(place):
-            self.remark(f"{shown(place)} {why} and does not travel.")
+            self.remark(f"{shown(place)} {why} and is not sent.")
             return None
         if path == self.main.path:
             digest, content, size = content_hash(self._content), self._content, len(self._content)
@@ -162,9 +162,7 @@ class Tree:
                 and not place.startswith(OUTSIDE)
                 and self.ignores.excludes(place, names=(".orbitignore",))
             ):
-                self.remark(
-                    f"{shown(place)} is needed, but .orbitignore excludes it, and it does not travel."
-                )
+                self.remark(f"{shown(place)} is needed, but .orbitignore excludes it, and it is not sent.")
                 return None
             size = self._size_of(spot, named=named)
             if size is None or not self._fits(place, size):
@@ -173,7 +171,7 @@ class Tree:
                 digest, size, content = _hashes.read(path, most=self._limit)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-                self.remark(f"{shown(place)} cannot be read and does not travel: {why}.")
+                self.remark(f"{shown(place)} cannot be read and is not sent: {why}.")
                 return None
             self.contents.setdefault(digest, Path(path))
         self._fits(place, size)
@@ -216,7 +214,7 @@ class Tree:
                 status = os.stat(path)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
-            self.remark(f"{shown(spot.place)} cannot be read and does not travel: {why}.")
+            self.remark(f"{shown(spot.place)} cannot be read and is not sent: {why}.")
             return None
         if not any(below(real, inside) is not None for inside in self._real):
             (self.refuse if named else self.remark)(outside(spot.place, self.root))
@@ -310,7 +308,7 @@ def below(path: str, folder: str) -> str | None:
 
 
 def outside(place: str, root: str) -> str:
-    return f"{shown(place)} leads out of the workspace folder {shown(root)} and does not travel: put a copy in its place."
+    return f"{shown(place)} leads out of the workspace folder {shown(root)} and is not sent: put a copy in its place."
 
 
 def shown(name: str) -> str:

@@ -1,4 +1,4 @@
-"""A draft for a CUDA kernel from its signature; its body tells what is written and how threads are laid out."""
+"""A draft for a CUDA kernel from its signature; its body shows what it writes and how threads are laid out."""
 
 from __future__ import annotations
 

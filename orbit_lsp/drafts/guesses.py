@@ -1,4 +1,4 @@
-"""What a draft is made of, and the few values that are guessed from the names of parameters; drafts mark them."""
+"""The parts of a draft, and the few values that are guessed from parameter names; drafts mark them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft from the `<<<…>>>` in a file's host code: its expressions in their own words, as far as specs know them."""
+"""A draft from the `<<<…>>>` in a file's host code: its expressions, as far as launch specs support them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A draft from the `kernel[grid](…)` in a Python file: the calls and assignments around it, as far as specs know them.
+"""A draft from the `kernel[grid](…)` in a Python file: with the calls and assignments around it, as far as launch specs support them.
 
 Read as a syntax tree; nothing of the file is executed. What a function is given is read from its calls in the file and
 from `pytest.mark.parametrize`; what those do not tell is guessed.

@@ -214,7 +214,7 @@ def frames(tree: ast.Module, node: ast.Call, most: int) -> list[Frame]:
 
 
 def _arguments(call: ast.Call, function: Function, owner: str) -> dict[str, ast.expr] | None:
-    """What a call gives the parameters; None where it is none of the function, or unpacks its arguments."""
+    """What a call gives the parameters; None where it is not one of the function, or unpacks its arguments."""
     names = [parameter.arg for parameter in (*function.args.posonlyargs, *function.args.args)]
     match call.func:
         case ast.Name(id=name) if name == function.name and not owner:

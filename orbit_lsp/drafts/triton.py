@@ -1,4 +1,4 @@
-"""A draft for a Triton kernel from its signature; its body tells which parameters are addresses and what divides them."""
+"""A draft for a Triton kernel from its signature; its body shows which parameters are addresses and what divides them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""*Compare with…*: a kernel and something else in turn, a whole job each, until measuring says which is faster.
+"""*Compare with…*: a kernel and something else run in turn, a whole job each, until one is known to be faster.
 
 Every job goes the way of a click, through the ordinary runner, so both sides are built, checked, budgeted and cancelled
 as any run. The first of each is not counted: it builds, and it is the one that would fail.
@@ -189,7 +189,7 @@ class _Comparison:
             if self._allowed:
                 await budget.allow(wanted)
             elif question := await budget.question(wanted, limit):
-                self._show("the month's budget may be passed")
+                self._show("the month's budget may be exceeded")
                 if failure := await budget.asked(question, wanted):
                     raise Failed(failure)
                 self._allowed = True

@@ -1,4 +1,4 @@
-"""What a kernel may be compared with, as an author chooses it."""
+"""The list of what a kernel can be compared with, for an author to choose from."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def revision(path: str, name: str) -> Revision:
     """Blocking. Raises GitError."""
     folder = str(Path(path).parent)
     if not name or name.startswith("-") or "\0" in name:
-        raise GitError(f"{name!r} is no git revision")
+        raise GitError(f"{name!r} is not a git revision")
     root = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n")
     if not root:
         raise GitError(f"{path} is in no working tree of git")

@@ -1,4 +1,4 @@
-"""What kernels were run with and how long they took, over restarts and editors: one SQLite file in the user's state folder.
+"""The runs of kernels and their times, over restarts and editors: one SQLite file in the user's state folder.
 
 A row is one run or one profile of one kernel, with everything that was said of it and the text that ran, so that
 it can be shown again and that version run again. Texts are kept once each. The oldest rows go first when the file

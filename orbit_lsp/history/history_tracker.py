@@ -1,4 +1,4 @@
-"""The history of the kernels of open files: kept as runs end, back when a file is opened, judged for regressions.
+"""The history of kernels in open files: stored when runs end, restored when a file is opened, checked for regressions.
 
 The file is written and read by a thread of its own, in the order in which things happened here; what comes of it
 reaches the session on the event loop.

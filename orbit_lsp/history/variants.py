@@ -101,7 +101,7 @@ def _side(
             lines[at:at] = [f"{mark} orbit:{one}\n" for one in spec.splitlines()]
             return replace(
                 _side(session, target, "".join(lines), name),
-                remarks=(f"{name} has no launch spec: it is run by the one that stands there now",),
+                remarks=(f"{name} has no launch spec: the present one is used",),
             )
         if plan is launch_plan.PROGRAM and not file.scan.entries:
             raise NoVariant(
@@ -280,6 +280,6 @@ def _gpu(session: Session, side: Variant, name: str) -> Variant:
         )
     gpu = placement.rented(name)
     if not gpu:
-        raise NoVariant(f"{name} is none of the GPUs on Modal: {', '.join(placement.gpus())}")
+        raise NoVariant(f"{name} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
     architecture = architectures.architecture_for(gpu) or side.job.architecture
     return replace(side, name=f"{gpu} on Modal", job=replace(side.job, gpu=gpu, architecture=architecture))

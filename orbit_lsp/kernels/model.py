@@ -1,4 +1,4 @@
-"""What a scan of a source file says. All positions count from 0; columns count Unicode code points."""
+"""The result of scanning a source file. All positions count from 0; columns count Unicode code points."""
 
 from __future__ import annotations
 

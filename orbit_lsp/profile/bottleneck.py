@@ -1,4 +1,4 @@
-"""What holds a kernel back, in two words with its number, from what the GPU's counters said of one launch.
+"""The bottleneck of a kernel, in two words with its number, from the GPU's counters of one launch.
 
 The rule and its thresholds are those of NVIDIA's own `SOLBottleneck` (Nsight Compute 2025.3,
 `sections/SpeedOfLight.py`): from 80 % of a peak on the unit is saturated; under 60 % of both peaks the kernel waits,

@@ -1,4 +1,4 @@
-"""What the compiler made of a profiled kernel, as files: how they are called, and which are a kernel's."""
+"""Compiler output of a profiled kernel as files: their names, and which belong to a kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reports lie: the user's cache folder, the newest of them."""
+"""The folder of reports in the user's cache: where it is, and keeping only the newest."""
 
 from __future__ import annotations
 

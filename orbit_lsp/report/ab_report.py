@@ -1,4 +1,4 @@
-"""A comparison in turn as a report."""
+"""An A/B comparison as a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profile as a report: what holds the kernel back, its roofline, its lines, the memory, what NVIDIA's rules advise."""
+"""A profile as a report: the bottleneck, its roofline, its lines, the memory, what NVIDIA's rules advise."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _summary(profile: Profile) -> list[Block]:
         for row in counter_rows.rows(profile, wanted)
     ]
     return [
-        *([Facts("What held it back", told)] if told else []),
+        *([Facts("Bottleneck", told)] if told else []),
         Rows("Speed of light and launch", _WHAT, rows),
     ]
 
@@ -194,7 +194,7 @@ def comparison(before: Profiled, now: Profiled) -> Rows | None:
     told = (bottleneck.verdict(old), bottleneck.verdict(new))
     rows.append(
         (
-            "held back by",
+            "bottleneck",
             told[0].text if told[0] else "-",
             told[1].text if told[1] else "-",
             "",
@@ -228,7 +228,7 @@ def _others(profiled: Profiled) -> Rows:
                 found.text if found else "-",
             )
         )
-    return Rows("Every launch that was profiled", ("kernel", "grid", "block", "time", "held back by"), rows)
+    return Rows("Every launch that was profiled", ("kernel", "grid", "block", "time", "bottleneck"), rows)
 
 
 def _provenance(profiled: Profiled, path: str) -> Facts:

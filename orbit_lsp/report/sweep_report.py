@@ -1,4 +1,4 @@
-"""What a launch spec was run with, as a report: plots, the table, the checks, and where it all comes from."""
+"""The last run of a launch spec as a report: plots, the table, the checks, GPU and tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a job is carried out. One small interface: a job in, events out.
+"""Where a job runs. One small interface: a job in, events out.
 
 The last event of a job is always `Finished`. Closing the generator - cancelling the task that reads
 it - ends the work where it runs, children included, before the close returns.

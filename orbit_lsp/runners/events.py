@@ -1,10 +1,10 @@
-"""Event lines out of a stream that comes in pieces."""
+"""Event lines from a stream that arrives in pieces."""
 
 from __future__ import annotations
 
 
 class Lines:
-    """Event lines out of a stream that comes in pieces."""
+    """Event lines from a stream that arrives in pieces."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -304,5 +304,5 @@ async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) 
 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:
-    remedy = "run it again; `orbit-lsp doctor` says what this machine has"
+    remedy = "run it again; `orbit-lsp doctor` shows what this machine has"
     return c.failed(run, c.Failure("infrastructure", str(error), remedy, retryable=True))

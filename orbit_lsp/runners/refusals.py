@@ -1,4 +1,4 @@
-"""What is wrong with a job that nobody needs to be asked about."""
+"""Errors of a job that can be found before a runner is asked."""
 
 from __future__ import annotations
 

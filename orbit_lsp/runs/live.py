@@ -1,4 +1,4 @@
-"""Live: a kernel that is checked and timed again whenever its file is saved, until it is told to stop."""
+"""Live: a kernel that is checked and timed again whenever its file is saved, until it is turned off."""
 
 from __future__ import annotations
 

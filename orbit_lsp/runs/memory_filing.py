@@ -1,4 +1,4 @@
-"""Put the outcome of a memory check under the kernel that it was asked for; its problems are filed with all others."""
+"""Store the outcome of a memory check under its kernel; its problems are filed like all others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""*Run on all*: one file on several GPUs side by side, rented from Modal, and a table of what came of it.
+"""*Run on all*: one file on several GPUs side by side, rented from Modal, and a table of the results.
 
 The GPUs work at the same time; they are cancelled together, and one that fails takes no other with it.
 """

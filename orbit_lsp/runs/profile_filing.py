@@ -1,4 +1,4 @@
-"""Put what a profile said under its kernel, with the texts that its lines are of; keep its report as a file."""
+"""Store a profile under its kernel, with the texts that its lines refer to; keep its report as a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put what a job said where it belongs: problems under files, figures and times under kernels."""
+"""Store the results of a job: problems under files, figures and times under kernels."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Environment:
 
         _, mistakes = config.parse({"gpu": gpu})
         if mistakes:
-            return f"orbit: {gpu!r:.60} is none of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
+            return f"orbit: {gpu!r:.60} is not one of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
         said = self._chosen[1] if self._chosen else self.settings.gpu
         self._chosen = (gpu, said)
         self._session.setup.settings = dataclasses.replace(self.settings, gpu=gpu)

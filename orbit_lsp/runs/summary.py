@@ -48,7 +48,7 @@ def _checked(finished: c.Finished) -> str:
         for name, severity in (("warning", "warning"), ("remark", "information"))
     }
     more = "".join(f", {count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)
-    return f"no fault of memory was found{more}"
+    return f"no memory fault was found{more}"
 
 
 def _profiled(finished: c.Finished) -> str:

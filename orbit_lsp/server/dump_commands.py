@@ -1,4 +1,4 @@
-"""The command that opens what the compiler made of a profiled kernel. Answered at once, as those of `commands`."""
+"""The command that opens compiler output of a profiled kernel. Answered at once, like those of `commands`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
     found = dump_files.of(profiled)
     if profiled is None or not found:
         why = "there is no profile of it" if profiled is None else "its profile has none"
-        text = f"orbit: nothing is known of what the compiler made of {target.key}: {why}; profile it first"
+        text = f"orbit: there is no compiler output of {target.key}: {why}; profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
     have = {dump_files.TITLES[level]: level for level in dump_files.levels(profiled)}

@@ -1,4 +1,4 @@
-"""What the language server does with the messages of a client.
+"""The handlers of a client's messages.
 
 Each handler looks up, calls one function and converts; decisions live elsewhere. Handlers import what they call, and
 nothing of it is needed to answer `initialize`. Commands (`commands`) answer at
@@ -92,7 +92,7 @@ async def configure(ls: OrbitServer, pushed: Any = None) -> None:
             answer = await ls.workspace_configuration_async(lsp.ConfigurationParams(items))
             pushed = answer[0] if answer else None
         except Exception as error:  # noqa: BLE001 - the answer is the client's; any fault means none
-            log.warning("the client did not say its settings: %s", error)
+            log.warning("the client did not send its settings: %s", error)
     for complaint in ls.environment.configure(pushed):
         ls.watcher.message(complaint, lsp.MessageType.Warning)
     logging.getLogger("orbit").setLevel(ls.environment.settings.log_level.upper())

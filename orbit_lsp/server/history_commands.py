@@ -1,4 +1,4 @@
-"""The commands for comparisons in turn and the history of a kernel. Answered at once, as those of `commands`."""
+"""The commands for A/B comparisons and the history of a kernel. Answered at once, like those of `commands`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server with everything it holds: session, runs, what watches them. `handlers` and `commands` handle its messages.
+"""The server object: session, runs, and what watches them. `handlers` and `commands` handle its messages.
 
 Each part is imported and made on first use, so that `initialize` is answered before most of the server is loaded.
 """

@@ -117,7 +117,7 @@ def under_a_tool(
 def refusal(session: Session, plan: LaunchPlan) -> str:
     """Why a kernel cannot be run this way, in a sentence; empty where it can."""
     if not plan.refusal and plan.gpu and session.setup.place() == "modal" and not placement.rented(plan.gpu):
-        return f"its launch spec asks for gpu {plan.gpu}, which is none of {', '.join(placement.gpus())}"
+        return f"its launch spec asks for gpu {plan.gpu}, which is not one of {', '.join(placement.gpus())}"
     return plan.refusal
 
 

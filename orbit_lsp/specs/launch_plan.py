@@ -1,4 +1,4 @@
-"""How a kernel is started: by the launch spec above it, or by its file's own program as that spec configures it."""
+"""The way a kernel is run: by the launch spec above it, or by its file's program as that spec configures it."""
 
 from __future__ import annotations
 

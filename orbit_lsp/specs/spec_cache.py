@@ -1,4 +1,4 @@
-"""The launch specs of open files, checked as they stand now and remembered by the text that they depend on.
+"""The launch specs of open files, checked and cached by the text that they depend on.
 
 What reads them is imported on first use: most files have none. Checking one takes a millisecond; it is done when
 somebody asks, never while an edit is taken in. `Watch` asks once typing has paused.
@@ -125,7 +125,7 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
             found.append(
                 Fault(
                     span,
-                    "This launch spec stands directly above no CUDA or Triton kernel, so it is not read.",
+                    "No CUDA or Triton kernel follows this launch spec, so it is not used.",
                     "warning",
                 )
             )

@@ -1,4 +1,4 @@
-"""What is remembered of the launch specs of a file; `specs.spec_cache` reads and writes it."""
+"""The cache of a file's checked launch specs; `specs.spec_cache` reads and writes it."""
 
 from __future__ import annotations
 

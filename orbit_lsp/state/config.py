@@ -68,41 +68,39 @@ class Modal:
 
     idle_s: int = setting(
         300,
-        "How long a container waits for another run before it ends, in seconds; it is billed while it waits.",
+        "How long a container waits for the next run, in seconds. It is billed while it waits.",
         ge=2,
         le=3600,
     )
-    environment: str = setting(
-        "", "Modal's environment. Empty: the one that Modal's own configuration names."
-    )
-    pip: tuple[str, ...] = setting((), "Packages for Python that the image has besides torch and Triton.")
-    apt: tuple[str, ...] = setting((), "Ubuntu packages that the image has besides.")
+    environment: str = setting("", "Modal's environment. Empty: that of Modal's own configuration.")
+    pip: tuple[str, ...] = setting((), "Python packages to add to the image; torch and Triton are in it.")
+    apt: tuple[str, ...] = setting((), "Ubuntu packages to add to the image.")
     data: tuple[str, ...] = setting(
         (),
         "Data files that a program reads, as patterns from the workspace folder "
-        "(`data/*.bin`): they travel with it. Includes and imports do so by themselves.",
+        "(`data/*.bin`): they are sent with it. Includes and imports are always sent.",
     )
-    files_mib: int = setting(256, "What may travel with one run, in MiB.", ge=1, le=1 << 20)
+    files_mib: int = setting(256, "Limit of what is sent with a run, in MiB.", ge=1, le=1 << 20)
     restricted: bool = setting(
         False,
-        "The code is not mine: every run gets a container of its own, without network and "
-        "without access to Modal, and its output comes at the end.",
+        "The code is not mine: every run gets a container of its own, without network or "
+        "access to Modal. Its output comes at the end.",
     )
     keep_warm: bool = setting(
         False,
         "Keep the container of the first run on each GPU until it is released, as "
-        "`orbit.keepWarm` does: it is billed all the while.",
+        "`orbit.keepWarm` does. It is billed all that time.",
     )
     budget_usd: float | None = setting(
         None,
-        "Dollars that a calendar month (UTC) may cost. A run that may pass it is asked about "
-        "first, or refused where the editor cannot ask. null: no limit.",
+        "Budget of a calendar month (UTC), in dollars. Before a run that may exceed it the editor asks; "
+        "if it cannot ask, the run is refused. null: no limit.",
         ge=0,
     )
     compile: bool = setting(
         False,
-        "Where this machine has no nvcc, compile on Modal (no GPU is rented for it) whenever a "
-        "file is opened and saved.",
+        "If this machine has no nvcc, compile on Modal when a file is opened or saved. No GPU is "
+        "rented for it.",
     )
 
 
@@ -112,21 +110,21 @@ class Profile:
 
     line_percent: float = setting(
         5,
-        "A line says its share of the kernel's warp samples, and its main stall, from this on, in per cent.",
+        "A line shows its share of the kernel's warp samples, and its main stall, from this share on, in percent.",
         workspace=True,
         ge=0,
         le=100,
     )
     excess_percent: float = setting(
         10,
-        "A line says that its global accesses are uncoalesced, that its shared memory has bank conflicts "
-        "or that it uses local memory where that is at least this share of all such traffic of the kernel, in per cent.",
+        "A line shows uncoalesced accesses, bank conflicts or local memory from this share of the kernel's "
+        "such traffic on, in percent.",
         workspace=True,
         ge=0,
         le=100,
     )
     reports: int = setting(20, "How many of Nsight Compute's own reports are kept.", ge=1, le=1000)
-    reports_mib: int = setting(256, "How much room they may take together, in MiB.", ge=1, le=1 << 20)
+    reports_mib: int = setting(256, "Limit of their total size, in MiB.", ge=1, le=1 << 20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +136,9 @@ class History:
         "Keep every run and profile of a kernel, with the file's text, in the user's state folder: "
         "results are back after a restart, and versions can be compared.",
     )
-    mib: int = setting(256, "What the history may take on disk, in MiB: the oldest goes.", ge=1, le=1 << 16)
+    mib: int = setting(
+        256, "Limit of the history on disk, in MiB; the oldest runs are deleted.", ge=1, le=1 << 16
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +148,8 @@ class Live:
     on: Literal["save", "pause"] = setting(
         "save", "When *Live* runs a kernel again: when its file is saved, or when typing has paused."
     )
-    pause_ms: int = setting(400, "How long a pause in typing is, in milliseconds.", ge=50, le=60_000)
-    idle_s: int = setting(
-        900, "Live ends by itself when nothing has been run for this long, in seconds.", ge=1, le=86_400
-    )
+    pause_ms: int = setting(400, "Length of a pause in typing, in milliseconds.", ge=50, le=60_000)
+    idle_s: int = setting(900, "Live ends after this long without a run, in seconds.", ge=1, le=86_400)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,14 +158,16 @@ class CheckMemory:
 
     tools: tuple[Literal["memcheck", "racecheck", "initcheck", "synccheck"], ...] = setting(
         ("memcheck", "racecheck", "initcheck", "synccheck"),
-        "Tools of compute-sanitizer that *Check memory* runs, one after another: addresses, races over "
-        "shared memory, reads of what nobody has written, barriers.",
+        "Tools of compute-sanitizer that *Check memory* runs, one after another: invalid addresses, "
+        "races in shared memory, reads of unwritten memory, barriers.",
         min_length=1,
     )
     timeout_s: float = setting(
         120, "Limit of one of these tools, in seconds: under them a kernel runs 10 to 100 times longer.", gt=0
     )
-    lens: bool = setting(False, "A lens for it; the code action is always there.", workspace=True)
+    lens: bool = setting(
+        False, "Show *Check memory* as a lens too; it is always a code action.", workspace=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,25 +176,25 @@ class Settings:
 
     gpu: str = setting(
         "H100",
-        "GPU that runs on Modal get, and that static figures are computed for where this "
-        f"machine has none of its own: {', '.join(GPUS)}; several of them as in `H100:2`.",
+        "GPU to rent from Modal, and to compile for if this machine has none: "
+        f"{', '.join(GPUS)}; several of them as in `H100:2`.",
         pattern=_GPU,
     )
     gpus: tuple[str, ...] = setting(
         ("L4", "A100-80GB", "H100", "B200"),
-        "GPUs on Modal that *Run on all* runs a kernel on side by side.",
+        "GPUs on Modal for *Run on all*.",
         pattern=_GPU,
     )
     runner: Literal["auto", "local", "modal"] = setting(
         "auto",
-        "Where kernels run: `local` is this machine's own NVIDIA GPU, `modal` one rented from "
-        "Modal. `auto`: this machine's own where it has one, else Modal where there is a token for it.",
+        "Where kernels run: `local` is this machine's NVIDIA GPU, `modal` a GPU rented from Modal. "
+        "`auto`: this machine's if it has one, else Modal if there is a token.",
     )
     modal: Modal = dataclasses.field(default_factory=Modal)
     device: int = setting(0, "Index of this machine's GPU, as NVML counts.", ge=0, le=63)
     python: str = setting(
         "",
-        "Python that holds your torch and triton. Empty: the environment of the workspace ([which one]"
+        "Python that has your torch and triton. Empty: the environment of the workspace ([which one]"
         "(#which-python), trusted workspaces only), else the one that is active, else the server's own.",
     )
     nvcc: str = setting("", "CUDA compiler. Empty: CUDA_HOME, PATH, then the PyPI wheels.")
@@ -209,23 +209,23 @@ class Settings:
     )
     kernel_macros: tuple[str, ...] = setting(
         (),
-        "Macros that stand for `__global__` and are defined where the server cannot see them; "
+        "Macros that mean `__global__` and are defined where the server cannot see them; "
         "well-known ones (CUTLASS_GLOBAL, RAFT_KERNEL, …) are built in.",
         workspace=True,
     )
     arguments: tuple[str, ...] = setting((), "Command-line arguments of the program that a run starts.")
     environment: tuple[str, ...] = setting(
-        (), "Names of environment variables passed to the program besides the usual ones."
+        (), "Names of further environment variables to pass to the program."
     )
     build_timeout_s: float = setting(120, "Limit of one build, in seconds.", gt=0)
     run_timeout_s: float = setting(60, "Limit of one run, in seconds.", gt=0)
     spare_idle_s: float = setting(
         300,
-        "How long a prepared Python child (torch imported, CUDA context open) waits for a run "
+        "How long a prepared Python process (torch imported, CUDA context open) waits for a run "
         "before it ends and gives its GPU memory back, in seconds. 0: none is kept.",
         ge=0,
     )
-    cache_gib: float = setting(2, "Bound of the build cache on disk, in GiB.", ge=0)
+    cache_gib: float = setting(2, "Limit of the build cache on disk, in GiB.", ge=0)
     trusted: bool = setting(
         False,
         "The workspace is trusted: all of its settings and any compiler flag of it are used, and its Python is. "
@@ -235,7 +235,7 @@ class Settings:
     doubled_errors: Literal["hide", "show"] = setting(
         "hide",
         "nvcc's error on a line where clangd shows an error about the same names: `hide` nvcc's, or `show` "
-        "both. The editor's own part does it, in VS Code and Neovim; other editors show both.",
+        "both. Only in VS Code and Neovim; other editors show both.",
         workspace=True,
     )
     hints: Hints = dataclasses.field(default_factory=Hints)
@@ -244,7 +244,7 @@ class Settings:
     history: History = dataclasses.field(default_factory=History)
     check_memory: CheckMemory = dataclasses.field(default_factory=CheckMemory)
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "How much the server's log (stderr) says."
+        "info", "Level of the server's log (stderr)."
     )
 
 
@@ -310,7 +310,7 @@ def _value(hint: Any, value: Any, limits: Mapping[str, Any]) -> Any:
         return tuple(dict.fromkeys(items)) if "pattern" in limits else tuple(items)
     if origin is Literal:
         if value not in arguments:
-            raise ValueError(f"{value!r:.60} is none of {', '.join(arguments)}")
+            raise ValueError(f"{value!r:.60} is not one of {', '.join(arguments)}")
         return value
     if (
         isinstance(value, int | float)
@@ -336,7 +336,7 @@ def _check_text(text: str, limits: Mapping[str, Any]) -> None:
     if not usable:
         raise _UnusableTextError
     if "pattern" in limits and not re.fullmatch(limits["pattern"], text):
-        raise ValueError(f"{text!r:.60} is none of {', '.join(GPUS)}, with `:2` to `:8` for several")
+        raise ValueError(f"{text!r:.60} is not one of {', '.join(GPUS)}, with `:2` to `:8` for several")
 
 
 def _check_number(number: float, limits: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Files that keep a contract by which others check and time them, KernelBench's or popcorn's: where, and as what."""
+"""KernelBench and popcorn files: where they are, and which of the two."""
 
 from __future__ import annotations
 

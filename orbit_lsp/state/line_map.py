@@ -1,4 +1,4 @@
-"""Where lines of an older text stand in a newer one, from the two texts alone.
+"""Where the lines of an older text are in a newer one, from the two texts alone.
 
 White space around a line does not count. What is before the first difference and behind the last one is found by its
 place; what lies between is found where the text has the line once, before and now, or beside such a line. A line that

@@ -1,4 +1,4 @@
-"""What was learnt of kernels: what compilers, runs, profiles, memory checks and comparisons said last."""
+"""The last results of kernels: of compilers, runs, profiles, memory checks and comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How numbers are written for people: in hints, hovers and on the command line alike.
+"""Numbers as text, the same in hints, hovers and on the command line.
 
 Three significant digits, the unit that keeps the number between 1 and 1000, and "unavailable" for
 what is not known, so that a missing value is never read as 0.

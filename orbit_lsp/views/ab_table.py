@@ -1,4 +1,4 @@
-"""A comparison in turn: the verdict in a sentence, and as a table."""
+"""An A/B comparison: the verdict in a sentence, and as a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sentence(name: str, versus: AbResult) -> str:
     low, high = found.low or found.ratio, found.high or found.ratio
     if found.verdict == "inconclusive":
         return (
-            f"{name} and {versus.against}: no difference that can be told "
+            f"{name} and {versus.against}: no measurable difference "
             f"({_signed(low)} to {_signed(high)}, {pairs})"
         )
     less = found.verdict == "faster"

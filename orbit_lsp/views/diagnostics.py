@@ -1,4 +1,4 @@
-"""What compilers and runs said, at its place in the present text."""
+"""Diagnostics of compilers and runs, at their places in the present text."""
 
 from __future__ import annotations
 

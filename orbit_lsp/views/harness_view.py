@@ -1,4 +1,4 @@
-"""A file that keeps a contract: its lens, and how it did against the reference, on the line of its name."""
+"""A KernelBench or popcorn file: its lens, and its result against the reference on the line of its name."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ def rows(result: Result) -> list[tuple[str, str, str]]:
             if versus.low and versus.high:
                 bounds = f", {1 / versus.high:.2f}x to {1 / versus.low:.2f}x at 99 %"
             said = (
-                "no difference that can be told"
-                if versus.verdict == "inconclusive"
-                else f"{1 / versus.ratio:.2f}x"
+                "no measurable difference" if versus.verdict == "inconclusive" else f"{1 / versus.ratio:.2f}x"
             )
             found.append(
                 (f"against {versus.against}", said + bounds, f"{versus.pairs} pairs of calls in turn")

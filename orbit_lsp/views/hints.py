@@ -1,4 +1,4 @@
-"""Inlay hints at the end of the kernel's line: the last time measured, then what the compiler says."""
+"""Inlay hints at the end of the kernel's line: the last measured time, then the compiler's figures."""
 
 from __future__ import annotations
 

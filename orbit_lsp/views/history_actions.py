@@ -1,4 +1,4 @@
-"""Code actions for comparisons and the history of a kernel: for a click, and for editors that cannot put a question."""
+"""Code actions for comparisons and the history of a kernel: for a click, and for editors that cannot ask a question."""
 
 from __future__ import annotations
 

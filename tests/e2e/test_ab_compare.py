@@ -76,9 +76,7 @@ async def test_with_a_git_revision_whatever_the_text_says_now(start, recorded_py
     await said(editor, SLOWER.format(f"HEAD ({short})"))
     editor.edit(5, 65, 65, "/*FAST*/ int fast;")
     await editor.command("orbit.compareWith", target(editor, **{"with": "revision:main"}))
-    same = (
-        f"orbit: saxpy and main ({short}): no difference that can be told (+0.0% to +0.0%, 6 pairs of runs)"
-    )
+    same = f"orbit: saxpy and main ({short}): no measurable difference (+0.0% to +0.0%, 6 pairs of runs)"
     await said(editor, same)
 
 
@@ -102,7 +100,7 @@ async def test_a_revision_without_a_launch_spec_is_run_by_the_one_of_now(start, 
     committed(editor.folder, saxpy_cu=FASTER.rpartition("// orbit")[2].partition("\n")[2])
     await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
     await said(editor, "orbit: saxpy takes 7.5% more time than HEAD (")
-    assert "has no launch spec: it is run by the one that stands there now" in await editor.hover(5, 18)
+    assert "has no launch spec: the present one is used" in await editor.hover(5, 18)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ async def test_a_contract_is_compared_and_its_result_comes_back(start, recorded_
     )
     contract = {"uri": editor.uri, "kernel": "contract ModelNew", "with": "revision:HEAD"}
     await editor.command("orbit.compareWith", contract)
-    await said(editor, f"orbit: ModelNew and HEAD ({short}): no difference that can be told")
+    await said(editor, f"orbit: ModelNew and HEAD ({short}): no measurable difference")
     hints = await editor.hints()
     await editor.close()
     editor = await model()

@@ -159,7 +159,7 @@ async def test_what_is_not_there_is_said(start, recorded_python, cache: Path) ->
     await editor.command("orbit.openIr", kernel)
     await said(
         editor,
-        "nothing is known of what the compiler made of saxpy: there is no profile of it; profile it first",
+        "there is no compiler output of saxpy: there is no profile of it; profile it first",
     )
     await editor.command("orbit.profile", kernel)
     await ended(editor)

@@ -182,7 +182,7 @@ def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Pat
     (tmp_path / "memory_bound.cu").write_text(SOURCE)
     ran = orbit(tmp_path, "profile", "memory_bound.cu", "--python", recorded_python, "--runner", "local")
     assert ran.returncode == 0, ran.stderr
-    assert "held back by                 memory 79% of peak" in ran.stdout
+    assert "bottleneck                   memory 79% of peak" in ran.stdout
     assert f"ok: {SAID}" in ran.stderr
     assert "Nsight Compute opens it: ncu-ui " in ran.stderr
     page = orbit(tmp_path, "report", "memory_bound.cu", "--kernel", "saxpy", "--output", "page.html")

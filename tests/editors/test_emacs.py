@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_or_ends_is_said(emacs: Callable[..., Emacs],
     editor.terminal.until(
         lambda shown: "Server died" in shown or "Server exited with status 3" in shown, "the end"
     )
-    saw("ended", "said; `M-x eglot` starts it again")
+    saw("ended", "message; `M-x eglot` starts it again")
     (editor.home.folder / "bin" / "orbit-lsp").rename(editor.home.folder / "bin" / "elsewhere")
     editor.open("another.cu", SAXPY)
     editor.terminal.until_shown("No such file or directory, orbit-lsp")

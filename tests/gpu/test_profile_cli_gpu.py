@@ -44,7 +44,7 @@ def test_a_program_of_the_recordings_says_what_its_recording_says(
     source.write_text((PROGRAMS / source.name).read_text())
     ran = orbit(tmp_path, "profile", source.name, "--runner", "local")
     assert ran.returncode == 0, ran.stderr
-    assert re.search(rf"held back by +{held_back}", ran.stdout)
+    assert re.search(rf"bottleneck +{held_back}", ran.stdout)
     hottest = ran.stdout.partition("main stall")[2].strip().splitlines()[1]
     assert re.match(rf" +{name}\.cu:{line} +\d+% +{stall}", hottest), ran.stdout
     kept = Path(ran.stderr.partition("ncu-ui ")[2].split("\n")[0])

@@ -85,7 +85,7 @@ async def bad_token(desk: Desk) -> None:
     await desk.run()
 
 
-OFFLINE = "Modal did not answer within … s. is this machine online? status.modal.com says how Modal is"
+OFFLINE = "Modal did not answer within … s. check this machine's network connection, and status.modal.com"
 
 
 @fault("the connection is refused", "infrastructure", OFFLINE, warm=0)
@@ -115,7 +115,7 @@ async def refused_later(desk: Desk) -> None:
 
 
 @fault("… at one within 2 s of Modal's last word", "infrastructure",
-       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. look at the network", warm=1)  # fmt: skip
+       "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. check the network connection", warm=1)  # fmt: skip
 async def refused_soon(desk: Desk) -> None:
     desk.patch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 3600)
     await desk.run()
@@ -135,7 +135,12 @@ async def unavailable_twice(desk: Desk) -> None:
     await desk.run()
 
 
-@fault("UNAVAILABLE for longer", "infrastructure", "Modal cannot be reached: …. look at the network", warm=0)
+@fault(
+    "UNAVAILABLE for longer",
+    "infrastructure",
+    "Modal cannot be reached: …. check the network connection",
+    warm=0,
+)
 async def unavailable(desk: Desk) -> None:
     desk.modal.fail("FunctionMap", Status.UNAVAILABLE, "maintenance", times=None)
     await desk.run()
@@ -183,7 +188,7 @@ async def throttled_for_long(desk: Desk) -> None:
 
 @fault(
     "INTERNAL", "infrastructure",
-    "Modal had a fault: something broke. run it again; status.modal.com says more", warm=0,
+    "Modal had a fault: something broke. run it again; see also status.modal.com", warm=0,
 )  # fmt: skip
 async def internal(desk: Desk) -> None:
     desk.modal.fail("FunctionMap", Status.INTERNAL, "something broke", times=None)
@@ -192,7 +197,7 @@ async def internal(desk: Desk) -> None:
 
 @fault(
     "Modal fails a call before it runs", "infrastructure",
-    "Modal had a fault: lost it. run it again; status.modal.com says more", warm=0,
+    "Modal had a fault: lost it. run it again; see also status.modal.com", warm=0,
 )  # fmt: skip
 async def internal_failure(desk: Desk) -> None:
     desk.modal.fail_input(pb.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE, "lost it")
@@ -213,7 +218,7 @@ async def server_dies_and_returns(desk: Desk) -> None:
 
 
 @fault("… and stays away for 20 s", "infrastructure",
-       "Modal is out of reach since … s. look at the network; the container ends the run by itself", warm=1)  # fmt: skip
+       "Modal has not answered for … s. check the network connection; the container ends the run by itself", warm=1)  # fmt: skip
 async def server_dies(desk: Desk) -> None:
     desk.patch.setattr("orbit_lsp.runners.modal.call._SIGN_S", 0.5)  # 5
     desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "10"}))  # 20
@@ -289,7 +294,7 @@ async def killed(desk: Desk) -> None:
 
 
 @fault("… every time, until Modal gives up", "infrastructure",
-       "the container failed: Runner failed with exit code: 137. run it again; `modal app logs` has what it said",
+       "the container failed: Runner failed with exit code: 137. run it again; `modal app logs` has its output",
        warm=0)  # fmt: skip
 async def killed_always(desk: Desk) -> None:
     run = desk.click(SLOW)
@@ -310,7 +315,7 @@ async def preempted(desk: Desk) -> None:
 
 
 @fault("the worker in the container dies", "infrastructure",
-       "the worker process in the container ended unexpectedly. run it again; `modal app logs` has what it said",
+       "the worker process in the container ended unexpectedly. run it again; `modal app logs` has its output",
        warm=1)  # fmt: skip
 async def worker_dies(desk: Desk) -> None:
     await desk.run(SAXPY + "// CRASH\n")

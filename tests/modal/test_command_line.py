@@ -85,7 +85,7 @@ def test_a_gpu_that_modal_has_not_is_a_usage_error(h100s: Loopback, tmp_path: Pa
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--on", "H100,H99", cwd=tmp_path)
     assert done.returncode == 64
-    assert done.stderr.startswith("orbit-lsp: error: 'H99' is none of T4, L4")
+    assert done.stderr.startswith("orbit-lsp: error: 'H99' is not one of T4, L4")
 
 
 def test_the_budget_refuses_and_a_flag_lifts_it(h100s: Loopback, tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_what_is_wrong_with_the_token_is_one_sentence(
     done = orbit("modal", "status", cwd=tmp_path)
     assert done.returncode == 5
     assert done.stderr.startswith(said)
-    assert "mend it: `modal token new` makes a token" in done.stderr
+    assert "fix it: `modal token new` makes a token" in done.stderr

@@ -91,7 +91,7 @@ async def test_offline_is_said_once_and_over_when_it_is_over(modal, laptop) -> N
     editor.save(WRONG)
     await editor.until(lambda: mistakes(editor))
     assert editor.messages() == [
-        "Modal did not answer within 5 s. is this machine online? status.modal.com says how Modal is"
+        "Modal did not answer within 5 s. check this machine's network connection, and status.modal.com"
     ]
 
 

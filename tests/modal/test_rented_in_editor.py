@@ -62,7 +62,7 @@ async def test_a_gpu_that_modal_has_not_is_named(h100s: Loopback, start) -> None
     editor = await opened(start)
     await editor.command("orbit.chooseGpu", {"gpu": "H99"})
     (said,) = await editor.until(editor.messages)
-    assert said.startswith("orbit: 'H99' is none of T4, L4, A10, ")
+    assert said.startswith("orbit: 'H99' is not one of T4, L4, A10, ")
 
 
 async def test_an_editor_that_cannot_be_asked_has_a_code_action_for_each(h100s: Loopback, start) -> None:
@@ -118,7 +118,7 @@ async def test_a_list_of_gpus_with_a_mistake_runs_nothing(h100s: Loopback, start
     editor = await opened(start)
     await editor.command("orbit.runOnAll", {"uri": editor.uri, "kernel": "saxpy", "gpus": ["H100", "H99"]})
     (said,) = await editor.until(editor.messages)
-    assert said.startswith("orbit: 'H99' is none of T4")
+    assert said.startswith("orbit: 'H99' is not one of T4")
     assert h100s.world.containers == {}
 
 

@@ -180,7 +180,7 @@ def test_reads(name):
 
 def test_a_failure_without_an_error_is_one():
     assert read("something odd\n", failed=True) == ["error nvcc something odd"]
-    assert read("", failed=True) == ["error nvcc the compiler failed and did not say why"]
+    assert read("", failed=True) == ["error nvcc the compiler failed without a message"]
 
 
 def test_never_raises_and_never_loses_an_error():

@@ -74,7 +74,7 @@ def test_unknown_words_and_names() -> None:
         saxpy("lunch saxpy<<<1, 1>>>(n, a, x, y)", "launch saxpy<<<1, 1>>>(m, a, x, y)"),
         """
         // orbit: lunch saxpy<<<1, 1>>>(n, a, x, y)
-                  ^^^^^ 'lunch' is no word of launch specs; did you mean 'launch'.
+                  ^^^^^ 'lunch' is not a word of launch specs; did you mean 'launch'.
         // orbit: launch saxpy<<<1, 1>>>(m, a, x, y)
                                          ^ 'm' is not known here.
         """,
@@ -311,7 +311,7 @@ def test_where_specs_are_not_read() -> None:
         /* orbit: launch k<<<1, 1>>>() */
            ~~~~~~ A launch spec is written in // comments; this block is not read.
         // orbit: launch k<1><<<1, 1>>>()
-        ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ Launch specs stand above the template header; this line is not read.
+        ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ Launch specs belong above the template header; this line is not read.
         """,
     )
 
@@ -334,7 +334,7 @@ def test_other_malformed_statements() -> None:
         // orbit: v = (1
                       ^ '(' is never closed.
         // orbit: gpu H100; gpu A100
-                            ^^^ 'gpu' stands twice; the first is on line 8.
+                            ^^^ 'gpu' is given twice; the first is on line 8.
         // orbit: flags -o x
                   ^^^^^^^^^^ The flag -o x is not among those that a launch spec may set.
         // orbit: launch saxpy<<<1, 1, 0, 5>>>(n, a, x, y)

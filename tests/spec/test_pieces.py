@@ -270,13 +270,13 @@ def test_a_tensor_map() -> None:
                                           ^ 'x' is const CUtensorMap, which takes a tensor_map(…), not a tensor (256, 64) of float16.
         """,
     )
-    assert "'tensor_map' is no function of launch specs" in values("m = tensor_map(randn(8), 8)", "triton")
+    assert "'tensor_map' is not a function of launch specs" in values("m = tensor_map(randn(8), 8)", "triton")
 
 
 def test_a_descriptor_of_triton() -> None:
     body = "x = randn(256, 64)\nm = TensorDescriptor.from_tensor(x, [64, 64])"
     assert values(body, "triton").endswith("m = map of float32[256, 64] by [64, 64]")
-    assert "'from_tensor' is no function of launch specs" in values("m = from_tensor(randn(8), 8)")
+    assert "'from_tensor' is not a function of launch specs" in values("m = from_tensor(randn(8), 8)")
 
 
 # -- plain words and amounts ------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def test_plain_words(line: str, words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("gpu", "'gpu' wants something after it: the GPU that it is meant for."),
-        ("gpu ../x", "'../x' is no name of a GPU; write 'gpu H100'."),
+        ("gpu", "'gpu' needs something after it: the GPU to rent for it."),
+        ("gpu ../x", "'../x' is not the name of a GPU; write 'gpu H100'."),
         ("stdin one two", "'stdin' takes one text in quotation marks."),
         ('stdin "one', "A quotation mark is never closed."),
         ("flags -o x", "The flag -o x is not among those that a launch spec may set."),
@@ -314,7 +314,7 @@ def test_plain_words(line: str, words: tuple[str, ...]) -> None:
         ),
         ("flags -l../../evil", "The flag -l../../evil is not among those that a launch spec may set."),
         ("flags -D'X=$(id)'", "The flag -D 'X=$(id)' is not among those that a launch spec may set."),
-        ("seed 1; seed 2", "'seed' stands twice; the first is on line 3."),
+        ("seed 1; seed 2", "'seed' is given twice; the first is on line 3."),
         ("seed -1", "'seed' is a number from 0 on, not the int32 -1."),
         ("iterations 2000000000", "'iterations' is at most 1000000000."),
         ("timeout 100000", "'timeout' is at most 86400."),

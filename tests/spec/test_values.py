@@ -123,10 +123,10 @@ def test_python(expression: str, value: str) -> None:
         ("softmax(randn(4, 8), dim=1)", "float32[4, 8]"),
         ("randn(1 << 40)", "This takes 4.398 TB; there is room for 1.1 TB."),
         ("randn(-1)", "A tensor cannot have the shape (-1,)."),
-        ("randn(4).cuda()", "'cuda' is no method of launch specs."),
+        ("randn(4).cuda()", "'cuda' is not a method of launch specs."),
         ("randn(4).__class__", "A tensor has no '.__class__' in launch specs."),
-        ("eval('1')", "'eval' is no function of launch specs."),
-        ("random(4)", "'random' is no function of launch specs; did you mean 'rand'."),
+        ("eval('1')", "'eval' is not a function of launch specs."),
+        ("random(4)", "'random' is not a function of launch specs; did you mean 'rand'."),
     ],
 )
 def test_tensors(expression: str, value: str) -> None:

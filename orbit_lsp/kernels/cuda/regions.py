@@ -1,4 +1,4 @@
-"""What one region of a CUDA file says (see `cuda`): kernels, launches, constants, digests of its tokens."""
+"""The contents of one region of a CUDA file (see `cuda`): kernels, launches, constants, digests of its tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton (and its neighbours in Python) -> kernels: the file's text says, nothing is imported or run.
+"""Kernels of Triton and its neighbours in Python, from the file's text: nothing is imported or run.
 
 A file is a row of top-level statements. Each is reduced to an `Outline` that is kept while its text
 stands: a keystroke makes one new outline. Names are resolved over all of them, anew only where what

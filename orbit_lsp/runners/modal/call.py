@@ -366,11 +366,11 @@ async def _watch(sign: Sign) -> NoReturn:
             if not errors.unreachable(error):
                 through = begun
             elif time.monotonic() - through >= _AWAY_S:
-                text = f"Modal is out of reach since {_AWAY_S:g} s"
+                text = f"Modal has not answered for {_AWAY_S:g} s"
                 raise ModalError(Trouble("transport", text, _ALONE)) from None
         pause = max(0.0, begun + _SIGN_S - time.monotonic())
 
 
 _BUILDING = "building the image on Modal, once: CUDA, torch and Triton are several GB, so some minutes"
-_ALONE = "look at the network; the container ends the run by itself"
+_ALONE = "check the network connection; the container ends the run by itself"
 _AGAIN = "its container was lost; the run starts again in another one"

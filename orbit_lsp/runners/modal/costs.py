@@ -1,4 +1,4 @@
-"""Prices and the ledger behind one door: nothing here waits for a disk or for Modal unless it says so.
+"""Prices and the ledger behind one interface: nothing here waits for a disk or for Modal, unless its name says so.
 
 The ledger is written by a thread of its own, in the order in which it was told.
 """
@@ -65,7 +65,7 @@ class Costs:
                 workspace: Any = modal.Workspace.from_context(client=client)
                 self.rates.take(await workspace.billing.rates.aio())
         except Exception as error:  # noqa: BLE001 - of Modal's client: the table serves
-            log.info("Modal did not say its rates: %s: %s", type(error).__name__, error)
+            log.info("Modal did not report its rates: %s: %s", type(error).__name__, error)
 
     def price(self, gpu: str) -> Price | None:
         return self.rates.of(gpu)

@@ -167,7 +167,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
         text = f"Modal did not answer within {seconds:g} s"
         raise ModalError(
             Trouble(
-                "transport", text, "is this machine online? status.modal.com says how Modal is", again=True
+                "transport", text, "check this machine's network connection, and status.modal.com", again=True
             )
         ) from None
 

@@ -1,4 +1,4 @@
-"""What Modal's client raises -> what a user is told, and whether trying again can help."""
+"""Errors of Modal's client -> messages for the user, and whether trying again can help."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def trouble(error: BaseException) -> Trouble:
                 "raise the settings `orbit.build_timeout_s` and `orbit.run_timeout_s`",
             )
         case m.ConnectionError() | m.ServiceError() | m.ClientClosed() | OSError():
-            return Trouble("transport", f"Modal cannot be reached: {said}", "look at the network", again=True)
+            return Trouble(
+                "transport", f"Modal cannot be reached: {said}", "check the network connection", again=True
+            )
         case m.ResourceExhaustedError():
             return Trouble(
                 "infrastructure", f"Modal has no room for it now: {said}",
@@ -72,7 +74,7 @@ def trouble(error: BaseException) -> Trouble:
             return Trouble("version", f"Modal's client and its other side do not agree: {said}", DEPLOY)
         case m.ConflictError() | m.InternalError() | m.InternalFailure() | m.DataLossError():
             return Trouble(
-                "infrastructure", f"Modal had a fault: {said}", "run it again; status.modal.com says more",
+                "infrastructure", f"Modal had a fault: {said}", "run it again; see also status.modal.com",
                 again=True,
             )  # fmt: skip
         case m.InvalidError():
@@ -80,10 +82,12 @@ def trouble(error: BaseException) -> Trouble:
         case m.RemoteError():
             return Trouble(
                 "infrastructure", f"the container failed: {said or 'it was ended'}",
-                "run it again; `modal app logs` has what it said", again=True,
+                "run it again; `modal app logs` has its output", again=True,
             )  # fmt: skip
         case TimeoutError() | asyncio.TimeoutError():
-            return Trouble("transport", "Modal did not answer in time", "look at the network", again=True)
+            return Trouble(
+                "transport", "Modal did not answer in time", "check the network connection", again=True
+            )
         case _:
             return Trouble("infrastructure", f"{type(error).__name__}: {said}", "see the server's log")
 

@@ -1,4 +1,4 @@
-"""A job and its files as they are sent: the request, and the contents that the other side lacks."""
+"""A job and its files as they are sent: the request, and the contents that the other side does not have yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs are called on: containers by GPU, and the queue that their events come through."""
+"""Containers by GPU, and the queue that events of their jobs come through."""
 
 from __future__ import annotations
 

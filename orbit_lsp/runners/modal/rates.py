@@ -1,4 +1,4 @@
-"""What Modal charges, in dollars: as Modal itself tells this account, else from a dated table.
+"""Modal's prices, in dollars: those of this account, else those of a dated table.
 
 `Workspace.billing.rates()` (modal 1.5.4 and newer) gives dollars an hour under names such as
 `gpu_hour_cost_a100_80gb`, `cpu_hour_cost` (a core) and `mem_gib_hour_cost`. What the names mean is not

@@ -1,4 +1,4 @@
-"""What an author is told and asked about rented GPUs: prices, the month, the budget, which GPU."""
+"""Messages and questions to the author about rented GPUs: prices, the month, the budget, which GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Budget:
         if self.lifted:
             return None
         if answer is None:
-            return f"what rented GPUs cost cannot be kept, so the month's budget of {units.money(limit)} may be passed"
+            return f"what rented GPUs cost cannot be kept, so the month's budget of {units.money(limit)} may be exceeded"
         month, fits = answer
         if fits:
             return None
@@ -56,7 +56,7 @@ class Budget:
         spent = f"{units.money(month.spent_usd)} spent, {units.money(month.due_usd)} more rented or waiting{rates}"
         if unknown := [each.gpu for each, price in zip(wanted, prices, strict=True) if price is None]:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
-            return f"{what} of {units.money(limit)} may be passed ({spent})"
+            return f"{what} of {units.money(limit)} may be exceeded ({spent})"
         most = least + sum(
             price.usd_per_s * each.seconds for each, price in zip(wanted, prices, strict=True) if price
         )
@@ -99,7 +99,7 @@ class Budgeted:
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         try:
             if question := await self._budget.question(self._wanted, self._limit):
-                yield c.Stage(job.run, "queued", time.time(), "the month's budget may be passed")
+                yield c.Stage(job.run, "queued", time.time(), "the month's budget may be exceeded")
                 if failure := await self._budget.asked(question, self._wanted):
                     yield c.failed(job.run, failure)
                     return

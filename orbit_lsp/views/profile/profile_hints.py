@@ -1,4 +1,4 @@
-"""A profile on its kernel's line: time, what holds it back, occupancy, registers, waves."""
+"""A profile on its kernel's line: time, bottleneck, occupancy, registers, waves."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[
 def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     rows: list[Row] = [(Code(profile.name), _launch(profile), source(profile))]
     if found := bottleneck.verdict(profile):
-        rows.append(("held back by", f"{found.text}: {found.why}", "NVIDIA's rule SOLBottleneck"))
+        rows.append(("bottleneck", f"{found.text}: {found.why}", "NVIDIA's rule SOLBottleneck"))
     rows += counter_rows.rows(profile, counter_rows.SPEED)
     rows += counter_rows.rows(profile, counter_rows.LAUNCH)
     if limit := counter_rows.limiters(profile):

@@ -1,4 +1,4 @@
-"""What is wrong with the launch specs of a file, at its column in the present text."""
+"""Diagnostics of the launch specs of a file, at their columns in the present text."""
 
 from __future__ import annotations
 

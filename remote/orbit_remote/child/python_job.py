@@ -111,7 +111,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
         explained = python_errors.at_kernel(explained, places)
     remarks = [*recorded.remarks, *measure.remarks(kept)]
     if kept:
-        remarks.append("the process ended before it could say what its kernels' constants were")
+        remarks.append("the process ended before it reported its kernels' constants")
     return _finished(
         job,
         explained,

@@ -1,4 +1,4 @@
-"""What a file says about how its Triton kernels are called, read from its text and its module.
+"""How a file calls its Triton kernels, from its text and its module.
 
 Constants come from autotune's configurations, defaults and the keywords of a launch; argument types
 are nowhere, and are assumed from what a kernel does with an argument.

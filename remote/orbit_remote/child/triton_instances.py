@@ -1,4 +1,4 @@
-"""What Triton compiled in this process, and which launch was of which instance."""
+"""The instances that Triton compiled in this process, and the instance of each launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages back from JSON, nested ones too: what another process sends is checked before it is used."""
+"""Messages decoded from JSON, nested ones too; what another process sends is checked before it is used."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def decode_request(line: str) -> Request:
     record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.pop("kind", None)
     if kind not in REQUESTS:
-        raise ValueError("not a request: its kind is none of " + ", ".join(REQUESTS))
+        raise ValueError("not a request: its kind is not one of " + ", ".join(REQUESTS))
     version = record.get("version", VERSION)
     if version != VERSION:
         raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
@@ -38,7 +38,7 @@ def decode_event(data: Any) -> Event:
     record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.get("kind")
     if not isinstance(kind, str) or kind not in EVENTS:
-        raise ValueError("not an event: its kind is none of " + ", ".join(EVENTS))
+        raise ValueError("not an event: its kind is not one of " + ", ".join(EVENTS))
     return build(EVENTS[kind], record)
 
 

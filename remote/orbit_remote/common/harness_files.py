@@ -1,4 +1,4 @@
-"""Files that keep a contract by which others check and time them: which one, and what lies beside them.
+"""KernelBench and popcorn files: which of the two, and the files beside them.
 
 Of both sides, from the text alone. KernelBench: a class `ModelNew` that stands in for the class `Model` of a
 reference (github.com/ScalingIntelligence/KernelBench). popcorn: a function `custom_kernel(data)`, with `reference.py`

@@ -1,4 +1,4 @@
-"""Which compiler flags of a workspace are used, and what a compilation database asks for.
+"""The compiler flags of a workspace that are used, and those of a compilation database.
 
 nvcc puts its arguments, file names and even the current folder into a command line for a shell and
 escapes neither `$` nor the backquote: a macro value of `$(…)` is executed. GCC in turn expands a

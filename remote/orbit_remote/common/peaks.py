@@ -1,4 +1,4 @@
-"""What a GPU can do at most, and what a rate above that means.
+"""The peaks of a GPU, and what a rate above a peak means.
 
 Peaks come from the GPU's own clocks and widths where they are known: that is the ceiling of the very
 GPU that ran. NVIDIA's datasheets serve where only the name is known; they state some rates at a lower

@@ -91,7 +91,9 @@ def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]
             continue
         found = _KEY.match(line)
         if found is None:
-            raise TaskError(at, f"task.yml is read as keys at the start of a line; this is none: {line[:60]}")
+            raise TaskError(
+                at, f"task.yml is read as keys at the start of a line; this is not one: {line[:60]}"
+            )
         number = at
         block: list[tuple[int, str]] = []
         # a list may begin in the first column, as the key that it belongs to
@@ -141,7 +143,8 @@ def _entry(key: str, body: list[tuple[int, str]]) -> dict[str, Value]:
         name = _KEY.match(text.strip())
         if name is None or len(text) - len(text.lstrip()) != indent:
             raise TaskError(
-                line, f"an entry of '{key}' is read as `name: value` lines; this is none: {text.strip()[:60]}"
+                line,
+                f"an entry of '{key}' is read as `name: value` lines; this is not one: {text.strip()[:60]}",
             )
         word = next(filter(None, name.groups()), "")
         if word in found:

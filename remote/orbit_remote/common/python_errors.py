@@ -41,7 +41,7 @@ _NEEDED = ("torch", "triton")
 
 _REMEDIES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "check masks and pointer arithmetic; compute-sanitizer names the access",
-    "CUDA_ERROR_ASSERT": "a device_assert did not hold; its text is in the output",
+    "CUDA_ERROR_ASSERT": "a device_assert failed; its text is in the output",
     "CUDA_ERROR_OUT_OF_MEMORY": "use smaller inputs or a GPU with more memory",
 }
 

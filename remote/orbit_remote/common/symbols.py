@@ -1,4 +1,4 @@
-"""Names of functions as a person reads them, from names as a linker does."""
+"""Demangled names of functions."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Container:
             return finished
         except Gone:
             text = "the worker process in the container ended unexpectedly"
-            finished = _lost(job.run, text, "run it again; `modal app logs` has what it said")
+            finished = _lost(job.run, text, "run it again; `modal app logs` has its output")
             return finished
         finally:
             if finished is None:  # interrupted, or nobody waits

@@ -1,4 +1,4 @@
-"""What both sides know of an app on Modal without `modal`: what it is made of, its name, how they write."""
+"""What both sides know of an app on Modal without importing `modal`: its parts, its name, its messages."""
 
 from __future__ import annotations
 

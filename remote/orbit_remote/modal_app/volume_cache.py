@@ -1,4 +1,4 @@
-"""Builds and Triton's cache, kept on the volume over a container's end.
+"""Builds and Triton's cache, kept on the volume when a container ends.
 
 Each container has caches of its own, which its worker fills as another user; that user never sees the
 volume. Before a job of a file, what earlier jobs of it have left there is copied into the caches; after

@@ -1,4 +1,4 @@
-"""What the compiler made of the kernels that were profiled: Triton's levels of IR, PTX, and the code that ran.
+"""Compiler output of profiled kernels: Triton's levels of IR, PTX, and the code that ran.
 
 Of a kernel's instances those are told whose machine code is in the report, byte for byte.
 """

@@ -1,4 +1,4 @@
-"""Which of the kernels that a job builds its profile is of."""
+"""The kernels of a job that are profiled."""
 
 from __future__ import annotations
 

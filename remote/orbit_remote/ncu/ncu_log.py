@@ -1,4 +1,4 @@
-"""What Nsight Compute's own log says: how far it came, and why it could not read counters.
+"""Nsight Compute's own log: how far it got, and why it could not read counters.
 
 The log is a file of the tool's; nothing of the user's program stands in it.
 """
@@ -73,7 +73,7 @@ class Log:
 
     @property
     def ended_it(self) -> bool:
-        """Whether the tool itself ended the program, which then shows an exit code that is none of its own."""
+        """Whether the tool itself ended the program, whose exit code is then not the program's."""
         return _SHUT_DOWN in self.text
 
     @property

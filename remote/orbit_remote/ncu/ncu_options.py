@@ -1,4 +1,4 @@
-"""Nsight Compute on this machine: where it is, which version, what a profile asks it for."""
+"""Nsight Compute on this machine: its path, its version, and the options of a profile."""
 
 from __future__ import annotations
 

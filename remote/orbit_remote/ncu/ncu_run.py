@@ -1,5 +1,5 @@
-"""A program under Nsight Compute: ended politely when it has what was asked for or takes too long, so that the
-report is written, and else whole.
+"""A program under Nsight Compute: interrupted when enough is counted or it takes too long, so that the report is
+written; killed if that does not help.
 """
 
 from __future__ import annotations

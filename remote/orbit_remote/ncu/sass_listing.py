@@ -1,4 +1,4 @@
-"""The machine code of a profiled launch as text, from a report that holds it: no disassembler is needed.
+"""The machine code of a profiled launch as text, from its report: no disassembler is needed.
 
 Each instruction has its offset in the kernel. Above it stands, where that changes, the line that it is of, and those that
 were inlined there.

@@ -1,4 +1,4 @@
-"""Folders in which no space is left: told by writing there, because compilers blame each other for it.
+"""Folders without disk space: found by writing there, because compilers report it as each other's fault.
 
 nvcc with a full TMPDIR says "Failed to preprocess host compiler properties", and nothing of a disk.
 """

@@ -27,7 +27,7 @@ from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.recording import injection
 from orbit_remote.recording.injection import Recorded
 
-YIELDED = "the program started a profiler of its own: launches from there on were not recorded"
+YIELDED = "the program started a profiler of its own: later launches were not recorded"
 
 
 class Native:
@@ -76,7 +76,7 @@ class Native:
         return recorded.since(self._since) if self._since else recorded
 
     def again(self) -> None:
-        """For another job in this process: what was recorded until now is none of its own."""
+        """For another job in this process: what was recorded until now does not belong to it."""
         self.record("automatic")
         self.fresh()
         self._since = self.timestamp()

@@ -1,4 +1,4 @@
-"""How a program's run went: what it did, what CUDA said of it, and which line that belongs to.
+"""The outcome of a program's run: its exit, CUDA's errors, and the line that they belong to.
 
 The exit status and CUDA's own answers decide, never what the program prints. One thing is read from
 its error stream, and only where the driver reported a failed device assertion: the line on which
@@ -25,11 +25,11 @@ _ASSERT = re.compile(
 )
 
 _WORDS = {
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel read or wrote an address that is not its own",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel read or wrote an address outside its memory",
     "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel read or wrote an address that is not aligned for its type",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": "a kernel used an address of the wrong memory space",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel came to an illegal instruction",
-    "CUDA_ERROR_INVALID_PC": "a kernel jumped to an address that holds no code",
+    "CUDA_ERROR_INVALID_PC": "a kernel jumped to an address without code",
     "CUDA_ERROR_HARDWARE_STACK_ERROR": "a kernel's call stack overflowed or was corrupted",
     "CUDA_ERROR_LAUNCH_FAILED": "a kernel failed while it ran",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "a kernel ran longer than the driver allows on a GPU with a display",

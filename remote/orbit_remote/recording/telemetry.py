@@ -1,4 +1,4 @@
-"""What the GPU says about itself through NVML: which one it is, and its clocks while work runs.
+"""NVML's view of the GPU: which one it is, and its clocks while work runs.
 
 NVML comes with the driver, its Python binding from `nvidia-ml-py`, which is optional and imported on
 first use. Whatever is missing (the binding, the driver, a permission, a field this GPU does not

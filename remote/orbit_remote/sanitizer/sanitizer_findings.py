@@ -1,4 +1,4 @@
-"""Findings of compute-sanitizer as problems on the author's lines: folded, related, without what only follows from others."""
+"""Findings of compute-sanitizer as problems on the author's lines: folded, related, without those that only follow from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compute-sanitizer wrote of one run, record by record.
+"""compute-sanitizer's records of one run.
 
 Its XML (`--xml --save`) names every part and comes at the end of a run; a run that was ended leaves its log alone. The
 log is read by this grammar, each line behind its prefix `=========`, records ended by an empty line:

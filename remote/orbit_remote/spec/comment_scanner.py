@@ -23,12 +23,12 @@ WORDS: Final = {
     "flops": "how many floating-point operations it does; gives TFLOP/s",
     "sweep": "values of a name that are run one after another",
     "case": "other values of names, checked but not timed",
-    "gpu": "the GPU that it is meant for",
-    "seed": "where random inputs start; 0 unless given",
+    "gpu": "the GPU to rent for it",
+    "seed": "the seed of random inputs; 0 unless given",
     "flags": "compiler flags and libraries",
     "args": "arguments of the program, where the file has a main",
     "stdin": "what the program reads, where the file has a main",
-    "iterations": "how many launches are timed at most",
+    "iterations": "the most launches that are timed",
     "timeout": "seconds that a run may take",
     "symbol": "the value of a __constant__ or __device__ variable",
 }
@@ -178,7 +178,7 @@ def _below(lines: list[str], target: Target) -> list[Fault]:
         if _ORBIT[target.language].match(lines[line]):
             span = Span(line, 0, line, len(lines[line]))
             words = "template header" if target.language == "cuda" else "decorators"
-            return [Fault(span, f"Launch specs stand above the {words}; this line is not read.", "warning")]
+            return [Fault(span, f"Launch specs belong above the {words}; this line is not read.", "warning")]
     return []
 
 

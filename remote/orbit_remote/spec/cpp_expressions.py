@@ -161,7 +161,7 @@ class CppParser(Parser):
         self.expect(">>>", opening)
         if not 2 <= len(configuration) <= 4:
             raise SpecError(
-                opening.span, "Between '<<<' and '>>>' stand a grid, a block, and the dynamic shared memory."
+                opening.span, "Write a grid, a block, and the dynamic shared memory between '<<<' and '>>>'."
             )
         if len(configuration) == 4 and not _is_null(configuration[3]):
             raise SpecError(configuration[3].span, "The stream is chosen by the run; leave it out.")
@@ -225,15 +225,15 @@ def number(token: Token) -> Number:
     hexadecimal = digits[:2] in ("0x", "0X")
     if not hexadecimal and digits[:2] not in ("0b", "0B") and any(mark in digits for mark in ".eE"):
         if suffix not in ("", "f", "l") or digits.count(".") > 1:
-            raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.")
+            raise SpecError(token.span, f"'{token.text[:40]}' is not a valid C++ number.")
         return Number(token.span, float(digits), "float32" if suffix == "f" else "float64")
     if suffix not in _SUFFIXES and suffix:
-        raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.")
+        raise SpecError(token.span, f"'{token.text[:40]}' is not a valid C++ number.")
     octal = len(digits) > 1 and digits[0] == "0" and digits.isdigit()
     try:
         value = int(digits, 8 if octal else 0)
     except ValueError:
-        raise SpecError(token.span, f"'{token.text[:40]}' is no number of C++.") from None
+        raise SpecError(token.span, f"'{token.text[:40]}' is not a valid C++ number.") from None
     unsigned = "u" in suffix
     wide = "l" in suffix or "z" in suffix
     candidates = [

@@ -1,4 +1,4 @@
-"""Statements -> directives. Whatever is malformed becomes one fault, and the rest is read all the same."""
+"""Statements -> directives. A malformed statement is one fault; the rest is still read."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Reader:
                 first.span, f"Names take the type of their value; write '{name} = …' without a type."
             )
         near = nearest(first.text, WORDS)
-        return SpecError(first.span, f"'{first.text[:40]}' is no word of launch specs{near}.")
+        return SpecError(first.span, f"'{first.text[:40]}' is not a word of launch specs{near}.")
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class _Reader:
         except ValueError:
             raise SpecError(span, "A quotation mark is never closed.") from None
         if not values and word != "args":
-            raise SpecError(where.span, f"'{word}' wants something after it: {WORDS[word]}.")
+            raise SpecError(where.span, f"'{word}' needs something after it: {WORDS[word]}.")
         if len(values) > _MOST_WORDS:
             raise SpecError(span, f"'{word}' takes at most {_MOST_WORDS} words.")
         if first := self.words.get(word):
@@ -236,7 +236,7 @@ class _Reader:
                 raise SpecError(span, "'stdin' takes one text in quotation marks.")
             values = [values[0].replace("\\n", "\n").replace("\\t", "\t")]
         elif word == "gpu" and (wrong := [value for value in values if not _GPU.fullmatch(value)]):
-            raise SpecError(span, f"{wrong[0][:40]!r} is no name of a GPU; write 'gpu H100'.")
+            raise SpecError(span, f"{wrong[0][:40]!r} is not the name of a GPU; write 'gpu H100'.")
         elif word == "flags":
             flags, refused = allowed_flags([v for v in values if not _LIBRARY.fullmatch(v)], trusted=False)
             if refused:
@@ -247,7 +247,7 @@ class _Reader:
 
 
 def _twice(word: Name, first: Span) -> SpecError:
-    return SpecError(word.span, f"'{word.name}' stands twice; the first is on line {first.line + 1}.")
+    return SpecError(word.span, f"'{word.name}' is given twice; the first is on line {first.line + 1}.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

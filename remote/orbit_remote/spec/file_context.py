@@ -1,4 +1,4 @@
-"""The rest of the file, as far as a launch spec speaks of it: other kernels, functions, variables, type aliases.
+"""The rest of the file, as far as a launch spec refers to it: other kernels, functions, variables, type aliases.
 
 Found in the text by name, so what other files bring in is not known; where they could, nothing is denied.
 """

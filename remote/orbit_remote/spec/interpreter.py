@@ -127,7 +127,7 @@ class _Interpreter:
             case Lambda():
                 return node
             case Slice():
-                raise SpecError(node.span, "A slice stands only in an index.")
+                raise SpecError(node.span, "A slice is allowed only in an index.")
 
     def _number(self, node: Number) -> Scalar:
         if self.world.wide and node.type in ("int32", "uint32", "uint64"):
@@ -273,7 +273,8 @@ class _Interpreter:
             known = function_table.names(self.world.language)
             what = "method" if node.receiver is not None else "function"
             raise SpecError(
-                node.name_span, f"'{node.name[:40]}' is no {what} of launch specs{nearest(node.name, known)}."
+                node.name_span,
+                f"'{node.name[:40]}' is not a {what} of launch specs{nearest(node.name, known)}.",
             )
         arguments = node.arguments if node.receiver is None else (node.receiver, *node.arguments)
         given = [(self.value(one), one.span) for one in arguments]

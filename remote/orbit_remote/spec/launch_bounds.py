@@ -1,4 +1,4 @@
-"""How many threads `__launch_bounds__` allows a block of a kernel, as far as the file's text tells."""
+"""How many threads `__launch_bounds__` allows a block of a kernel, as far as the file's text shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launch specs: the text above a kernel -> what it says, what is wrong with it, and every set of values it runs with.
+"""Launch specs: the text above a kernel -> its statements, its faults, and every set of values it runs with.
 
 Nothing of the file is executed, and nothing here loads torch. Whoever has torch gives it to `compute` in a
 `World`, and gets the same values with data.

@@ -1,4 +1,4 @@
-"""The tokens of a statement, each with its place. Names are ASCII: look-alike letters are said to be none."""
+"""The tokens of a statement, each with its place. Names are ASCII: look-alike letters are faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the two expression languages share: precedence climbing over a table, calls, indices, lists.
+"""The common part of the two expression languages: precedence climbing over a table, calls, indices, lists.
 
 Nothing here evaluates. Depth, and with it the recursion of every reader of the tree, is bounded.
 """
@@ -244,7 +244,7 @@ class Parser:
         items = self.separated("]", self.index_item)
         self.expect("]", opening)
         if not items:
-            raise SpecError(opening.span, "An index stands between '[' and ']'.")
+            raise SpecError(opening.span, "Write an index between '[' and ']'.")
         return Index(self.to_here(value.span), value, tuple(items))
 
     def index_item(self) -> Expression:
@@ -305,7 +305,9 @@ def unquoted(token: Token) -> str:
     while at < len(inner):
         if inner[at] == "\\":
             if inner[at + 1] not in _ESCAPES:
-                raise SpecError(token.span, f"'\\{inner[at + 1]}' is no escape that launch specs know.")
+                raise SpecError(
+                    token.span, f"'\\{inner[at + 1]}' is not an escape that launch specs support."
+                )
             value += _ESCAPES[inner[at + 1]]
             at += 2
         else:

@@ -94,7 +94,7 @@ class PythonParser(Parser):
         if self.sees("(", "["):
             return self.sequence()
         if self.sees("lambda"):
-            raise SpecError(token.span, "A lambda stands only where a grid does.")
+            raise SpecError(token.span, "A lambda is allowed only as a grid.")
         if token.kind != "name":
             self.unexpected("a value")
         if self.ahead().kind == "string" and len(token.text) <= 2:
@@ -129,7 +129,7 @@ def number(token: Token) -> Number:
     try:
         return _number(token, text)
     except (ValueError, OverflowError):
-        raise SpecError(token.span, f"'{token.text[:40]}' is no number of Python.") from None
+        raise SpecError(token.span, f"'{token.text[:40]}' is not a valid Python number.") from None
 
 
 def _number(token: Token, text: str) -> Number:

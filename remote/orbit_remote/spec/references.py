@@ -1,4 +1,4 @@
-"""What is wrong with a spec before any value is known: what it launches and refers to is there, what it names is used."""
+"""Checks of a spec without its values: what it launches and refers to exists, what it names is used."""
 
 from __future__ import annotations
 

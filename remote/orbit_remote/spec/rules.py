@@ -1,4 +1,4 @@
-"""What is wrong with a spec's values: launches against the kernel's parameters and the GPU, expectations, amounts."""
+"""Checks of a spec's values: launches against the kernel's parameters and the GPU, expectations, amounts."""
 
 from __future__ import annotations
 
@@ -344,7 +344,9 @@ class _Checks:
         """Whether some launch can write what is expected, as far as the parameters say."""
         root = _root(actual)
         if root is None:
-            raise SpecError(actual.span, "On the left of '==' stands an output: a tensor that a launch gets.")
+            raise SpecError(
+                actual.span, "The left side of '==' must be an output: a tensor that a launch gets."
+            )
         passed = False
         for launch in self.spec.launches:
             own = self.own(launch)

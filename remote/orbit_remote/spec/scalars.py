@@ -175,7 +175,7 @@ def converted(world: World, span: Span, value: Scalar, dtype: DType) -> Scalar:
         kind = "float" if world.language == "triton" else dtype.name
         return Scalar(_rounded(float(value.value), dtype.name), kind)
     if isinstance(value.value, float) and not math.isfinite(value.value):
-        raise SpecError(span, f"{value.value} is no integer.")
+        raise SpecError(span, f"{value.value} is not an integer.")
     whole = math.trunc(value.value)
     if world.language == "triton":
         return integer(world, span, whole)
@@ -190,7 +190,7 @@ def misfit(value: Scalar, dtype: DType) -> str:
     if dtype.kind == "integer":
         if value.type != "bool" and not value.integral:
             whole = isinstance(value.value, float) and value.value.is_integer()
-            return "" if whole else f"{value.value} is no integer"
+            return "" if whole else f"{value.value} is not an integer"
         if not dtype.lowest <= value.value <= dtype.highest:
             return f"{_short(int(value.value))} does not fit in {dtype.name}"
     if dtype.kind == "floating" and math.isfinite(value.value) and abs(value.value) > dtype.largest:

@@ -1,4 +1,4 @@
-"""What a launch spec says, as frozen data: one tree for both expression languages, and the directives.
+"""A launch spec as frozen data: one tree for both expression languages, and the directives.
 
 Lines and columns count from 0, columns in Unicode code points; the end of a span is exclusive.
 """

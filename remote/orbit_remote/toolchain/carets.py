@@ -1,4 +1,4 @@
-"""Where on a source line a compiler's caret really points.
+"""The columns that a compiler's caret really points at.
 
 The CUDA front end (EDG) reads text that the host preprocessor has expanded. The line that it echoes
 under a message, and so its caret, is that expanded line: `__global__` has become

@@ -1,4 +1,4 @@
-"""What a reader of compiler output knows about the build: names, sources, intermediate code."""
+"""Facts about a build that readers of compiler output need: names, sources, intermediate code."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Probl
     reader = _Reader(output, context)
     problems = reader.read()
     if failed and not any(p.severity == "error" for p in problems):
-        words = "\n".join(reader.unknown).strip() or "the compiler failed and did not say why"
+        words = "\n".join(reader.unknown).strip() or "the compiler failed without a message"
         problems.append(Problem("error", words, "nvcc"))
     return tuple(_distinct(problems))
 

@@ -1,4 +1,4 @@
-"""Which source line each instruction of compiled code is of, and through which calls it was inlined there.
+"""The source line of each instruction of compiled code, and the calls through which it was inlined there.
 
 Read from the code's own `.debug_line`, which is DWARF's with two opcodes of NVIDIA's: a row can name another
 row as the call that it was inlined through (LLVM's NVPTX back end writes the same as `.loc … inlined_at`).

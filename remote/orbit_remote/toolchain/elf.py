@@ -1,4 +1,4 @@
-"""What the ELF file of compiled kernels says besides their code: symbols, sections and their relocations.
+"""The ELF file of compiled kernels without their code: symbols, sections and their relocations.
 
 Just the parts of ELF-64 (little-endian) that are asked for; the layout is that of the System V ABI,
 "Object Files", which NVIDIA's tools follow.
@@ -71,7 +71,7 @@ class Cubin:
             self._sections = self._read_sections()
             self._symbols = self._read_symbols()
         except (struct.error, IndexError) as error:
-            raise ValueError(f"this is no cubin: {error}") from None
+            raise ValueError(f"this is not a cubin: {error}") from None
 
     def variables(self) -> list[Variable]:
         return [Variable(s.name, s.size) for s in self._symbols if s.type == _OBJECT and s.section and s.size]
@@ -81,7 +81,7 @@ class Cubin:
         return [s.name for s in self._symbols if s.type == _FUNCTION and s.section]
 
     def section(self, name: str) -> bytes:
-        """Its content; empty where there is none of this name."""
+        """Its content; empty if there is not one of this name."""
         found = next((s for s in self._sections if s.name == name), None)
         return self._content[found.offset : found.offset + found.size] if found else b""
 
@@ -101,7 +101,7 @@ class Cubin:
         identity, table = header[0], int(header[6])
         size, count, names = map(int, header[11:])
         if identity[:6] != _MAGIC or size != _SECTION.size:
-            raise ValueError("this is no cubin: it is no 64-bit ELF file")
+            raise ValueError("this is not a cubin: it is not a 64-bit ELF file")
         raw = [_SECTION.unpack_from(self._content, table + at * size) for at in range(count)]
         strings = int(raw[names][4])
         return [_Section(self._text(strings + r[0]), r[1], r[4], r[5], r[6]) for r in raw]

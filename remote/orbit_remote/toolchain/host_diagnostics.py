@@ -1,4 +1,4 @@
-"""What the host compiler (GCC, Clang) and the host linker say.
+"""Diagnostics of the host compiler (GCC, Clang) and the host linker.
 
 GCC runs twice: as preprocessor of the author's own text, when its columns are true, and as compiler
 of the C++ that the CUDA front end wrote, when only its lines are.

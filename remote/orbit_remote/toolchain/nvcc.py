@@ -1,4 +1,4 @@
-"""Finding a CUDA compiler that works, and saying what is missing where there is none."""
+"""Finding a CUDA compiler that works, or what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the PTX of a build says about source lines and launch bounds."""
+"""Source lines and launch bounds from the PTX of a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Through which calls Triton's code was inlined: its PTX says so in comments, and its cubins nowhere.
+"""The calls through which Triton's code was inlined, from comments in its PTX: cubins do not have them.
 
 LLVM writes `.loc 2 170 27 // standard.py:170:27 @[ standard.py:191:40 @[ softmax.py:13:36 ] ]` where ptxas
 keeps the first place alone. The cubin has the PTX without its comments, line for line, and a table from

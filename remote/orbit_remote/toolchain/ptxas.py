@@ -1,4 +1,4 @@
-"""What `ptxas -v` says about each kernel: registers, shared memory, stack, spills."""
+"""The report of `ptxas -v` on each kernel: registers, shared memory, stack, spills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a launch spec to compiled kernels: which instances it launches, and what the compiler says of them.
+"""From a launch spec to compiled kernels: the instances it launches, and their resources.
 
 A few declarations after the file's own text name the instances, so that the compiler makes them. Each is
 also an argument of a kernel template of ours, whose own symbol then spells which function it is and

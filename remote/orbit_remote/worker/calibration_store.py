@@ -1,4 +1,4 @@
-"""What each GPU was measured to reach, remembered by its uuid and driver; measured once, when nobody waits."""
+"""The rates that each GPU was measured to reach, kept by its uuid and driver; measured once, when no job waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of jobs, as their worker sees them: forked from a template, or started for one job."""
+"""The worker's side of job processes: forked from a template, or started for one job."""
 
 from __future__ import annotations
 

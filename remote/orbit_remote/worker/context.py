@@ -1,4 +1,4 @@
-"""What every job needs of the worker: folders, the GPU and a place among the builds, and the pipe that events go to."""
+"""What every job needs from the worker: folders, the GPU and a place among the builds, and the pipe that events go to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `.cu` file: compile it, or build it, run it as it is, and file every launch under its kernel."""
+"""A `.cu` file: compile it, or build it, run it as it is, and report every launch under its kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU of a job: that there is one, what it is built for, which one its program sees, and its state meanwhile."""
+"""The GPU of a job: whether there is one, its architecture, which one the program sees, and its state during the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def no_gpu(job: c.Job) -> c.Finished:
             "there is no NVIDIA GPU in this machine to run it on"
             if job.device == 0
             else f"this machine has no GPU number {job.device}",
-            "`orbit-lsp doctor` says what is missing; static figures and compile errors need no GPU",
+            "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU",
         ),
     )
 

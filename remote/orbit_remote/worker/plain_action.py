@@ -1,4 +1,4 @@
-"""A build or a run, under no tool."""
+"""A build or a run without a tool."""
 
 from __future__ import annotations
 

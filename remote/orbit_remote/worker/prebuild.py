@@ -1,4 +1,4 @@
-"""Builds the executable of a saved file before it is asked for.
+"""Builds the executable of a saved file before anybody clicks.
 
 nvcc takes over a second for a small program, which is most of a click's time after an edit. A save is
 compiled anyway, for its diagnostics; when that went well and the file has been run before, the click

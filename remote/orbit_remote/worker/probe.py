@@ -1,4 +1,4 @@
-"""What this machine has: Python, packages, compiler, GPUs; and what is missing, with what mends it."""
+"""What this machine has: Python, packages, compiler, GPUs; and what is missing, with how to fix it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The action `profile`: one launch of a kernel in each of its configurations, as the GPU's counters saw it.
+"""The action `profile`: one launch of a kernel in each of its configurations, counted by the GPU.
 
 Where counters are not to be had, the same job is run as any other, and its times and the reason stand in
 the profile's place.
@@ -285,7 +285,7 @@ class _Attempt:
                 "no line is known of the code that ran: it was built without line information (-lineinfo)"
             )
         if not under.order.sources:
-            remarks.append("the file is not saved as it ran: the report holds no source")
+            remarks.append("the file is not saved as it ran: the report contains no source")
         whole = replace(
             finished,
             profiles=tuple(profiles),

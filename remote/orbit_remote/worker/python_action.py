@@ -1,4 +1,4 @@
-"""A job handed to a warm Python process, followed, and how it ended: every `.py` file, and launch specs of `.cu` files."""
+"""A job in a warm Python process, from start to outcome: every `.py` file, and launch specs of `.cu` files."""
 
 from __future__ import annotations
 

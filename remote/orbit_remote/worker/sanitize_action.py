@@ -1,4 +1,4 @@
-"""A file checked by compute-sanitizer: built, then run once by itself and once under each tool.
+"""A file checked by compute-sanitizer: built, run once alone, and once under each tool.
 
 A CUDA program first runs as it is, with the launch recorder: a kernel that is never launched is told, and not called clean.
 Python, and what launches the kernels of a launch spec, is a fresh child process under the tool each time.
@@ -36,7 +36,7 @@ async def check_memory(job: c.Job, context: Context) -> c.Finished:
     if device is None:
         return gpu.no_gpu(job)
     if job.through == "contract":
-        text = "what keeps a contract is not checked by itself: check the kernels in it, by a launch spec or a program"
+        text = "KernelBench and popcorn files are not checked themselves: check their kernels, by a launch spec or a program"
         return c.failed(job.run, c.Failure("infrastructure", text))
     found = await asyncio.to_thread(sanitizer_tool.find, job.nvcc)
     if isinstance(found, c.Failure):
@@ -185,7 +185,7 @@ class _Checking:
         own = [one for one in problems if one.place or one.symbol is None or one.symbol in known]
         for one in problems:
             if one not in own:
-                self._remarks.append(f"{one.tool}, in {one.symbol}, which is none of yours: {one.message}")
+                self._remarks.append(f"{one.tool}, in {one.symbol}, which is not yours: {one.message}")
         return tuple(own)
 
     def _never_compiled(self) -> c.Problem | None:
@@ -244,7 +244,7 @@ class _Checking:
             found += [part for one in self._target.kernels for part in ("--kernel-name", f"kns={one}")]
         if tool == "memcheck":
             found += ["--padding", str(_PADDING), "--destroy-on-device-error", "kernel"]
-            # what torch and cuda-core ask in vain, and keep, is none of the author's
+            # what torch and cuda-core ask in vain, and keep, is not the author's
             found += (
                 ["--report-api-errors", "explicit", "--leak-check", "full"]
                 if own
@@ -296,7 +296,7 @@ class _Checking:
                 "runtime error", f"{what} ({said})", place=errors[0].place, symbol=errors[0].symbol
             )
         if not done:
-            message = f"the program by itself was ended at the limit of {job.run_timeout_s:g} s; no tool was started"
+            message = f"the program alone reached the limit of {job.run_timeout_s:g} s; no tool was started"
             return c.Failure("timed out", message, _LATE)
         if refused := next((one.refused for one in done if one.refused), None):
             return refused
@@ -318,7 +318,7 @@ class _Checking:
             return c.Failure("runtime error", f"{how} under {done[0].tool}; no fault was found until then")
         if self._plain is not None and self._plain.status:
             how = run_outcome.how_it_ended(self._plain.status, name)
-            return c.Failure("runtime error", f"{how}; no fault of memory was found until then")
+            return c.Failure("runtime error", f"{how}; no memory fault was found until then")
         return None
 
 

@@ -221,9 +221,7 @@ class CallBench:
     def _remarks(self, sides: Sequence[Side], timed: Timed) -> list[str]:
         found: list[str] = []
         if any(one is None for one in timed.seen):
-            found.append(
-                "calls could not be recorded: what they do on other streams than the current one is not in the times"
-            )
+            found.append("calls could not be recorded: work on other streams is not in the times")
         for side, seen, warm in zip(sides, timed.seen, timed.warm, strict=True):
             if seen is None:
                 continue

@@ -1,4 +1,4 @@
-"""In a job's own process: a file that keeps a contract, checked and timed against its reference.
+"""In a job's own process: a KernelBench or popcorn file, checked and timed against its reference.
 
 Every check has inputs of its own. A candidate that fails is not timed. Otherwise its calls and the
 reference's are timed in turn, and once more it is checked, with other inputs in the very memory that the timed calls
@@ -40,7 +40,7 @@ _SHOWN: Final = 12
 """Kernels of a call that are listed, by the time they take."""
 _POISON: Final = 0xFF
 _WARM_UP: Final = 2
-"""Calls before the one that is profiled: what they compile, choose and load is none of it."""
+"""Calls before the one that is profiled: what they compile, choose and load does not count."""
 
 
 def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cuda") -> c.Finished:

@@ -132,7 +132,7 @@ class KernelBench:
         wanted = dict(tensor_data.leaves(self._torch, expected, "output"))
         found = dict(tensor_data.leaves(self._torch, output, "output"))
         if not wanted:
-            raise Refused(f"Model returns {described(expected)}, which holds no tensor to compare with")
+            raise Refused(f"Model returns {described(expected)}, which contains no tensor to compare with")
         if list(wanted) != list(found):
             return [_refuted("output", described(output), described(expected))]
         return [self._compared(name, found[name], wanted[name]) for name in wanted]
@@ -195,7 +195,7 @@ def _class(torch: Any, module: Any, name: str, where: str) -> Any:
     if found is None:
         raise Refused(f"{where} has no class {name}")
     if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
-        raise Refused(f"{name} in {where} is no torch.nn.Module")
+        raise Refused(f"{name} in {where} is not a torch.nn.Module")
     return found
 
 

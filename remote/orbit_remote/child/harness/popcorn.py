@@ -46,7 +46,7 @@ class Popcorn:
         task = _task(folder)
         if not (folder / harness_files.REFERENCE).is_file():
             raise Refused(
-                f"{Path(file.path).name} has custom_kernel, and no reference.py lies beside task.yml to check it against",
+                f"{Path(file.path).name} has custom_kernel, and there is no reference.py beside task.yml to check it against",
                 "put the problem's reference.py into the folder of its task.yml",
             )
         _find_listed(folder, task)
@@ -103,7 +103,7 @@ class Popcorn:
         words = " ".join(words.split())
         message = words if len(words) <= _WORDS else words[:_WORDS] + "…"
         check = c.Check("check_implementation", good, message=message)
-        return [Judged(check, message or "check_implementation says no, and not why")]
+        return [Judged(check, message or "check_implementation rejected the output without a message")]
 
 
 def _read(answer: Any) -> tuple[bool, str]:
@@ -134,7 +134,7 @@ def _task(folder: Path) -> popcorn_task.Task:
         raise Refused(error.message, place=c.Place(str(path), error.line)) from None
     if task.language != "py":
         raise Refused(
-            f"task.yml says lang: {task.language}; only problems in Python are run",
+            f"task.yml says lang: {task.language}; only Python problems are supported",
             place=c.Place(str(path), 1),
         )
     if task.several_gpus:

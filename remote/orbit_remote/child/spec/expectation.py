@@ -1,4 +1,4 @@
-"""Whether a launch did what its spec expects: outputs, references, and no write outside of its buffers."""
+"""Checks of a launch against its spec: outputs, references, and no write outside of its buffers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Verdict:
         for name in names:
             value = trial.values.get(name)
             if not isinstance(value, Tensor) or name not in bound.outputs:
-                raise SpecError(one.span, f"'{name}' is no output of {launch.kernel.name}.")
+                raise SpecError(one.span, f"'{name}' is not an output of {launch.kernel.name}.")
             found[name] = memory.of(value)
         if not found:
             raise SpecError(one.span, f"{launch.kernel.name} writes no tensor that the kernel writes.")

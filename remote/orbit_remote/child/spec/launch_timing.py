@@ -1,4 +1,4 @@
-"""How long the launches of a spec take: each time with the same inputs, with a cold L2 and with a warm one.
+"""Timing of a spec's launches: always with the same inputs, with a cold L2 and with a warm one.
 
 The times are CUPTI's serial records, which change no kernel (docs/dev/measuring.md has what concurrent
 records do), less what recording itself adds to each: a constant of the GPU and the driver that

@@ -1,4 +1,4 @@
-"""What CUDA and Triton launches of a spec have in common."""
+"""The common part of CUDA and Triton launches of a spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording adds to the time of a launch, measured where it is used.
+"""The time that recording adds to a launch, measured in the process that uses it.
 
 A kernel of one thread waits and tells how long, by the GPU's own clock (`%globaltimer`, nanoseconds);
 its record is longer by what recording adds. On an H100 (driver 580, CUPTI 13.0) that is 2.5 to 3.1 µs for

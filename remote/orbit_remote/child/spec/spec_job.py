@@ -1,4 +1,4 @@
-"""In a job's own process: a launch spec carried out on the GPU, point by point.
+"""In a job's own process: runs a launch spec on the GPU, point by point.
 
 For each set of values: one launch on fresh inputs whose outputs are compared with what is expected;
 then timed launches, each on the same inputs; then once more with other inputs and other poison, so that

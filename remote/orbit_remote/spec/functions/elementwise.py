@@ -32,7 +32,7 @@ def _each(of: Callable[[float], float] | None = None, *, kept: bool = False) -> 
             return _call_scalar(a, of, x)
         tensor = a.operand("x") if kept else a.floating("x")
         if tensor.dtype.kind == "bool":
-            a.fail("x", f"{name} takes no truth values.")
+            a.fail("x", f"{name} does not take truth values.")
         if tensor.dtype.kind == "integer" and name in ("floor", "ceil", "round"):
             return tensor
         return elementwise(a.world, a.span, name, [tensor], tensor.dtype)
@@ -88,7 +88,7 @@ def _clamp(a: Arguments) -> Value:
     if not (a.has("min") or a.has("max")):
         a.fail("x", "clamp takes 'min', 'max' or both.")
     if value.dtype.kind == "bool":
-        a.fail("x", "clamp takes no truth values.")
+        a.fail("x", "clamp does not take truth values.")
     for name, function in (("min", "maximum"), ("max", "minimum")):
         if a.has(name):
             both = [value, a.scalar(name)]

@@ -76,7 +76,7 @@ def _randint(a: Arguments) -> Value:
             a.fail("high", "randint lacks 'size': randint(low, high, size) or randint(high, (size,)).")
     shape, dtype = _shape(a), _dtype(a, _INTEGER, DTYPES["int64"])
     if low >= high:
-        a.fail("high", f"There is no integer from {low} to {high - 1}.")
+        a.fail("high", f"There is not an integer from {low} to {high - 1}.")
     if low < dtype.lowest or high - 1 > dtype.highest:
         a.fail("high", f"The integers from {low} to {high - 1} do not all fit in {dtype.name}.")
     return _random(a, shape, dtype, "randint", low, high)
@@ -167,7 +167,7 @@ _FORMS: dict[str, tuple[Callable[[Arguments], Value], str]] = {
     "rand": (_drawn("rand"), "values evenly distributed over [0, 1)"),
     "zeros": (_filled("zeros"), "zeros"),
     "ones": (_filled("ones"), "ones"),
-    "empty": (_filled("empty"), "room for an output; nothing may be expected of what is in it"),
+    "empty": (_filled("empty"), "memory for an output; an `expect` must not use its contents"),
 }
 MAKERS = (
     *(Function(name, "*size, dtype=None", _G, doc, rule) for name, (rule, doc) in _FORMS.items()),

@@ -57,7 +57,7 @@ def _refusal(name: str, dtype: DType, right: Value, *, cpp: bool) -> str:
     if name == "%" and cpp and kind == "floating":
         return "'%' takes integers in C++."
     if kind == "bool" and (name in ("-", "//", "%", "**") or (name == "/" and cpp)):
-        return f"'{name}' takes no truth values."
+        return f"'{name}' does not take truth values."
     if kind == "integer" and name in ("/", "//", "%") and isinstance(right, Scalar) and right.value == 0:
         return "This divides by zero."
     if name == "**" and kind == "integer" and (not isinstance(right, Scalar) or right.value < 0):
@@ -111,7 +111,7 @@ def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
     if name == "~" and x.dtype.kind == "floating":
         raise SpecError(span, "'~' takes integers.")
     if name == "-" and x.dtype.kind == "bool":
-        raise SpecError(span, "'-' takes no truth values.")
+        raise SpecError(span, "'-' does not take truth values.")
     return (
         x if name == "+" else elementwise(world, span, {"~": "bitwise_not", "-": "neg"}[name], [x], x.dtype)
     )
@@ -129,7 +129,7 @@ def matmul(world: World, span: Span, left: Tensor, right: Tensor) -> Tensor:
         )
     dtype = result_type(world, [x, y])
     if dtype.kind == "bool":
-        raise SpecError(span, "A matrix product takes no truth values.")
+        raise SpecError(span, "A matrix product does not take truth values.")
     batch = broadcast(span, x.shape[:-2], y.shape[:-2])
     shape = (*batch, *x.shape[-2:-1], *(y.shape[-1:] if len(y.shape) > 1 else ()))
     whole = dtype.kind == "integer"

@@ -60,7 +60,7 @@ def _arg(a: Arguments) -> Value:
     if not x.numel:
         a.fail("x", f"{name} of nothing has no value.")
     if x.dtype.kind == "bool":
-        a.fail("x", f"{name} takes no truth values.")
+        a.fail("x", f"{name} does not take truth values.")
     dim = a.dim("dim", len(x.shape)) if a.has("dim") else None
     keep = a.flag("keepdim")
     shape = _left(x.shape, tuple(range(len(x.shape))) if dim is None else (dim,), keep=keep)
