@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from orbit_lsp.cli import main as cli_main
 from orbit_lsp.cli import relative_places
 from orbit_lsp.history import git
 from orbit_lsp.runs import python_choice, trust
@@ -636,4 +635,3 @@ def test_the_door_of_every_command_drops_relative_places(
     code, _, said = orbit(folder, "settings")
     assert (code, said.partition(":")[0]) == (0, "orbit-lsp")
     assert "the variable CC is ignored" in said
-    assert cli_main.USAGE == 64
