@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 
-from orbit_lsp.cli.terminal_text import UsageError, visible
+from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_lsp.views.spec import spec_drafts
+from orbit_remote.common.plain_text import visible
 
 
 def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -> int:

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Sequence
 
-from orbit_lsp.cli import terminal_text
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.multi_gpu import MultiGpu
 from orbit_lsp.runs.run_environment import Environment
@@ -17,6 +16,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import gpu_table, tables
 from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
 
 
 async def run(
@@ -58,13 +58,13 @@ async def run(
         return code
     for target, result in results:
         table = gpu_table.table(result, target.key, time.time(), stale=False)
-        print(terminal_text.visible(tables.render([table], markdown=False)), end="\n\n")
+        print(visible(tables.render([table], markdown=False)), end="\n\n")
     return code
 
 
 def _say(finished: c.Finished) -> None:
-    print(f"{summary.one_line(finished, compiled_only=False)}", file=sys.stderr)
+    print(visible(summary.one_line(finished, compiled_only=False)), file=sys.stderr)
     for remark in finished.remarks:
-        print(f"  {remark}", file=sys.stderr)
+        print(f"  {visible(remark)}", file=sys.stderr)
     if finished.failure and finished.failure.remedy:
-        print(f"  {finished.failure.remedy}", file=sys.stderr)
+        print(f"  {visible(finished.failure.remedy)}", file=sys.stderr)

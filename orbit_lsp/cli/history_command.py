@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from orbit_lsp import kernels
-from orbit_lsp.cli import json_output, terminal_text
+from orbit_lsp.cli import json_output
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
@@ -27,6 +27,7 @@ from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import ab_table, kernel_status, lenses, version_table
 from orbit_lsp.views import tables as table_text
 from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
 
 # -- compare ----------------------------------------------------------------------------------------
 
@@ -58,11 +59,11 @@ async def compare(
     if options.json and versus:
         _print_json(json_output.compared(name, versus))
     elif versus and (tables := ab_table.tables(name, versus, time.time(), stale=False)):
-        print(terminal_text.visible(table_text.render(tables, markdown=False)))
+        print(visible(table_text.render(tables, markdown=False)))
     if finished.failure:
-        print(f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]", file=sys.stderr)
+        print(visible(f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]"), file=sys.stderr)
         if finished.failure.remedy:
-            print(f"  {finished.failure.remedy}", file=sys.stderr)
+            print(f"  {visible(finished.failure.remedy)}", file=sys.stderr)
     elif spent := spending.total([versus.cost if versus else None]):
         print(summary.cost(spent), file=sys.stderr)
     return c.EXIT_CODES[finished.outcome]
@@ -116,12 +117,12 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
         _print_json(json_output.FileHistory(path, tuple(found)))
         return 0
     if not by_kernel:
-        print(f"the history has no run of a kernel in {path}")
+        print(visible(f"the history has no run of a kernel in {path}"))
     for name, entries in by_kernel.items():
         table = version_table.table(entries, harness.named(KernelId(uri, name)) or name)
-        print(terminal_text.visible(table_text.render([table], markdown=False)))
+        print(visible(table_text.render([table], markdown=False)))
         if found := regression(entries):
-            print(f"  {lenses.regression(found)}")
+            print(f"  {visible(lenses.regression(found))}")
         print()
     return 0
 

@@ -16,6 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from orbit_lsp.cli.arguments import parse
+from orbit_remote.common.plain_text import visible
 
 INFRASTRUCTURE = 5
 CANCELLED = 130
@@ -43,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         what = f"{error.filename}: " if error.filename else ""
-        print(f"orbit-lsp: error: {what}{error.strerror or error}", file=sys.stderr)
+        print(visible(f"orbit-lsp: error: {what}{error.strerror or error}"), file=sys.stderr)
         return INFRASTRUCTURE
     return code
 
@@ -75,7 +76,7 @@ class _Sentence(logging.Formatter):
     """A log record as a sentence, without the stack that a server's log has."""
 
     def format(self, record: logging.LogRecord) -> str:
-        sentence = record.getMessage().partition("\n")[0]
+        sentence = visible(record.getMessage().partition("\n")[0])
         error = record.exc_info[1] if record.exc_info else None
         return f"orbit-lsp: error: {sentence}" + (f" ({type(error).__name__}: {error})" if error else "")
 
@@ -106,8 +107,7 @@ def _obey(options: argparse.Namespace) -> int:
         gc.disable()  # until `handlers.load` enables it: hardly anything of a start is garbage
         from orbit_lsp.server.handlers import serve
 
-        serve()
-        return 0
+        return serve()
     with log_sentences():
         return _command(options)
 

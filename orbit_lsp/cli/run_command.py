@@ -32,6 +32,7 @@ from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
 
 _USAGE = c.EXIT_CODES["usage"]
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
@@ -71,6 +72,7 @@ class TerminalWatcher:
         pass
 
     def _status(self, text: str) -> None:
+        text = visible(text)
         if self._live:
             print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
             self._shown = True
@@ -87,7 +89,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
     except UsageError as error:
-        print(f"orbit-lsp: error: {error}", file=sys.stderr)
+        print(visible(f"orbit-lsp: error: {error}"), file=sys.stderr)
         return _USAGE
     except KeyboardInterrupt:
         print("orbit-lsp: cancelled", file=sys.stderr)
@@ -199,7 +201,7 @@ async def _history(options: argparse.Namespace) -> int:
 
 
 def _complain(text: str) -> None:
-    print(f"orbit-lsp: warning: {text}", file=sys.stderr)
+    print(visible(f"orbit-lsp: warning: {text}"), file=sys.stderr)
 
 
 def _limit(options: argparse.Namespace) -> float | None:
@@ -440,7 +442,7 @@ def _report(
     sweep: bool,
 ) -> None:
     for line in [*terminal_text.problems(session), *terminal_text.spec_faults(session, uri)]:
-        print(terminal_text.visible(line))
+        print(visible(line))
     for known in kernel_status.of(session, uri):
         if target and known.target != target:
             continue
@@ -448,13 +450,13 @@ def _report(
         if sweep:
             sections = [one for one in sections if isinstance(one, Table)]
         if sections:
-            print(terminal_text.visible(tables.render(sections, markdown=False)), end="\n\n")
+            print(visible(tables.render(sections, markdown=False)), end="\n\n")
     if (checked := kernel_status.harness_status(session, uri)) and checked.result and not sweep:
         title = f"{checked.entry.name}: {harness_view.text(checked.result)}"
         rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
-        print(terminal_text.visible(tables.render([(title, rows)], markdown=False)), end="\n\n")
+        print(visible(tables.render([(title, rows)], markdown=False)), end="\n\n")
     for remark in finished.remarks if finished and finished.outcome == "ok" else ():
-        print(f"note: {remark}", file=sys.stderr)
+        print(visible(f"note: {remark}"), file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
         _line(sys.stderr, f"orbit-lsp: error: {failure.message} [{finished.outcome}]", failure.remedy)
@@ -463,11 +465,11 @@ def _report(
     elif finished:
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
-        print(f"{ok}{summary.one_line(finished, compiled_only=compiled)}", file=sys.stderr)
+        print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}"), file=sys.stderr)
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
-    print(text + (f"\n  {remedy}" if remedy else ""), file=stream)
+    print(visible(text + (f"\n  {remedy}" if remedy else "")), file=stream)
 
 
 async def _doctor(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:

@@ -6,10 +6,10 @@ from collections import defaultdict
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.cli.terminal_text import visible
 from orbit_lsp.state.documents import from_client
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.views import diagnostics, hints, lenses
+from orbit_remote.common.plain_text import visible
 
 _STYLE = {
     "lens": "\x1b[2;36m",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from orbit_lsp.specs import spec_cache
@@ -22,9 +21,6 @@ def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
         have = ", ".join(kernel.key for kernel in kernels)
         raise UsageError(f"which kernel? Add --kernel; this file has: {have}")
     return kernels[0]
-
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def problems(session: Session) -> list[str]:
@@ -49,8 +45,3 @@ def spec_faults(session: Session, uri: str) -> list[str]:
         f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity}: {one.message} [launch spec]"
         for one in spec_cache.faults(session, uri)
     ]
-
-
-def visible(text: str) -> str:
-    """Text of a source, a compiler or a program, without control characters."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from orbit_remote.common import codec
+from orbit_remote.common import codec, limits
 from orbit_remote.common.messages import Finished, Launches, content_hash
+from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:
     import sqlite3
@@ -34,7 +35,6 @@ FORMAT = 1
 MOST_RUNS = 200
 """Of one kernel."""
 _BUSY_S = 5.0
-_TEXT_BYTES = 4 << 20
 _OUTPUT = 2_000
 """Characters of what the program printed that are kept."""
 _AT_ONCE = 500
@@ -105,7 +105,7 @@ class Store:
     def keep(self, entry: Entry, text: str | None) -> None:
         """Add a run with the text that ran; None where that is not of this file."""
         body = (text or "").encode("utf-8", "surrogatepass")
-        name = content_hash(body) if text is not None and len(body) <= _TEXT_BYTES else None
+        name = content_hash(body) if text is not None and len(body) <= limits.HISTORY_TEXT.most else None
         row = (
             entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.said),
         )  # fmt: skip
@@ -143,7 +143,31 @@ class Store:
             ).fetchall()
 
         nothing: list[tuple[Any, ...]] = []
-        found = [entry for row in self._read(work, nothing) if (entry := _entry(row))]
+        found: list[Entry] = []
+        damaged: list[int] = []
+        why = ""
+        for row in self._read(work, nothing):
+            try:
+                found.append(_entry(row))
+            except _Damaged as error:
+                damaged.append(row[0])
+                why = str(error)
+            except ValueError as error:  # of another version of the contract, which may read it again
+                why = str(error).partition("\n")[0]
+        if why:
+            log.warning(
+                "runs of %s in the history were left out, %d of them for good: %s",
+                path,
+                len(damaged),
+                visible(why),
+            )
+        if damaged:
+            self._do(
+                lambda file: file.execute(
+                    "delete from runs where id in (select value from json_each(?))", [json.dumps(damaged)]
+                ),
+                None,
+            )
         return sorted(found, key=lambda one: (one.at, one.id))
 
     def kernels(self, path: str) -> list[str]:
@@ -155,7 +179,7 @@ class Store:
                 "select kernel from runs where path in (select value from json_each(?)) group by kernel order by max(id) desc",
                 (names,),
             )
-            return [row[0] for row in rows]
+            return [row[0] for row in rows if isinstance(row[0], str)]
 
         nothing: list[str] = []
         return self._read(work, nothing)
@@ -169,8 +193,8 @@ class Store:
 
         body = self._read(work, None)
         try:
-            return zlib.decompress(body).decode("utf-8", "surrogatepass") if body else None
-        except (zlib.error, ValueError) as error:
+            return _unpacked(body, limits.HISTORY_TEXT).decode("utf-8", "surrogatepass") if body else None
+        except ValueError as error:
             log.warning("text %s cannot be read: %s", name, error)
             return None
 
@@ -202,7 +226,7 @@ class Store:
             seen = _identity(self._path())
             try:
                 return self._once(work)
-            except (_Unfit, sqlite3.DatabaseError) as error:
+            except (_Unfit, sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 unfit = error if isinstance(error, _Unfit) else _damage(error)
                 if unfit is None:  # locked, full, not to be written
                     self._complain(f"the history of kernels cannot be kept: {error} ({self._path()})")
@@ -241,6 +265,7 @@ class Store:
                     f"was written by a newer orbit-lsp (format {version}, this one knows {FORMAT})", "newer"
                 )
             file.execute("pragma synchronous = normal")
+            file.text_factory = _decoded
             return work(file)
 
     def _shrink(self, file: sqlite3.Connection) -> None:
@@ -279,11 +304,12 @@ class Store:
         return True
 
     def _complain(self, text: str) -> None:
+        text = visible(text)
         log.warning("%s", text)
         self._complaints.append(text)
 
 
-def _damage(error: sqlite3.DatabaseError) -> _Unfit | None:
+def _damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> _Unfit | None:
     """None for an error that is not of the file's content."""
     import sqlite3
 
@@ -306,8 +332,16 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
 def _names(file: sqlite3.Connection, path: str) -> str:
     """The path, and those of runs that lead to the same file by links of folders, as a JSON array."""
     real, name = os.path.realpath(path), f"%/{Path(path).name}"
-    rows = file.execute("select distinct path from runs where path like ? and path <> ?", (name, path))
-    return json.dumps([path, *(other for (other,) in rows if os.path.realpath(other) == real)])
+    rows = file.execute(
+        "select distinct path from runs where path like ? and path <> ? and typeof(path) = 'text'",
+        (name, path),
+    )
+    same = [other for (other,) in rows if "\0" not in other and os.path.realpath(other) == real]
+    return json.dumps([path, *same])
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 def _version(file: sqlite3.Connection) -> int:
@@ -339,11 +373,44 @@ def _packed(said: StoredResult) -> bytes:
     )
 
 
-def _entry(row: tuple[Any, ...]) -> Entry | None:
-    number, at, path, kernel, action, digest, inputs, text, packed = row
+class _Damaged(ValueError):  # noqa: N818 - handled where it is raised
+    """A row that no version can read."""
+
+
+def _unpacked(packed: Any, limit: limits.Limit) -> bytes:
+    """Raises _Damaged; a row of some KB may unpack to more than the memory."""
+    if not isinstance(packed, bytes):
+        raise _Damaged("a packed value is not one")
+    unpacking = zlib.decompressobj()
     try:
-        said = codec.build(StoredResult, json.loads(zlib.decompress(packed)), lenient=True)
-    except (ValueError, zlib.error) as error:  # of an older contract, or a damaged row
-        log.warning("run %s of %s cannot be read: %s", number, kernel, str(error).partition("\n")[0])
-        return None
-    return Entry(at, path, kernel, action, digest, inputs, said, text, number)
+        content = unpacking.decompress(packed, limit.most)
+    except zlib.error as error:
+        raise _Damaged(str(error)) from None
+    if not unpacking.eof:
+        raise _Damaged(f"it is damaged, or {limit.exceeded}")
+    return content
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    """Raises _Damaged, and ValueError for what another version has written."""
+    number, at, path, kernel, action, digest, inputs, text, packed = row
+    words = (path, kernel, digest, inputs, "" if text is None else text)
+    if not (isinstance(at, float) and abs(at) < 1e11 and all(isinstance(word, str) for word in words)):
+        raise _Damaged("a value is of another type")
+    if action not in ("run", "profile"):
+        raise _Damaged("its action is neither a run nor a profile")
+    try:
+        content = json.loads(_unpacked(packed, limits.HISTORY_RUN))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _Damaged(str(error)) from None
+    return Entry(
+        at,
+        path,
+        kernel,
+        action,
+        digest,
+        inputs,
+        codec.build(StoredResult, content, lenient=True),
+        text,
+        number,
+    )

@@ -160,7 +160,12 @@ def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
         return []
     for name in names:
         kept = _read(name)
-        if kept and os.path.realpath(kept.path) == real and kernel in (None, kept.kernel):
+        if (
+            kept
+            and "\0" not in kept.path
+            and os.path.realpath(kept.path) == real
+            and kernel in (None, kept.kernel)
+        ):
             found.append(kept)
     return found
 

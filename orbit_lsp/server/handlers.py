@@ -13,11 +13,14 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.server.brief_log import BriefLog
+from orbit_lsp.server.frames import Frames
 from orbit_lsp.server.language_server import OrbitServer
+from orbit_lsp.server.protocol import OrbitProtocol
 
 if TYPE_CHECKING:
     from orbit_lsp.state.documents import Change
@@ -305,8 +308,13 @@ for command_name in COMMANDS:
     register(command_name)
 
 
-def serve() -> None:
-    """Speak LSP on standard input and output until the client leaves."""
+def serve() -> int:
+    """Speak LSP on standard input and output until the client leaves; returns the exit status of the process."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger().handlers[0].addFilter(BriefLog())
     logging.getLogger("pygls").setLevel(logging.WARNING)  # at INFO it prints every message's body
-    server.start_io()
+    strange: list[str] = []
+    server.start_io(stdin=Frames(sys.stdin.buffer, strange.append))
+    if strange:
+        print(f"orbit-lsp: {strange[0]}", file=sys.stderr)
+    return 1 if strange else cast("OrbitProtocol", server.protocol).status

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from orbit_lsp import __version__
@@ -194,3 +195,9 @@ class OrbitServer(LanguageServer):
         workspace = self.client_capabilities.workspace
         edits = workspace.workspace_edit if workspace else None
         return bool(edits and edits.document_changes)
+
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        if source is JsonRpcException and not isinstance(error, JsonRpcException):
+            cast("OrbitProtocol", self.protocol).refuse_body(error)
+        else:
+            super().report_server_error(error, source)

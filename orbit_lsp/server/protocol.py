@@ -50,6 +50,51 @@ class OrbitProtocol(LanguageServerProtocol):
                 self._send_response(data["id"], error=error.to_response_error())
             raise
 
+    status = 0
+    """Of the process: 1 once a client has left without `shutdown`, as the specification wants."""
+    _began = False
+
+    def handle_message(self, message: Any) -> None:
+        """Answer whatever has an id; what is no message is answered without one."""
+        # pygls 2.1.1 raises for an array, and leaves requests after `shutdown` without an answer
+        method, number = (getattr(message, name, None) for name in ("method", "id"))
+        if method is None and getattr(message, "jsonrpc", None) != self.VERSION:
+            self._refuse(None, "this is no message of JSON-RPC 2.0, or several at once")
+        elif method is None or method == lsp.EXIT:
+            super().handle_message(message)
+        elif number is None:
+            if self._began and not self._shutdown:
+                super().handle_message(message)
+        elif message.jsonrpc != self.VERSION:
+            self._refuse(number, "only JSON-RPC 2.0 is spoken here")
+        elif self._shutdown:
+            self._refuse(number, "the server has been shut down: only `exit` may follow")
+        elif self._began and method == lsp.INITIALIZE:
+            self._refuse(number, "the server has been initialized before")
+        elif self._began or method == lsp.INITIALIZE:
+            self._began = True
+            super().handle_message(message)
+        else:
+            self._refuse(number, "`initialize` has to come first", lsp.ErrorCodes.ServerNotInitialized)
+
+    def refuse_body(self, error: Exception) -> None:
+        """A body that is no JSON, or no message that can be read."""
+        self._refuse(None, f"the message cannot be read: {error!s:.200}", lsp.ErrorCodes.ParseError)
+
+    def _refuse(self, number: Any, why: str, code: int = lsp.ErrorCodes.InvalidRequest) -> None:
+        # pygls 2.1.1 leaves an id away that is null
+        self._send_data({"jsonrpc": self.VERSION, "id": number, "error": {"code": int(code), "message": why}})
+
+    def _handle_cancel_notification(self, msg_id: Any) -> None:
+        # pygls 2.1.1 logs each that comes after the answer, as they do from every client
+        if msg_id in self._request_futures:
+            super()._handle_cancel_notification(msg_id)
+
+    @lsp_method(lsp.EXIT)
+    def lsp_exit(self, *args: Any) -> Generator[Any, Any, None]:
+        self.status = 0 if self._shutdown else 1  # pygls 2.1.1 exits with it, and catches that
+        yield from cast("Any", super()).lsp_exit(*args)
+
     @lsp_method(lsp.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: lsp.DidOpenTextDocumentParams) -> Any:
         yield from self._users(lsp.TEXT_DOCUMENT_DID_OPEN, params)

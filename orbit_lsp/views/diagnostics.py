@@ -47,11 +47,15 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     return found
 
 
+_MOST = (1 << 31) - 1
+"""The protocol's largest number of a line."""
+
+
 def _diagnostic(
     session: Session, document: Document | None, problems: Problems, problem: Problem
 ) -> lsp.Diagnostic | None:
     place = problem.place
-    line = place.line - 1 if place else 0
+    line = max(place.line - 1, 0) if place else 0
     if document:
         now = document.line_since(problems.version, line)
         if now is None:
@@ -75,6 +79,7 @@ def _diagnostic(
 def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
     """The token at the column, or the whole line where no column is known."""
     if document is None:
+        line = min(line, _MOST)
         column = place.column - 1 if place and place.column else 0
         end = place.end_column - 1 if place and place.end_column else column
         return lsp.Range(lsp.Position(line, column), lsp.Position(line, end))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from orbit_lsp.state.user_folders import state_folder
+from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:
     import sqlite3
@@ -242,7 +243,7 @@ class Ledger:
             except (OSError, RuntimeError, sqlite3.OperationalError) as error:  # locked, full, no home folder
                 self._complain(f"what rented GPUs cost cannot be kept: {error}")
                 break
-            except sqlite3.DatabaseError as error:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged schema
                 if damaged or not self._set_aside(error):
                     break
         return otherwise
@@ -273,7 +274,7 @@ class Ledger:
             file.execute("commit")
         return done
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> bool:
+    def _set_aside(self, error: Exception) -> bool:
         path = self._where()
         aside = path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
         try:
@@ -289,6 +290,7 @@ class Ledger:
         return True
 
     def _complain(self, text: str) -> None:
+        text = visible(text)
         log.warning("%s", text)
         self._complaints.append(text)
 

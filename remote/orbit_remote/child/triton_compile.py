@@ -16,7 +16,6 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_
 from orbit_remote.common import python_errors
 from orbit_remote.common.messages import HostLaunch, Problem, Resources
 from orbit_remote.common.python_errors import Explained
+from orbit_remote.process import tool_output
 from orbit_remote.toolchain import ptxas
 
 if TYPE_CHECKING:
@@ -323,7 +323,7 @@ def _ptxas(ptx: str, capability: int) -> Resources | None:
     if tool is None:
         return None
     command = [tool, "-v", f"--gpu-name={_architecture(capability)}", "-o", os.devnull, "-"]
-    done = subprocess.run(command, input=ptx, capture_output=True, text=True, timeout=60, check=False)
+    done = tool_output.ask(command, timeout_s=60, stdin=ptx)
     return next(iter(ptxas.resources(done.stdout + done.stderr)), None)
 
 

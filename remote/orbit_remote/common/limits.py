@@ -128,6 +128,23 @@ LAUNCHES: Final = Limit(
 )
 EVENTS: Final = Limit("what the process of a job reports", 256 << 20, "The run fails with a message.")
 
+TOOL_OUTPUT: Final = Limit(
+    "each output of a tool that is asked for its version or devices", 1 << 20, "What follows is passed over."
+)
+HISTORY_RUN: Final = Limit(
+    "one run in the history, unpacked",
+    32 << 20,
+    "The run is left out of the history, with a line in the log.",
+)
+HISTORY_TEXT: Final = Limit(
+    "one file's text in the history",
+    4 << 20,
+    "The version can be compared by its figures, and not run again.",
+)
+MESSAGE: Final = Limit(
+    "a message of an editor", 256 << 20, "The server ends, with a line that names the limit."
+)
+
 
 VOLUME: Final = Limit(
     "a build or a compiled kernel that a container keeps", 64 << 20, "It is compiled again."

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from orbit_remote.process import tool_output
+
 _VERSION_S = 20.0
 _OLDEST = (2023, 3)
 """The first with `--filter-mode per-launch-config` and a reader that tells the speed-ups of rules."""
@@ -83,9 +85,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 @lru_cache
 def _version(path: str, changed: int) -> str:  # noqa: ARG001 - an ncu that was replaced is asked again
     try:
-        done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False
-        )
+        done = tool_output.ask([path, "--version"], timeout_s=_VERSION_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     said = re.search(r"^Version (\d+(?:\.\d+)+)", done.stdout, re.MULTILINE)

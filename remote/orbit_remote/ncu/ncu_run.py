@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.ncu import ncu_options
 from orbit_remote.ncu.ncu_log import Log
 from orbit_remote.ncu.ncu_options import MOST_RESULTS, Order, Tool
@@ -60,7 +60,8 @@ class Under:
 
     def log(self) -> Log:
         try:
-            return Log(regular_files.head(self.order.log, limits.TOOL_LOG).decode("utf-8", "replace"))
+            text = regular_files.head(self.order.log, limits.TOOL_LOG).decode("utf-8", "replace")
+            return Log(plain_text.plain(text))
         except OSError:  # it could not even be started
             return Log("")
 

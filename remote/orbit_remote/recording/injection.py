@@ -31,7 +31,7 @@ from orbit_remote import PACKAGE
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, LaunchSeries, clock_label
-from orbit_remote.process import disk_space
+from orbit_remote.process import disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
 _FLAGS = [
@@ -236,11 +236,10 @@ def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
     handle, name = tempfile.mkstemp(prefix="injection-", suffix=".tmp", dir=cache)
     os.close(handle)
     try:
-        done = subprocess.run(
-            [gxx, *options, str(SOURCE), "-o", name, "-ldl", "-lpthread"],
-            capture_output=True, text=True, errors="replace", timeout=_BUILD_TIMEOUT_S, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
+        done = tool_output.ask(
+            [gxx, *options, str(SOURCE), "-o", name, "-ldl", "-lpthread"], timeout_s=_BUILD_TIMEOUT_S
+        )
+        if done.status != 0 or not Path(name).stat().st_size:
             if disk_space.SAID.search(done.stderr):
                 full = cache if disk_space.full(cache) else disk_space.temporary()
                 raise Unavailable(

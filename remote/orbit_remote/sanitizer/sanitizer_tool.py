@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orbit_remote.common import limits, regular_files
+from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common.messages import Failure
-from orbit_remote.process import process_groups, program
+from orbit_remote.process import process_groups, program, tool_output
 from orbit_remote.toolchain import nvcc
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -79,10 +79,8 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
             "beside your torch",
         )
     try:
-        asked = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, errors="replace", timeout=_ASK_S, check=False
-        )
-        said = asked.stdout + asked.stderr
+        asked = tool_output.ask([path, "--version"], timeout_s=_ASK_S)
+        said = plain_text.plain(asked.stdout + asked.stderr)
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)
     if not (version := _VERSION.search(said)):

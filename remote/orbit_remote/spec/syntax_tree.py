@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from orbit_remote.common.messages import Place
+from orbit_remote.common.plain_text import visible
 
 Language = Literal["cuda", "triton"]
 Severity = Literal["error", "warning"]
@@ -41,6 +42,9 @@ class Fault:
     span: Span
     message: str
     severity: Severity = "error"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", visible(self.message))  # it quotes the author's file
 
     def moved(self, lines: int) -> Fault:
         at = self.span

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import dataclasses
 import os
 import re
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import architectures, codec, limits, regular_files
+from orbit_remote.common import architectures, codec, limits, plain_text, regular_files
 from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.process import disk_space, process_groups
@@ -119,7 +120,10 @@ class _Build:
             return Build(Built(self.job.run, complete=False), failure=failure)
         key = self._key() if not any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags) else None
         if key and (entry := await asyncio.to_thread(cache.load, key)):
-            return await asyncio.to_thread(self._from_cache, entry)
+            with contextlib.suppress(
+                LookupError, TypeError, ValueError, zlib.error
+            ):  # none that this version wrote
+                return await asyncio.to_thread(self._from_cache, entry)
         made = await self._compile(started)
         if made.failure or key is None:
             return made
@@ -221,6 +225,7 @@ class _Build:
     # -- reading the result -------------------------------------------------------------------------
 
     def _read(self, status: int, output: str, staged: str | None) -> Build:
+        output = plain_text.plain(output)
         texts = [regular_files.text(p, limits.PTX) for p in sorted(self.work.glob("*.ptx"))]
         modules = tuple(map(ptx.read, texts))
         context = diagnostics.Context(
@@ -244,6 +249,12 @@ class _Build:
         problems = () if failure else diagnostics.parse(output, context, failed=status != 0)
         if not failure and status != 0:
             problems, failure = self._refused(problems)
+        elif not failure and not (self.output.is_file() and self.output.stat().st_size):
+            failure = Failure(
+                "infrastructure",
+                f"{self.compiler.path} ended with status 0 and wrote no {self.output.name}",
+                "remove a flag that keeps nvcc from compiling, as --dryrun, or reinstall the CUDA toolkit",
+            )
         used = ptxas.resources(
             output, modules, lambda p, n: context.named(replace(p, file=context.file(p.file)), n)
         )

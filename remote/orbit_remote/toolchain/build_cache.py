@@ -53,14 +53,17 @@ class Cache:
         if paths is None:
             return None
         try:
-            listed: list[str] = json.loads(paths[1])["paths"]
-        except (ValueError, KeyError, TypeError):
+            listed = [str(path) for path in json.loads(paths[1])["paths"]]
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         files = {path: regular_files.file_hash(path) for path in listed}
         content = self._read(self._folder / _name(known, files.items()))
         if content is None:
             return None
-        return Entry(json.loads(content[1]), content[2], {p: h for p, h in files.items() if h})
+        try:
+            return Entry(dict(json.loads(content[1])), content[2], {p: h for p, h in files.items() if h})
+        except (ValueError, TypeError, RecursionError):
+            return None
 
     def store(self, known: str, entry: Entry) -> None:
         """Keep a build. Raises OSError where the folder cannot be written; nothing half-written stays."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from orbit_remote.common import limits, symbols
+from orbit_remote.common import limits, plain_text, symbols
 from orbit_remote.common.messages import Note, Place, Problem, Severity
 from orbit_remote.toolchain import host_diagnostics
 from orbit_remote.toolchain.diagnostic_context import Context
@@ -54,7 +54,7 @@ def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Probl
 
     With `failed` the compiler is known to have failed: if no error is found, all that it said is one.
     """
-    reader = _Reader(output, context)
+    reader = _Reader(plain_text.plain(output), context)
     problems = reader.read()
     if failed and not any(p.severity == "error" for p in problems):
         words = "\n".join(reader.unknown).strip() or "the compiler failed without a message"

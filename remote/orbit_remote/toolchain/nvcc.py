@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from orbit_remote.common import plain_text
 from orbit_remote.common.architectures import architecture_of
 from orbit_remote.common.messages import Failure
-from orbit_remote.process import disk_space, process_groups
+from orbit_remote.process import disk_space, tool_output
 
 __all__ = ["PROBE_LIMIT_S", "Nvcc", "architecture_of", "candidates", "examine", "find"]
 
@@ -171,22 +172,8 @@ def _ask(path: Path) -> Nvcc | Failure:
 
 def _said(command: list[str]) -> tuple[int, str]:
     """Run to the end: (status, stdout and stderr). Raises OSError and TimeoutExpired, leaving nothing behind."""
-    process: subprocess.Popen[str] = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0 if os.name == "posix" else None,
-        text=True,
-        errors="replace",
-    )
-    try:
-        words, _ = process.communicate(timeout=PROBE_LIMIT_S)
-    finally:
-        if process.returncode is None:
-            process_groups.kill_group(process.pid)
-            process.communicate()
-    return process.wait(), words
+    answer = tool_output.ask(command, timeout_s=PROBE_LIMIT_S)
+    return answer.status, plain_text.plain(f"{answer.stdout}\n{answer.stderr}")
 
 
 def _no_host_compiler() -> Failure | None:

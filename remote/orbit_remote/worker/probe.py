@@ -15,6 +15,7 @@ from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
 from orbit_remote.common.messages import VERSION, Device, Failure, Machine, Probe, Profiler
+from orbit_remote.process import tool_output
 from orbit_remote.recording import telemetry
 from orbit_remote.toolchain import nvcc
 
@@ -132,8 +133,7 @@ def driver_devices() -> tuple[Device, ...]:
         return ()  # a fifth of a second less where there is no GPU
     command = [sys.executable, "-P", str(MAIN), "devices"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DRIVER_S, check=False)
-        listed = json.loads(done.stdout)
+        listed = json.loads(tool_output.ask(command, timeout_s=_DRIVER_S).stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return ()
     return tuple(Device(**one) for one in listed)

@@ -1,0 +1,19 @@
+"""Words of others - compilers, programs, files - without what a terminal would obey."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+"""Colours and movements, and titles of windows (ECMA-48)."""
+
+
+def visible(text: str) -> str:
+    """Each control character but tab and line end as a replacement character."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def plain(text: str) -> str:
+    """Colours taken out, and control characters with them."""
+    return _CONTROL.sub("", _SEQUENCE.sub("", text.replace("\r\n", "\n")))

@@ -1,0 +1,237 @@
+"""What others write, and what reads it: a target takes bytes, and fails where they do harm.
+
+Harm is an exception that escapes, a control character in what an author reads, and - `Meter` in fuzz.py looks at
+it - time or memory without a bound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from orbit_lsp.cli import report_command, terminal_text
+from orbit_lsp.history.history_store import Store
+from orbit_lsp.profile import report_store
+from orbit_lsp.report import page, profile_report
+from orbit_lsp.runners.modal.ledger import Ledger, Span
+from orbit_lsp.runs import summary
+from orbit_lsp.server import handlers
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.results import Problems
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import diagnostics as diagnostic_view
+from orbit_lsp.views import hints, lenses
+from orbit_remote.common import codec, nvcc_flags, plain_text, popcorn_task
+from orbit_remote.common import messages as c
+from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.recording import injection
+from orbit_remote.sanitizer import sanitizer_findings, sanitizer_records
+from orbit_remote.spec import launch_spec
+from orbit_remote.toolchain import diagnostics, elf, ptx, ptxas
+from orbit_remote.toolchain.build_cache import Cache, Entry
+from tests.test_history import entry
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printed(texts: Iterable[object]) -> None:
+    for text in texts:
+        found = CONTROL.search(str(text))
+        assert found is None, f"{found!r} is shown to the author, in {str(text)[:200]!r}"
+
+
+# -- messages of an editor --------------------------------------------------------------------------
+
+
+def messages(stream: bytes) -> None:
+    """A server, forked, that reads these bytes and then the end of its input."""
+    with (
+        tempfile.TemporaryFile() as stdin,
+        tempfile.TemporaryFile() as stdout,
+        tempfile.TemporaryFile() as stderr,
+    ):
+        stdin.write(stream)
+        stdin.seek(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if not (child := os.fork()):
+            status = 99
+            try:
+                for number, file in enumerate((stdin, stdout, stderr)):
+                    os.dup2(file.fileno(), number)
+                sys.stdin, sys.stdout, sys.stderr = (
+                    open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+                    for number, mode in enumerate(("r", "w", "w"))
+                )
+                import logging
+
+                logging.getLogger().handlers.clear()
+                status = handlers.serve()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        texts: list[str] = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            texts.append(file.read().decode("utf-8"))
+    answers, log = texts
+    assert "Traceback" not in log, log[-3000:]
+    assert os.waitstatus_to_exitcode(status) in (0, 1), (os.waitstatus_to_exitcode(status), log[-3000:])
+    printed(log.splitlines())
+    assert len(log) < 100_000
+    for answer in re.split(r"Content-Length: \d+\r\n(?:Content-Type: [^\r]*\r\n)?\r\n", answers):
+        if answer:
+            message = json.loads(answer)
+            assert message.get("error", {}).get("code") != -32602 or "Traceback" not in answer
+
+
+# -- launch specs -----------------------------------------------------------------------------------
+
+
+def specs(source: bytes) -> None:
+    """A file, `.py` where it says so in its first line."""
+    text = source.decode("utf-8", "surrogatepass")
+    uri = "file:///work/k.py" if text.startswith("import triton") else "file:///work/k.cu"
+    session = Session()
+    file = session.open(uri, 1, text)
+    if file is None:
+        return
+    printed(fault.message for fault in spec_cache.faults(session, uri))
+    printed(one.message for one in diagnostic_view.diagnostics(session, uri))
+    lenses.lenses(session, uri)
+    hints.hints(session, uri, 0, 1 << 20)
+    for kernel in file.scan.kernels:
+        spec_cache.refusal(session, uri, kernel)
+        spec_cache.shape(session, uri, kernel)
+        if checked := spec_cache.spec_of(session, uri, kernel, placed=False):
+            points, faults = launch_spec.points(checked.spec) if checked.spec else ([], [])
+            printed(fault.message for fault in faults)
+            assert len(points) < 100_000
+
+
+# -- compiler output --------------------------------------------------------------------------------
+
+SOURCE = '#include "k.cuh"\n__global__ void saxpy(int n, float a, const float* x, float* y) {\n  y[0] = a * x[0];\n}\n'
+
+
+def compiler_output(output: bytes) -> None:
+    text = plain_text.plain(output.decode("utf-8", "replace"))
+    modules = (ptx.read(text),)
+    context = diagnostics.Context(
+        "/work/k.cu", lambda _: SOURCE, "/work", scratch="/tmp/orbit-x", ptx=modules
+    )
+    problems = [one for failed in (False, True) for one in diagnostics.parse(text, context, failed=failed)]
+    used = ptxas.resources(text, modules, context.named)
+    session = Session()
+    session.open("file:///work/k.cu", 1, SOURCE)
+    session.results.keep_problems("nvcc", {"file:///work/k.cu": Problems(1, tuple(problems))})
+    printed(terminal_text.problems(session))
+    printed(one.message for one in diagnostic_view.diagnostics(session, "file:///work/k.cu"))
+    printed(one.name for one in used)
+    failure = c.Failure("compile error", problems[0].message if problems else "x")
+    printed([summary.one_line(c.Finished("r1", "compile error", failure), compiled_only=True)])
+    log = Log(plain_text.plain(text))
+    printed((log.status, log.ended_it, log.profiled, *log.launched, *log.errors))
+    if log.refusal:
+        printed([log.refusal.sentence])
+
+
+# -- reports ----------------------------------------------------------------------------------------
+
+
+def reports(content: bytes) -> None:
+    """A kept profile, an event, findings of compute-sanitizer, recorded launches, a cubin, a `task.yml`, flags: the
+    same bytes as each of them.
+    """
+    text = content.decode("utf-8", "replace")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "a.json").write_bytes(content)
+        (folder / "1.jsonl").write_bytes(content)
+        for kept in report_store.newest(folder, "/work/k.cu"):
+            if (profiled := report_command.profiled(kept)) and profiled.profiles:
+                page.html(profile_report.page(profiled, kept.kernel, kept.path))
+        injection.read(folder)
+    for record in sanitizer_records.read(text, text):
+        sanitizer_findings.problems("memcheck", [record], lambda name: name)
+    with suppress(popcorn_task.TaskError):
+        popcorn_task.read(text)
+    nvcc_flags.flags_for("/work/k.cu", text)
+    for image in elf.images(content):
+        with suppress(ValueError):
+            cubin = elf.Cubin(image)
+            printed(variable.size for variable in cubin.variables())
+    try:
+        event = codec.decode_event(json.loads(text))
+    except (ValueError, RecursionError):
+        return
+    if isinstance(event, c.Finished):
+        printed([summary.one_line(event, compiled_only=False)])
+
+
+# -- databases --------------------------------------------------------------------------------------
+
+
+def databases(recipe: bytes) -> None:
+    """`{"runs": [[column, value], …], "spans": […], "texts": […], "bytes": [[place, byte], …]}`: what is changed in
+    a history, a ledger and a build cache that are right.
+    """
+    changes = cast("dict[str, list[list[Any]]]", json.loads(recipe))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        history, rented = folder / "history.sqlite", folder / "rented.sqlite"
+        store, ledger, cache = Store(lambda: history), Ledger(lambda: rented), Cache(folder / "builds")
+        store.keep(entry(1), SOURCE)
+        ledger.put(Span("ta-1", "H100", 1e9, 1e9 + 100, 0.001, "x"))
+        cache.store("00", Entry({"problems": []}, b"cubin", {"/work/k.cuh": "00"}))
+        _change(history, "runs", changes.get("runs", []))
+        _change(history, "texts", changes.get("texts", []))
+        _change(rented, "spans", changes.get("spans", []))
+        for path in (history, rented, *(folder / "builds").iterdir()):
+            _overwrite(path, changes.get("bytes", []))
+        for found in store.entries("/src/saxpy.cu"):
+            store.text(found.text or "")
+            printed([summary.one_line(found.said.finished, compiled_only=False)])
+        store.kernels("/src/saxpy.cu")
+        store.keep(entry(2), SOURCE)
+        ledger.month(1e9 + 50)
+        ledger.reserve([Span("r1", "H100", 1e9, 1e9 + 10, 0.001)], 5.0, 1e9)
+        ledger.close()
+        cache.load("00")
+        printed((*store.complaints(), *ledger.complaints()))
+
+
+def _change(path: Path, table: str, values: list[list[Any]]) -> None:
+    with closing(sqlite3.connect(path)) as file, file:
+        for column, value in values:
+            stored = (
+                bytes.fromhex(value[4:]) if isinstance(value, str) and value.startswith("hex:") else value
+            )
+            with suppress(sqlite3.Error, OverflowError, UnicodeEncodeError):
+                file.execute(f'update {table} set "{column}" = ?', (stored,))
+
+
+def _overwrite(path: Path, places: list[list[Any]]) -> None:
+    content = bytearray(path.read_bytes())
+    for place, byte in places:
+        if content:
+            content[place % len(content)] = byte
+    path.write_bytes(content)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "messages": messages,
+    "specs": specs,
+    "compiler-output": compiler_output,
+    "reports": reports,
+    "databases": databases,
+}

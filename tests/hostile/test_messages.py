@@ -1,0 +1,98 @@
+"""Bytes to a server, and what it answers: each request once, or one clear line and an end."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from orbit_remote.common.limits import MESSAGE
+
+HELLO: dict[str, Any] = {"id": 0, "method": "initialize", "params": {"capabilities": {}}}
+ASK: dict[str, Any] = {"id": 1, "method": "textDocument/hover", "params": {"textDocument": {"uri": "file:///k.cu"}, "position": {"line": 0, "character": 0}}}  # fmt: skip
+SHUTDOWN: dict[str, Any] = {"id": 2, "method": "shutdown"}
+EXIT: dict[str, Any] = {"method": "exit"}
+
+
+def packed(message: Any, header: str = "Content-Length: %d\r\n\r\n") -> bytes:
+    body = message if isinstance(message, bytes) else json.dumps({"jsonrpc": "2.0", **message}).encode()
+    return (header % len(body) if "%d" in header else header).encode() + body
+
+
+def served(*pieces: Any) -> tuple[str, str, int]:
+    """The answers as `0 ok, 1 -32600`, the log, and the exit status, of a server that reads these and then the end."""
+    stream = b"".join(piece if isinstance(piece, bytes) else packed(piece) for piece in pieces)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "orbit_lsp"], input=stream, capture_output=True, timeout=150, check=False
+    )
+    answers = [
+        json.loads(one)
+        for one in re.split(rb"Content-Length: \d+\r\n(?:Content-Type: [^\r]*\r\n)?\r\n", done.stdout)
+        if one
+    ]
+    shown = (
+        f"{one['id']} {one['error']['code'] if 'error' in one else 'ok'}" for one in answers if "id" in one
+    )
+    return ", ".join(shown), done.stderr.decode(), done.returncode
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answers"),
+    [
+        ([packed(HELLO, "content-length:%d\r\n\r\n"), packed(ASK, "CONTENT-LENGTH : %d\n\n")], "0 ok, 1 ok"),
+        ([packed(HELLO, "Content-Type: x\nContent-Length: %d\n\n"), ASK], "0 ok, 1 ok"),
+        ([b"\r\nContent-Length: 0\r\n\r\n", HELLO, ASK], "0 ok, 1 ok"),
+        ([HELLO, packed(b"{"), packed(b"[" * 100_000), packed(b"\xff"), ASK], "0 ok, None -32700, None -32700, None -32700, 1 ok"),
+        ([HELLO, packed(b"[]"), packed(b"[{}]"), packed(b"3"), packed(b"null"), ASK], "0 ok" + ", None -32600" * 4 + ", 1 ok"),
+        ([HELLO, packed(b'{"jsonrpc": "1.0", "id": 5, "method": "x", "params": {}}'), ASK], "0 ok, 5 -32600, 1 ok"),
+        ([HELLO, ASK | {"params": {"position": {"line": float("nan"), "character": 0}}}, ASK | {"id": 7}], "0 ok, 1 -32602, 7 ok"),
+        ([ASK, HELLO, HELLO | {"id": 3}], "1 -32002, 0 ok, 3 -32600"),
+        ([HELLO, SHUTDOWN, ASK, EXIT], "0 ok, 2 ok, 1 -32600"),
+    ],
+    ids=["case", "LF", "empty", "no JSON", "batch", "JSON-RPC 1.0", "NaN", "not initialized", "after shutdown"],
+)  # fmt: skip
+def test_it_answers(pieces: list[Any], answers: str) -> None:
+    shown, log, status = served(*pieces)
+    assert shown == answers
+    assert "Traceback" not in log
+    assert status == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        ("hello\n", "'hello' is no header of a message"),
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "'GET / HTTP/1.1' is no header of a message"),
+        ("X: 1\r\n\r\n", "a message came without its Content-Length"),
+        ("Content-Length: -1\r\n\r\n", "Content-Length is '-1', which is no number of bytes"),
+        ("Content-Length: ten\r\n\r\n", "Content-Length is 'ten'"),
+        ("Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "a message has two lengths"),
+        (f"Content-Length: {MESSAGE.most + 1}\r\n\r\n", "is larger than 256 MiB, the limit for a message"),
+        ("Content-Length: 1" + "0" * 5000 + "\r\n\r\n", "is no header of a message"),
+    ],
+)
+def test_what_is_no_message_ends_it_with_one_line(header: str, why: str) -> None:
+    shown, log, status = served(HELLO, header.encode(), ASK)
+    assert shown == "0 ok"
+    assert [why in line for line in log.splitlines()] == [True]
+    assert status == 1
+
+
+@pytest.mark.parametrize(
+    ("pieces", "status"),
+    [([HELLO, EXIT], 1), ([EXIT], 1), ([HELLO, SHUTDOWN, EXIT], 0), ([HELLO], 0), ([], 0)],
+)
+def test_the_exit_status_says_whether_the_client_shut_it_down(pieces: list[Any], status: int) -> None:
+    assert served(*pieces)[2] == status
+
+
+def test_what_is_repeated_is_not_logged_each_time() -> None:
+    cancel = packed({"method": "$/cancelRequest", "params": {"id": "x" * 900}})
+    unknown = packed({"method": "$/x" * 200, "params": {}})
+    shown, log, _ = served(HELLO, cancel * 20_000 + unknown * 1_000, ASK)
+    assert shown == "0 ok, 1 ok"
+    assert len(log) < 50_000
