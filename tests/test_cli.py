@@ -191,7 +191,7 @@ TEMPLATE = "template <int N> __global__ void t(int* x) { *x = N; }\n"
     ("launches", "said"),
     [
         ("t<1><<<1, 1>>>(0); t<2><<<1, 1>>>(0);", "ok: 2 kernels compiled for sm_90a\n"),
-        ("", "building\nno kernel was compiled\n"),
+        ("", "links the program\nno kernel was compiled\n"),
     ],
 )
 def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from orbit_lsp.cli.run_command import TerminalWatcher
+from orbit_lsp.compilation import finder
 from orbit_lsp.runners.local import LocalRunner, Options
-from orbit_lsp.runs import run_environment
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
@@ -75,8 +75,10 @@ async def test_a_path_that_no_file_has(path: str, directory: str, said: str) -> 
     assert finished.failure.message == f"{said} holds a NUL character or half a surrogate pair"
 
 
-def test_the_compilation_database_of_a_folder_that_cannot_be() -> None:
-    assert run_environment.compile_commands(["/a\0"], "/a\0/k.cu") == ()
+@pytest.mark.parametrize("path", ["/a\0/k.cu", "/a\ud800/k.cu"])
+def test_how_a_file_is_compiled_whose_folder_cannot_be(path: str) -> None:
+    question = finder.Question(path, '#include "a\0.h"\n#include <b.h>\n', (path.removesuffix("/k.cu"),))
+    assert finder.Finder().find(question).flags == ()
 
 
 def test_an_exception_that_cannot_be_written() -> None:

@@ -15,6 +15,7 @@ from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.variants import NoVariant, Variant
 from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
@@ -95,7 +96,9 @@ async def test_headers_that_are_the_same_leave_the_file_where_it_is(repository: 
 
 async def test_flags_of_the_repository_lead_to_the_revision_and_others_stay(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
-    author.session.files[author.uri].flags = ("-Icommon", "-I", "build", "-DN=4", "-I/usr/include")
+    author.session.files[author.uri].compilation = Compilation(
+        ("-Icommon", "-I", "build", "-DN=4", "-I/usr/include")
+    )
     (repository.folder / "build").mkdir()
     then = await author.side("revision", "HEAD~1")
     root, beside = str(repository.folder), str(author.folder)
@@ -108,7 +111,7 @@ async def test_a_repository_opened_through_a_link_has_its_headers_of_then(reposi
     repository.folder = real.parent / "link"
     repository.folder.symlink_to(real)
     author = Author(repository, "src/k.cu", NOW)
-    author.session.files[author.uri].flags = ("-Icommon", "-I../elsewhere")
+    author.session.files[author.uri].compilation = Compilation(("-Icommon", "-I../elsewhere"))
     (real.parent / "elsewhere").mkdir()
     then = await author.side("revision", "HEAD~1")
     assert then.job.path == f"{author.folder}/src/k.cu"

@@ -9,6 +9,7 @@ import pytest
 from orbit_lsp.cli import source_listing
 from orbit_lsp.runs import result_filing
 from orbit_lsp.specs import job_builder
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
@@ -168,7 +169,7 @@ def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
     bench = Bench().ran(LAUNCHES)
     (known,) = kernel_status.of(bench.session, URI)
     assert not known.stale
-    bench.session.files[bench.uri].flags = ("-DN=4",)
+    bench.session.files[bench.uri].compilation = Compilation(("-DN=4",))
     (known,) = kernel_status.of(bench.session, URI)
     assert known.stale
 

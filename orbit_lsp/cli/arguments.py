@@ -185,6 +185,9 @@ def _show(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="a .cu or .cuh file: show how it is compiled, and why"
+    )
     option(
         parser,
         "--settings",
@@ -299,7 +302,7 @@ GROUPS = {
     "Set up and help": (
         Command(
             "doctor", "show what works on this machine, and how to fix the rest",
-            ("doctor", "doctor --python .venv/bin/python", "doctor --json"), _doctor,
+            ("doctor", "doctor saxpy.cu", "doctor --python .venv/bin/python", "doctor --json"), _doctor,
         ),
         Command(
             "trust", "use what a folder brings along: its Python, compilers, compiler flags and settings",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 
 from orbit_lsp.runners import Runner
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
 
@@ -95,6 +98,23 @@ def lines(
         *([f"  ✓ {one}" for one in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
         *_missing(setup, machine, compiles_on_modal, compiler),
     ]
+
+
+def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str]) -> list[str]:
+    """How a CUDA file is compiled, and why, with the settings that override it."""
+    flags = shlex.join(compilation.flags) if compilation.flags else "no flags"
+    lines = [f"{name} is compiled with {flags},", f"  {compilation.source}."]
+    if compilation.nvcc:
+        lines.append(f"  compiler: {compilation.nvcc}, as the project names it (setting `nvcc` overrides it)")
+    if compilation.reasons:
+        lines += ["", "inferred (setting `nvcc_flags` goes before it)"]
+        lines += [f"  {reason.what}: {reason.why}" for reason in compilation.reasons]
+    if compilation.missing:
+        lines += ["", "not found (the compiler reports those that it needs)"]
+        lines += [f"  {header}: {why}" for header, why in compilation.missing.items()]
+    if refused:
+        lines += ["", "flags that are not used", *(f"  {sentence}" for sentence in refused)]
+    return [*lines, "", "The setting `compile_commands` names another database."]
 
 
 def _inventory(machine: c.Machine, python_from: str) -> list[str]:

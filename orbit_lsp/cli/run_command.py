@@ -128,11 +128,13 @@ async def _main(options: argparse.Namespace) -> int:
     runs.when_ended(versions.filed)
     try:
         if options.command == "doctor":
+            if options.file:
+                return await _doctor_of(session, environment, options.file, as_json=options.json)
             _say_ignored(session, environment, None)
             return await _doctor(session, environment, as_json=options.json)
         if options.command == "compare":
             uri = _open(session, options.file)
-            for refused in environment.choose_flags(uri):
+            for refused in await environment.find_compilation(uri):
                 _complain(f"nvcc flag {refused}")
             _say_ignored(session, environment, uri)
             target = _target(session, uri, options.kernel)
@@ -237,7 +239,7 @@ async def _file(
         from orbit_lsp.cli import draft_command
 
         return draft_command.run(session, uri, _target(session, uri, options.kernel), as_json=options.json)
-    for refused in environment.choose_flags(uri):
+    for refused in await environment.find_compilation(uri):
         _complain(f"nvcc flag {refused}")
     _say_ignored(session, environment, uri)
     action: Action = _ACTIONS.get(options.command, "run" if getattr(options, "run", False) else "compile")
@@ -263,7 +265,7 @@ async def _file(
     for each in targets:
         finished, made = await _perform(runs, action, uri, each, full=getattr(options, "full", False))
         if action == "compile":
-            finished = _with_specs(finished, session, uri)
+            finished = _unlinked(_with_specs(finished, session, uri), session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
         if options.json:
             print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
@@ -282,6 +284,15 @@ async def _file(
     if options.command == "show" and not options.json:
         _shown(options, session, uri)
     return code if options.command != "show" or options.run else 0
+
+
+def _unlinked(finished: c.Finished, session: Session, uri: str) -> c.Finished:
+    """Says of a file with a `main` that only its kernels were compiled."""
+    scan = session.files[uri].scan
+    if scan.language != "cuda" or "main" not in scan.entries or finished.outcome != "ok":
+        return finished
+    remark = "link errors are not looked for by compile: orbit-lsp run links the program"
+    return replace(finished, remarks=(*finished.remarks, remark))
 
 
 def _dump_folder(options: argparse.Namespace) -> Path | None:
@@ -470,6 +481,26 @@ def _report(
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
     print(visible(text + (f"\n  {remedy}" if remedy else "")), file=stream)
+
+
+async def _doctor_of(
+    session: Session, environment: run_environment.Environment, name: str, *, as_json: bool
+) -> int:
+    """How a CUDA file is compiled, and why. Raises UsageError."""
+    uri = _open(session, name)
+    if session.files[uri].scan.language != "cuda":
+        raise UsageError(
+            f"{name} is no CUDA file: orbit-lsp doctor without a file looks at Python and Triton"
+        )
+    refused = await environment.find_compilation(uri)
+    compilation = session.files[uri].compilation
+    if as_json:
+        print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
+        return 0
+    from orbit_lsp.cli import doctor
+
+    print(visible("\n".join(doctor.compilation_lines(name, compilation, refused))))
+    return 0
 
 
 async def _doctor(session: Session, environment: run_environment.Environment, *, as_json: bool) -> int:

@@ -90,7 +90,7 @@ def _side(
     if file is None:
         raise NoVariant(f"{path_of(target.uri)} is not a .cu, .cuh or .py file")
     if beside := session.files.get(target.uri):
-        file.flags = beside.flags
+        file.compilation = beside.compilation
     if not harness.named(target):
         kernel = _kernel(scratch, target, file_name or name)
         plan = launch_plan.of(scratch, target.uri, kernel)

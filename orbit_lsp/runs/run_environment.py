@@ -20,10 +20,11 @@ from orbit_lsp.specs import job_builder
 from orbit_lsp.state.placement import Warm
 from orbit_lsp.state.session import Session, path_of
 from orbit_lsp.state.user_folders import cache_folder, state_folder
-from orbit_remote.common import limits, nvcc_flags, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common import nvcc_flags
 
 if TYPE_CHECKING:
+    from orbit_lsp.compilation.finder import Finder
     from orbit_lsp.runners import Runner
     from orbit_lsp.runners.local import LocalRunner
     from orbit_lsp.runners.modal.deploy import Spec
@@ -62,6 +63,9 @@ class Environment:
         self._modal: ModalRunner | None = None
         self._looking: asyncio.Task[None] | None = None
         self._cooling: asyncio.TimerHandle | None = None
+        self._finder: Finder | None = None
+        self.finding = asyncio.Lock()
+        """Held while it is found out how a file is compiled: what runs meanwhile would run with other flags."""
         self.configured = asyncio.Event()
         """Set once the client's settings are known: nothing is started with others before that."""
 
@@ -327,31 +331,32 @@ class Environment:
 
     # -- files --------------------------------------------------------------------------------
 
-    async def find_flags(self, uri: str) -> tuple[str, ...]:
-        """`choose_flags`, with the files that it reads read off the event loop."""
-        path = self._compiled_path(uri)
-        database = await asyncio.to_thread(compile_commands, list(self._session.setup.folders), path)
-        return self._choose_flags(uri, database)
-
-    def _compiled_path(self, uri: str) -> str:
-        """The file that is compiled for this one: of a header the source that includes it."""
+    async def find_compilation(self, uri: str) -> tuple[str, ...]:
+        """Find out how a CUDA file is compiled; returns a sentence for each flag that is not used."""
         file = self._session.files.get(uri)
-        return file.source[0] if file and file.source else path_of(uri)
+        if file is None or file.scan.language != "cuda":
+            return ()
+        from orbit_lsp.compilation import finder
 
-    def choose_flags(self, uri: str) -> tuple[str, ...]:
-        """Find the compiler flags of a file; returns a sentence for each that is not used."""
-        return self._choose_flags(
-            uri, compile_commands(self._session.setup.folders, self._compiled_path(uri))
+        settings, setup, choice = self.settings, self._session.setup, self.python_choice()
+        # a header is compiled through the source that includes it
+        path, text = file.source or (path_of(uri), file.document.text)
+        question = finder.Question(
+            path,
+            text,
+            tuple(setup.folders),
+            flags=tuple(settings.nvcc_flags),
+            flags_trusted=self._users_flags,
+            trusted=settings.trusted,
+            python=choice.python,
+            not_started=choice.ignored,
+            nvcc=settings.nvcc or (setup.machine.nvcc if setup.machine else None),
+            database=settings.compile_commands,
         )
-
-    def _choose_flags(self, uri: str, database: tuple[str, ...]) -> tuple[str, ...]:
-        own = self.settings.nvcc_flags
-        wanted = (*database, *(() if self._users_flags else own))
-        kept, refused = nvcc_flags.allowed_flags(wanted, self.settings.trusted)
-        users, never = nvcc_flags.allowed_flags(own if self._users_flags else (), trusted=True)
-        if file := self._session.files.get(uri):
-            file.flags = (*kept, *users)
-        return (*self._folded(refused), *never)
+        async with self.finding:
+            self._finder = self._finder or finder.Finder()
+            file.compilation = await asyncio.to_thread(self._finder.find, question)
+        return (*self._folded(file.compilation.refused),)
 
     def _folded(self, refused: Sequence[str]) -> list[str]:
         """The flags that trust would permit in one sentence, with what to do; other sentences as they are."""
@@ -369,6 +374,8 @@ class Environment:
     async def changed_on_disk(self, path: str) -> list[str]:
         """Note a file's new content; returns the open files that were built from it."""
         await self._session.disk.note(path)
+        if self._finder is not None:
+            self._finder.forget(path)
         return [uri for uri, file in self._session.files.items() if path in file.reads]
 
     def _gpu(self) -> str | None:
@@ -423,24 +430,6 @@ def _retire(runner: LocalRunner | ModalRunner | None) -> None:
         task = asyncio.ensure_future(runner.retire())
         _retiring.add(task)
         task.add_done_callback(_retiring.discard)
-
-
-_DATABASES = ("compile_commands.json", "build/compile_commands.json")
-
-
-def compile_commands(folders: list[str], path: str) -> tuple[str, ...]:
-    """Nvcc's flags for a file from the compilation database of its workspace folder, if it has one."""
-    for folder in folders:
-        if not Path(path).is_relative_to(folder):
-            continue
-        for name in _DATABASES:
-            try:
-                text = regular_files.text(Path(folder) / name, limits.DATABASE)
-            except (OSError, ValueError):  # ValueError: a folder of which the URI says what no path can hold
-                continue
-            if (flags := nvcc_flags.flags_for(path, text)) is not None:
-                return flags
-    return ()
 
 
 def _not_trusted(names: Sequence[str], remedy: str) -> str:

@@ -382,6 +382,8 @@ class _OneJob:
         self._reports = reports
         self._mark = mark
         self._finished: c.Finished | None = None
+        self._raw: tuple[c.Problem, ...] = ()
+        """What the compiler said of the build, in its own words."""
 
     async def perform(self) -> None:
         runner = await self._runner(self._run.job)
@@ -425,15 +427,38 @@ class _OneJob:
             case c.Output(stream=stream, text=text):
                 self._watcher.output(run, stream, text)
             case c.Built():
+                event = self._explained(event)
                 run.built = event
                 file = self._session.files.get(run.frozen.uri)
                 if file and run.action == "compile" and event.complete:
                     file.compiled = (run.job, run.disk)
                 self._watcher.changed(result_filing.built(self._session, run.frozen, run.job, event))
             case c.Finished():
-                self._finished = event
+                self._finished = self._failed_as(event)
             case _:
                 pass
+
+    def _explained(self, event: c.Built) -> c.Built:
+        """A build's problems in terms of the author's own files."""
+        run = self._run
+        file = self._session.files.get(run.frozen.uri)
+        if not event.problems or file is None or run.job.language != "cuda":
+            return event
+        from orbit_lsp.compilation import compiler_messages
+
+        self._raw = event.problems
+        problems = compiler_messages.explained(event.problems, run.job.path, run.job.text, file.compilation)
+        return replace(event, problems=problems)
+
+    def _failed_as(self, event: c.Finished) -> c.Finished:
+        """A failed build's end in the same words."""
+        if event.failure is None or self._run.built is None or not self._raw:
+            return event
+        from orbit_lsp.compilation import compiler_messages
+
+        name = Path(self._run.job.path).name
+        failure = compiler_messages.failure_of(event.failure, self._raw, self._run.built.problems, name)
+        return replace(event, failure=failure)
 
     async def _kept(self, finished: c.Finished) -> c.Finished:
         """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""

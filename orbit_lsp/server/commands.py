@@ -98,9 +98,9 @@ def kernel_command(name: str) -> Callable[[Callable[[OrbitServer, KernelId, Requ
 
 def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[str, str] | None:
     """Start a run at once and name it; None where there is none, or where the settings, which say where it is
-    to run, are still on their way: then it starts when they have come.
+    to run, or a file's flags are still on their way: then it starts when they have come.
     """
-    if not ls.environment.configured.is_set():
+    if not ls.environment.configured.is_set() or ls.environment.finding.locked():
         ls.spawn(start_configured(ls, start), "click before the settings")
         return None
     started = start()
@@ -109,7 +109,8 @@ def once_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> dict[st
 
 async def start_configured(ls: OrbitServer, start: Callable[[], Run | None]) -> None:
     await ls.environment.configured.wait()
-    start()
+    async with ls.environment.finding:
+        start()
 
 
 @kernel_command("orbit.run")

@@ -183,7 +183,7 @@ class OrbitServer(LanguageServer):
             file.source = source
             if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
                 return  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
-        for refused in await self.environment.find_flags(uri):
+        for refused in await self.environment.find_compilation(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
         await self.settle(uri)
         if uri in self.session.files and self.environment.settings.compile_on_save:

@@ -204,6 +204,12 @@ class Settings:
         "-isystem -std -O -arch -gencode -maxrregcount --use_fast_math and --expt-*.",
         workspace=True,
     )
+    compile_commands: str = setting(
+        "",
+        "The project's `compile_commands.json`, or the folder that holds it, from the workspace folder on. Empty: the "
+        "nearest one of the usual places (build folders, the `binaryDir` of CMake's presets, the workspace folder).",
+        workspace=True,
+    )
     compile_on_save: bool = setting(
         True, "Compile .cu and .cuh files when they are opened and saved.", workspace=True
     )

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel, Scan, Tracker
 from orbit_lsp.state import daemon_thread
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change, Document, Encoding
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.placement import Setup
@@ -34,8 +35,8 @@ class OpenFile:
     """Of a header: path and text of the file that includes it, through which its kernels are compiled."""
     in_git: bool = False
     """Whether it lies in a working tree of git."""
-    flags: tuple[str, ...] = ()
-    """Compiler flags after the trust rule, known since the file was opened or saved."""
+    compilation: Compilation = field(default_factory=Compilation)
+    """How it is compiled, known since it was opened or saved."""
     reads: dict[str, str] = field(default_factory=dict[str, str])
     """The files that its last build read, by content hash."""
     compiled: tuple[Job, int] | None = None

@@ -20,6 +20,9 @@ from orbit_lsp.views.tables import Code, Row, Section
 from orbit_remote.common import measure, occupancy
 from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
+_MOST_REASONS = 6
+"""How many inferred flags and folders a hover names."""
+
 
 def profile_sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
     found = profile_hover.sections(name, profiled, now, stale=stale)
@@ -59,7 +62,23 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
         for resources in known.figures.resources:
             title = f"{resources.name}, compiled for {resources.architecture}{mark}"
             found.append((title, _resource_rows(session, uri, known, resources)))
+    if found and (rows := compilation_rows(session, uri)):
+        found.append(("how the file is compiled", rows))
     return found
+
+
+def compilation_rows(session: Session, uri: str) -> list[Row]:
+    """Where the flags of a CUDA file come from, and each that was inferred with its reason; none where nothing is
+    more than a plain call of nvcc.
+    """
+    compilation = session.files[uri].compilation
+    if not (compilation.flags or compilation.missing):
+        return []
+    rows: list[Row] = [("flags", compilation.source, "setting `nvcc_flags` adds to them")]
+    rows += [(reason.what, reason.why, "inferred") for reason in compilation.reasons[:_MOST_REASONS]]
+    if more := len(compilation.reasons) - _MOST_REASONS:
+        rows += [("", f"and {more} more: orbit-lsp doctor FILE", "")] if more > 0 else []
+    return rows
 
 
 def _spec_rows(result: Result) -> list[Row]:

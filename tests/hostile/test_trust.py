@@ -60,7 +60,7 @@ def opened(folder: Path, *, trusted: bool | None = None) -> Environment:
     return environment
 
 
-def flags_of(
+async def flags_of(
     folder: Path, *, trusted: bool | None = None, **settings: object
 ) -> tuple[Flags, tuple[str, ...]]:
     """The compiler flags that are used for k.cu, and sentences about those that are not."""
@@ -70,8 +70,8 @@ def flags_of(
     environment.configure(None)
     uri = uri_of(str(folder / "k.cu"))
     session.open(uri, 0, KERNEL)
-    refused = environment.choose_flags(uri)
-    return session.files[uri].flags, refused
+    refused = await environment.find_compilation(uri)
+    return session.files[uri].compilation.flags, refused
 
 
 # -- compiler flags ---------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def hostile_flags(folder: Path, flags: list[str]) -> None:
 @pytest.mark.parametrize("name", FLAGS)
 async def test_flags_of_a_folder_run_nothing(folder: Path, name: str) -> None:
     hostile_flags(folder, FLAGS[name])
-    kept, _ = flags_of(folder)
+    kept, _ = await flags_of(folder)
     if kept:  # else there is nothing of the folder's to try
         await built(folder, KERNEL, flags=kept)
     assert (sang(folder), (folder / "overwritten").exists()) == ([], False)
@@ -131,24 +131,24 @@ async def test_flags_of_a_folder_run_nothing(folder: Path, name: str) -> None:
 @needs_nvcc
 async def test_the_canary_can_sing(folder: Path) -> None:
     hostile_flags(folder, FLAGS["host compiler, long"])
-    kept, refused = flags_of(folder, trusted=True)
+    kept, refused = await flags_of(folder, trusted=True)
     assert refused == ()
     await built(folder, KERNEL, flags=kept)
     assert sang(folder) == ["canary"]
 
 
-def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: Path) -> None:
+async def test_flags_that_are_left_out_are_one_sentence_with_what_to_do(folder: Path) -> None:
     hostile_flags(folder, ["-ccbin", "./canary", "-lineinfo", "-DN=1"])
-    _, (sentence,) = flags_of(folder)
+    _, (sentence,) = await flags_of(folder)
     assert sentence == (
-        "-ccbin, ./canary, -lineinfo are left out, because the workspace is not trusted and only flags that cannot run "
+        "-ccbin=./canary is left out, because the workspace is not trusted and only flags that cannot run "
         f"a program are used: if you trust its authors, `orbit-lsp trust {folder}` to use them from now on"
     )
 
 
-def test_the_users_own_flags_need_no_trust(folder: Path) -> None:
+async def test_the_users_own_flags_need_no_trust(folder: Path) -> None:
     hostile_flags(folder, ["-ccbin", "./canary"])
-    kept, _ = flags_of(folder, nvcc_flags=["-ccbin", "g++"])
+    kept, _ = await flags_of(folder, nvcc_flags=["-ccbin", "g++"])
     assert kept == ("-ccbin", "g++")
 
 

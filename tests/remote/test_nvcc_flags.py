@@ -1,15 +1,14 @@
-"""Which flags a workspace may set, what a compilation database means, and GPU names."""
+"""Which flags a workspace may set, and GPU names."""
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 
 import pytest
 
 from orbit_remote.common.architectures import architecture_for, architecture_of, asked_for, gencode
-from orbit_remote.common.nvcc_flags import allowed_flags, flags_for, is_shell_active
+from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from tests.remote.nvcc_check import COMPILER, needs_nvcc
 
 TAKEN = [
@@ -37,6 +36,9 @@ TAKEN = [
     (["-maxrregcount=64"], ["-maxrregcount", "64"]),
     (["--use_fast_math", "-use_fast_math"], ["--use_fast_math", "-use_fast_math"]),
     (["--expt-relaxed-constexpr"], ["--expt-relaxed-constexpr"]),
+    (["--extended-lambda"], ["--extended-lambda"]),
+    (["-rdc=true"], ["-rdc", "true"]),
+    (["--fmad=false"], ["-fmad", "false"]),
 ]
 
 REFUSED = [
@@ -87,6 +89,7 @@ REFUSED = [
     ["-arch=native;x"],
     ["-gencode", "arch=compute_90,code=sm_90 -ccbin evil"],
     ["-maxrregcount=1e9"],
+    ["-rdc=$(x)"],
     ["--expt-relaxed-constexpr=$(x)"],
     [""],
 ]
@@ -170,46 +173,6 @@ def test_names_that_a_shell_would_change():
     assert is_shell_active("/home/me/$(touch pwned)/k.cu")
     assert is_shell_active("/home/me/`x`/k.cu")
     assert not is_shell_active("/home/me/some dir (2)/it's; & k,1.cu")
-
-
-# -- compile_commands.json --------------------------------------------------------------------------
-
-
-def database(command: str | list[str], file: str = "src/k.cu", directory: str = "/proj/build") -> str:
-    key = "command" if isinstance(command, str) else "arguments"
-    return json.dumps(
-        [
-            {"directory": directory, "file": "other.cu", key: "nvcc -DOTHER"},
-            {"directory": directory, "file": file, key: command},
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        ("nvcc -DX=1 -c ../src/k.cu -o k.o", ("-DX=1",)),
-        (["/usr/local/cuda/bin/nvcc", "-forward-unknown-to-host-compiler", "-x", "cu", "-c", "../src/k.cu"], ("-forward-unknown-to-host-compiler",)),
-        ("ccache nvcc -O3 -c ../src/k.cu -o k.o", ("-O3",)),
-        ("nvcc -Iinc -I /abs -isystem sys -include pre.h k.cu", ("-I/proj/build/inc", "-I/abs", "-isystem", "/proj/build/sys", "-include", "/proj/build/pre.h", "k.cu")),
-        ("nvcc -MD -MT k.o -MF k.d --generate-dependencies-with-compile -dc /proj/src/k.cu", ()),
-        ("nvcc '-DNAME=\"a b\"' \"--generate-code=arch=compute_90,code=[sm_90]\" ../src/k.cu", ('-DNAME="a b"', "--generate-code=arch=compute_90,code=[sm_90]")),
-        ("nvcc --options-file CMakeFiles/x.rsp -c ../src/k.cu", ("--options-file", "CMakeFiles/x.rsp")),
-        (
-            ("clang++ -x cuda --cuda-gpu-arch=sm_80 --cuda-gpu-arch=sm_90a --cuda-path=/usr/local/cuda -Wall -fPIC -ffast-math"
-            " -std=c++17 -resource-dir /x -Xclang -foo -DX -c ../src/k.cu -o k.o"),
-            ("-use_fast_math", "-std=c++17", "-DX", "-gencode", "arch=compute_80,code=sm_80", "-gencode", "arch=compute_90a,code=sm_90a"),
-        ),
-    ],
-)  # fmt: skip
-def test_the_flags_of_a_file(command, expected):
-    assert flags_for("/proj/src/k.cu", database(command, "../src/k.cu")) == expected
-
-
-def test_a_file_that_is_not_there_and_text_that_is_no_database():
-    assert flags_for("/proj/src/none.cu", database("nvcc")) is None
-    for text in ("", "{", "{}", "[1, null]", '[{"file": 3}]', "null"):
-        assert flags_for("/proj/src/k.cu", text) is None
 
 
 # -- architectures ----------------------------------------------------------------------------------

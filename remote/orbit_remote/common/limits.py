@@ -85,6 +85,17 @@ REVISION: Final = Limit("a file of a git revision", 4 << 20, "The comparison is 
 PROJECT: Final = Limit(
     "a project's file that names its Python, as `pyproject.toml`", 1 << 20, "The file counts as absent."
 )
+OPTIONS: Final = Limit(
+    "a file of compiler options that `compile_commands.json` names", 4 << 20, "Its options are not used."
+)
+BUILD_FILE: Final = Limit(
+    "a build file (`setup.py`, `CMakeLists.txt`, `Makefile`, …)", 4 << 20, "Nothing is taken from it."
+)
+INCLUDING: Final = Limit(
+    "a file whose `#include` lines say where headers are looked for",
+    16 << 20,
+    "The headers that it includes are not looked for.",
+)
 IGNORES: Final = Limit(
     "`.gitignore` or `.orbitignore`", 1 << 20, "The patterns behind the limit are not obeyed."
 )

@@ -1,0 +1,336 @@
+"""What build files say about include folders and flags, read as text: none of them is run"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import BUILD_FILE
+
+_NAMES = (
+    "setup.py",
+    "CMakeLists.txt",
+    "Makefile",
+    "makefile",
+    "GNUmakefile",
+    "meson.build",
+    "BUILD",
+    "BUILD.bazel",
+)
+_SWITCHES = re.compile(
+    r"(?<![\w-])--?(?:expt-relaxed-constexpr|expt-extended-lambda|extended-lambda)(?![\w-])"
+)
+_STANDARD = re.compile(
+    r"(?<![\w-])-{1,2}std[= ](?:gnu|c)\+\+(\d\w)|CMAKE_CUDA_STANDARD\s+(\d\d)|CUDA_STANDARD\s+(\d\d)|cuda_std_(\d\d)|"
+    r"(?:cpp|cuda)_std=c\+\+(\d\d)"
+)
+_RELOCATABLE = re.compile(
+    r"CUDA_SEPARABLE_COMPILATION\s+(?:ON|TRUE|1)|(?<![\w-])-{1,2}(?:rdc|relocatable-device-code)[ =]true|(?<![\w-])-dc(?![\w-])",
+    re.IGNORECASE,
+)
+_CMAKE_INCLUDES = re.compile(r"\b(?:target_)?include_directories\s*\(([^)]*)\)", re.IGNORECASE)
+_MAKE_INCLUDES = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
+_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
+_WORD = re.compile(r'"([^"]*)"|(\S+)')
+_KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
+_EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
+_MOST = 400
+"""Values that one list of a setup.py may come to."""
+
+
+class Folder(NamedTuple):
+    """An include folder that a build file names."""
+
+    path: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the build files above a source file say: include folders in their order, and flags with the file that
+    names each.
+    """
+
+    folders: tuple[Folder, ...] = ()
+    flags: tuple[tuple[str, str], ...] = ()
+
+
+def declared(path: str, root: str) -> Declared:
+    """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
+    folders: list[Folder] = []
+    flags: dict[str, str] = {}
+    for file in _above(Path(path).parent, root):
+        try:
+            text = regular_files.text(file, BUILD_FILE)
+        except (OSError, ValueError):
+            continue
+        if file.endswith(".py"):
+            setup = _setup(file, text, path)
+            folders += setup.folders
+            named = dict(setup.flags)
+        else:
+            text = _COMMENT.sub("", text)
+            folders += _folders(file, text, root)
+            named = {}
+        named |= dict.fromkeys(_SWITCHES.findall(text), file)
+        if _RELOCATABLE.search(text):
+            named["-rdc=true"] = file
+        standards = [next(filter(None, found.groups())) for found in _STANDARD.finditer(text)]
+        if standards:
+            named[f"-std=c++{max(standards, key=_year)}"] = file
+        for flag, where in named.items():
+            standard = flag.startswith("-std") and any(one.startswith("-std") for one in flags)
+            if flag not in flags and not standard:
+                flags[flag] = where
+    return Declared(tuple(dict.fromkeys(folders)), tuple(flags.items()))
+
+
+def _year(standard: str) -> int:
+    """c++98 is older than c++11; `2a` is a draft of 20."""
+    number = int({"0x": "11", "1y": "14", "1z": "17", "2a": "20", "2b": "23"}.get(standard, standard))
+    return number if number < 90 else 0
+
+
+def _above(folder: Path, root: str) -> Iterator[str]:
+    while True:
+        yield from (str(folder / name) for name in _NAMES if (folder / name).is_file())
+        if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
+            return
+        folder = folder.parent
+
+
+def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
+    """`include_directories(…)` of CMake, `-I…` of Makefiles, where all variables in them are known folders."""
+    here = os.path.dirname(file)
+    if file.endswith("CMakeLists.txt"):
+        found = [
+            (match.start(), word[0] or word[1])
+            for match in _CMAKE_INCLUDES.finditer(text)
+            for word in _WORD.findall(match[1])
+        ]
+    else:
+        found = [(match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text)]
+    for start, word in found:
+        if word in _KEYWORDS:
+            continue
+        for value in _substituted(word, here, root):
+            path = os.path.normpath(os.path.join(here, value))
+            if os.path.isdir(path):
+                yield Folder(path, file, text.count("\n", 0, start) + 1)
+
+
+def _substituted(word: str, here: str, root: str) -> Iterator[str]:
+    """A word of CMake or make with its variables replaced by folders; those of a project's own are guessed: its
+    `${PROJECT_SOURCE_DIR}` may be this folder or the workspace.
+    """
+    word = re.sub(r"\$<(?:BUILD_INTERFACE|INSTALL_INTERFACE):([^>]*)>", r"\1", word)
+    top = re.compile(
+        r"\$[{(](?:CMAKE_SOURCE_DIR|PROJECT_SOURCE_DIR|\w+_SOURCE_DIR|SRC_?DIR|TOP_?DIR|ROOT_?DIR)[})]",
+        re.IGNORECASE,
+    )
+    local = re.compile(
+        r"\$[{(](?:CMAKE_CURRENT_SOURCE_DIR|CMAKE_CURRENT_LIST_DIR|CURDIR|PWD)[})]|\$\$PWD", re.IGNORECASE
+    )
+    word = local.sub(lambda _: here, word)
+    for folder in dict.fromkeys((root, here)) if top.search(word) else (here,):
+        value = top.sub(lambda _, folder=folder: folder, word)
+        if "$" not in value and value:
+            yield value
+
+
+# -- setup.py ---------------------------------------------------------------------------------------
+
+
+def _setup(file: str, text: str, path: str) -> Declared:
+    """The `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py: of the one
+    whose sources name the file, if one does. Expressions that cannot be read without running it are passed over.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return Declared()
+    values = _Values(file)
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        values.learn(node)
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _called(node) in _EXTENSIONS]
+    name = os.path.basename(path)
+    own = [
+        call
+        for call in calls
+        if any(os.path.basename(s) == name for s in values.texts(_keyword(call, "sources")))
+    ]
+    folders: list[Folder] = []
+    flags: dict[str, str] = {}
+    for call in own or calls:
+        for keyword in ("include_dirs", "extra_include_paths"):
+            node = _keyword(call, keyword)
+            for text_of in values.texts(node):
+                place = os.path.normpath(os.path.join(os.path.dirname(file), text_of))
+                if os.path.isdir(place) and node is not None:
+                    folders.append(Folder(place, file, node.lineno))
+        for keyword in ("extra_compile_args", "extra_cuda_cflags"):
+            for flag in values.texts(_nvcc_part(values.meaning(_keyword(call, keyword)))):
+                if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
+                    flags[flag] = file
+        if own:
+            for macro in values.pairs(_keyword(call, "define_macros")):
+                flags[macro] = file
+    if any(_called(call) == "CUDAExtension" for call in calls):
+        flags["--expt-relaxed-constexpr"] = file  # torch's builder adds it
+    return Declared(tuple(folders), tuple(flags.items()))
+
+
+def _called(call: ast.Call) -> str:
+    function = call.func
+    return (
+        function.attr
+        if isinstance(function, ast.Attribute)
+        else function.id
+        if isinstance(function, ast.Name)
+        else ""
+    )
+
+
+def _keyword(call: ast.Call, name: str) -> ast.expr | None:
+    if found := next((keyword.value for keyword in call.keywords if keyword.arg == name), None):
+        return found
+    return call.args[1] if name == "sources" and len(call.args) > 1 else None
+
+
+def _nvcc_part(node: ast.expr | None) -> ast.expr | None:
+    """The value of `"nvcc"` in a dict of flags by compiler."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and key.value == "nvcc":
+                return value
+        return None
+    return node
+
+
+class _Values:
+    """What names of a setup.py stand for, as far as its text says without being run."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.names: dict[str, list[ast.expr]] = {}
+        self.left = _MOST
+
+    def learn(self, node: ast.AST) -> None:
+        """An assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name):
+                    self.names.setdefault(target.id, []).append(node.value)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self.names.setdefault(node.target.id, []).append(node.value)
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.attr in ("append", "extend", "insert")
+            and node.args
+        ):
+            self.names.setdefault(node.func.value.id, []).append(node.args[-1])
+
+    def meaning(self, node: ast.expr | None) -> ast.expr | None:
+        """The last expression that a name stands for."""
+        for _ in range(8):
+            if not isinstance(node, ast.Name) or not self.names.get(node.id):
+                break
+            node = self.names[node.id][-1]
+        return node
+
+    def texts(self, node: ast.expr | None, depth: int = 0) -> list[str]:
+        """Every text in a list, however it is put together."""
+        if node is None or depth > 12 or self.left <= 0:
+            return []
+        self.left -= 1
+        match node:
+            case ast.List() | ast.Tuple() | ast.Set():
+                return [text for item in node.elts for text in self.texts(item, depth + 1)]
+            case ast.Starred():
+                return self.texts(node.value, depth + 1)
+            case ast.BinOp(op=ast.Add()):
+                whole = self.text(node, depth + 1)
+                both = self.texts(node.left, depth + 1) + self.texts(node.right, depth + 1)
+                return [whole] if whole is not None else both
+            case ast.IfExp():
+                return self.texts(node.body, depth + 1) + self.texts(node.orelse, depth + 1)
+            case ast.Name():
+                return [
+                    text for value in self.names.get(node.id, ()) for text in self.texts(value, depth + 1)
+                ]
+            case ast.ListComp():
+                return self.texts(node.generators[0].iter, depth + 1)
+            case _:
+                text = self.text(node, depth + 1)
+                return [] if text is None else [text]
+
+    def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
+        """One text: paths are joined as `os.path` and `pathlib` join them."""
+        if node is None or depth > 12:
+            return None
+        match node:
+            case ast.Constant(value=str() as text):
+                return text
+            case ast.Name(id="__file__"):
+                return self.file
+            case ast.Name():
+                values = self.names.get(node.id, ())
+                return self.text(values[0], depth + 1) if values else None
+            case ast.JoinedStr():
+                return self._joined([self._part(part, depth) for part in node.values], "")
+            case ast.BinOp(op=ast.Add() | ast.Div()):
+                sides = [self.text(node.left, depth + 1), self.text(node.right, depth + 1)]
+                return self._joined(sides, "" if isinstance(node.op, ast.Add) else "/")
+            case ast.Attribute(attr="parent"):
+                inner = self.text(node.value, depth + 1)
+                return os.path.dirname(inner) if inner is not None else None
+            case ast.Call():
+                return self._call(node, depth)
+            case _:
+                return None
+
+    def _part(self, part: ast.expr, depth: int) -> str | None:
+        return self.text(part.value if isinstance(part, ast.FormattedValue) else part, depth + 1)
+
+    def _call(self, node: ast.Call, depth: int) -> str | None:
+        name = _called(node)
+        arguments = [self.text(each, depth + 1) for each in node.args]
+        if name == "join" and arguments:
+            return self._joined(arguments, "/")
+        if name in ("getcwd", "cwd"):
+            return os.path.dirname(self.file)
+        if name == "dirname" and arguments and arguments[0] is not None:
+            return os.path.dirname(arguments[0]) or os.path.dirname(self.file)
+        if name in ("abspath", "realpath", "normpath", "Path", "str", "fspath") and len(arguments) == 1:
+            return arguments[0]
+        if name in ("resolve", "absolute", "as_posix", "expanduser") and isinstance(node.func, ast.Attribute):
+            return self.text(node.func.value, depth + 1)
+        return None
+
+    def _joined(self, parts: Sequence[str | None], by: str) -> str | None:
+        known = [part for part in parts if part is not None]
+        return by.join(known) if len(known) == len(parts) else None
+
+    def pairs(self, node: ast.expr | None) -> list[str]:
+        """`define_macros=[("NAME", None), ("N", "4")]` as flags."""
+        found: list[str] = []
+        node = self.meaning(node)
+        for item in node.elts if isinstance(node, ast.List | ast.Tuple) else []:
+            if isinstance(item, ast.Tuple) and item.elts and (name := self.text(item.elts[0])):
+                value: Any = (
+                    item.elts[1].value
+                    if len(item.elts) > 1 and isinstance(item.elts[1], ast.Constant)
+                    else None
+                )
+                found.append(f"-D{name}" if value is None else f"-D{name}={value}")
+        return found

@@ -1,0 +1,223 @@
+"""One command line of a build -> the flags that nvcc needs to compile the same file.
+
+A build's command says more than how a file is read: where outputs go, how warnings look, which of several
+architectures are made. What counts here is kept, in nvcc's words, whichever compiler the build uses.
+"""
+
+from __future__ import annotations
+
+import ntpath
+import os
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import OPTIONS
+from orbit_remote.common.nvcc_flags import PHASE_VALUES, PHASES
+
+Compiler = Literal["nvcc", "clang", "host"]
+
+_LAUNCHERS = re.compile(r"(?:ccache|sccache|distcc|icecc|env|time|nice|\w+=.*|cmake|-E|launch|--)")
+_CLANG = re.compile(r"clang(?:\+\+)?(?:-\d+)?(?:\.exe)?")
+_HOST = re.compile(
+    r"(?:[\w.]+-)*(?:g\+\+|gcc|c\+\+|cc|cl|icpx|icpc|icx|nvc\+\+|mpicxx|mpic\+\+)(?:-[\d.]+)?(?:\.exe)?"
+)
+_SEPARATE = {  # options without meaning here that have a value behind a blank
+    "-target", "--target", "-resource-dir", "-Xclang", "-mllvm", "-Xarch_host", "-Xarch_device", "-arch-host",
+    "-t", "--threads", "-Xptxas", "--ptxas-options", "-Xfatbin", "--fatbin-options", "-Xnvlink", "--nvlink-options",
+    "-Xlinker", "--linker-options", "-Xarchive", "--archive-options", "-Xcudafe", "-L", "-l", "-B",
+    "-diag-suppress", "--diag-suppress", "-diag-warn", "--diag-warn", "-split-compile", "--split-compile", "-cudart",
+    "--cudart",
+}  # fmt: skip
+_KEPT = {  # options whose value may stand behind a blank
+    "-default-stream", "--default-stream", "-ftz", "--ftz", "-fmad", "--fmad", "-prec-div", "--prec-div", "-prec-sqrt",
+    "--prec-sqrt", "-maxrregcount", "--maxrregcount", "-ccbin", "--compiler-bindir",
+}  # fmt: skip
+_MEANINGLESS = re.compile(
+    r"-W.*|-pedantic.*|-pipe|-p?thread|-g\d?|-ggdb\d?|-G|--device-debug|--debug|-lineinfo|--generate-line-info|"
+    r"-fPI[CE]|-fpi[ce]|-fvisibility.*|-fdiagnostics.*|-fcolor-diagnostics|-fno-[\w-]+|-fstack-.*|-ffile-prefix.*|"
+    r"-fmodules-ts|-fdeps-format=.*|-f(?:data|function)-sections|-fopenmp.*|-march=.*|-mtune=.*|-m\d\d|--machine=.*|"
+    r"-forward-unknown-.*|--forward-unknown-.*|-Xptxas=.*|-Xcudafe=.*|-Xfatbin=.*|-Xlinker=.*|--?threads=.*|"
+    r"-res-usage|--resource-usage|-w|--disable-warnings|-compress-mode=.*|--compress-mode=.*|--?diag-suppress=.*|"
+    r"--?[LlB]\S.*|-static.*|--display-error-number|-O[0-3sgz]?"
+)
+_CLANG_ONLY = re.compile(
+    r"--cuda-path=.*|--cuda-(?:host|device)-only|--cuda-compile-host-device|-nocudalib|-nocudainc|--no-cuda-.*|"
+    r"--target=.*|--driver-mode=.*|-resource-dir=.*|-f(?!atbin|mad).*|-stdlib=.*|--gcc-.*|-Q\w.*"
+)
+_PATHS = re.compile(r"(-I|-isystem|-iquote|-idirafter|--include-path|--system-include)=?(.*)")
+_FIRST = re.compile(r"(-include|--pre-include)=?(.*)")
+_OF_HOST = re.compile(r"-D.+|-U.+|-std=.+")
+_ARCHITECTURES = {
+    "-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code",
+    "--cuda-gpu-arch", "--offload-arch",
+}  # fmt: skip
+_TARGET = re.compile(r"(sm|compute|lto)_(\d+[af]?)")
+_OPTION_FILES = {"--options-file", "-optf"}
+_NESTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`flags` are nvcc's, with absolute folders. `program` is the compiler as the build names it. `remarks` say what
+    of the build is compiled in another way here.
+    """
+
+    flags: tuple[str, ...]
+    compiler: Compiler
+    program: str
+    remarks: tuple[str, ...] = ()
+
+
+def parse(command: Sequence[str] | str, directory: str, path: str) -> Command:
+    """The command by which a build, running in `directory`, compiles the file `path`. Reads the option files that it
+    names, so call it off the event loop.
+    """
+    words = list(_expanded(split(command) if isinstance(command, str) else command, directory))
+    program, rest = _program(words)
+    name = re.split(r"[\\/]", program)[-1]
+    compiler: Compiler = "clang" if _CLANG.fullmatch(name) else "host" if _HOST.fullmatch(name) else "nvcc"
+    return _Reader(compiler, program, directory, path).read(rest)
+
+
+def split(command: str) -> list[str]:
+    """The words of a command as a shell has them."""
+    try:
+        if re.match(r'"?[A-Za-z]:\\', command):
+            return [word.strip('"') for word in shlex.split(command, posix=False)]
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def absolute(path: str, directory: str) -> str:
+    flavour = ntpath if re.match(r"[A-Za-z]:|\\\\", directory or path) else posixpath
+    return flavour.normpath(flavour.join(directory, path))
+
+
+def same(left: str, right: str) -> bool:
+    return os.path.normcase(os.path.normpath(left)) == os.path.normcase(os.path.normpath(right))
+
+
+def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The compiler, behind whatever launches it, and its arguments."""
+    for i, word in enumerate(words):
+        if not _LAUNCHERS.fullmatch(re.split(r"[\\/]", word)[-1]):
+            return word, words[i + 1 :]
+    return "", ()
+
+
+def _expanded(words: Sequence[str], directory: str, depth: int = 0) -> Iterator[str]:
+    """The words, with those of option files in the place of their names: CMake writes include folders there."""
+    waiting = iter(words)
+    for word in waiting:
+        option, joined, value = word.partition("=")
+        if option in _OPTION_FILES:
+            name = value if joined else next(waiting, "")
+        elif word.startswith("@") and len(word) > 1:
+            name = word[1:]
+        else:
+            yield word
+            continue
+        if depth < _NESTED:
+            try:
+                text = regular_files.text(absolute(name, directory), OPTIONS)
+            except (OSError, ValueError):
+                continue
+            yield from _expanded(split(text), directory, depth + 1)
+
+
+class _Reader:
+    def __init__(self, compiler: Compiler, program: str, directory: str, path: str) -> None:
+        self.compiler: Compiler = compiler
+        self.program = program
+        self.directory = directory
+        self.path = path
+        self.flags: dict[str, None] = {}
+        self.targets: list[str] = []
+
+    def read(self, words: Sequence[str]) -> Command:
+        rest = iter(words)
+        for word in rest:
+            self._take(word, rest)
+        remarks: list[str] = []
+        if self.compiler == "clang":
+            remarks.append("the project compiles it with clang; here nvcc does")
+        if self.compiler == "host":
+            remarks.append(
+                "the command is of a C++ compiler: its include folders, macros and standard are taken"
+            )
+        flags = (word for flag in self.flags for word in flag.split("\0"))
+        return Command((*flags, *self._architectures()), self.compiler, self.program, tuple(remarks))
+
+    def _take(self, word: str, rest: Iterator[str]) -> None:
+        option, joined, value = word.partition("=")
+        if option in ("-dc", "--device-c", "-fgpu-rdc"):
+            self._keep("-rdc=true")
+        elif option in ("-rdc", "--relocatable-device-code"):
+            self._keep(f"-rdc={value if joined else next(rest, 'true')}")
+        elif option in _ARCHITECTURES:
+            self.targets.append(value if joined else next(rest, ""))
+        elif option in PHASE_VALUES or option in _SEPARATE:
+            if not joined:
+                next(rest, None)
+        elif option in PHASES or word == "--" or re.fullmatch(r"-(?:o|MF|MT|MQ|x)\S+", word):
+            return
+        elif not word.startswith("-"):
+            return  # a file: this one, or one that is compiled beside it
+        elif word == "-Werror" and self.compiler == "nvcc":
+            next(rest, None)  # which warnings
+        elif self.compiler == "clang" and word == "-ffast-math":
+            self._keep("-use_fast_math")
+        elif paths := _PATHS.fullmatch(word):
+            self._folder(paths[1], paths[2] or next(rest, ""))
+        elif first := _FIRST.fullmatch(word):
+            name = first[2] or next(rest, "")
+            path = absolute(name, self.directory)
+            self._keep("-include", path if os.path.isfile(path) else name)
+        elif word in ("-D", "-U"):
+            self._keep(word + next(rest, ""))
+        elif option in ("-std", "--std"):
+            standard = value if joined else next(rest, "")
+            self._keep("-std=" + standard.replace("gnu++", "c++"))
+        elif option in ("-Xcompiler", "--compiler-options"):
+            self._host(value if joined else next(rest, ""))
+        elif _MEANINGLESS.fullmatch(word) or (self.compiler == "clang" and _CLANG_ONLY.fullmatch(word)):
+            return
+        elif option in _KEPT:
+            self._keep(f"{option}={value if joined else next(rest, '')}")
+        elif self.compiler != "host" or _OF_HOST.fullmatch(word):
+            self._keep(word)
+
+    def _keep(self, *words: str) -> None:
+        """Each once: as one key where an option and its value are two words."""
+        self.flags.update({"\0".join(words): None})
+
+    def _folder(self, option: str, value: str) -> None:
+        folder = absolute(value, self.directory)
+        option = {"--include-path": "-I", "-iquote": "-I"}.get(option, option)
+        if option == "-I":
+            self._keep(f"-I{folder}")
+        else:
+            self._keep("-isystem", folder)
+
+    def _host(self, value: str) -> None:
+        """What the host compiler is given: what says how a file is read is kept."""
+        kept = [part for part in value.split(",") if part and not _MEANINGLESS.fullmatch(part)]
+        if kept:
+            self._keep("-Xcompiler=" + ",".join(kept))
+
+    def _architectures(self) -> list[str]:
+        """Code for each architecture that the build makes code for: PTX alone has no registers to report. `native`
+        and `all` leave the choice to us, whose it is where no architecture is named.
+        """
+        named = [found.groups() for text in self.targets for found in _TARGET.finditer(text)]
+        real = [number for kind, number in named if kind == "sm"] or [number for _, number in named]
+        words: list[str] = []
+        for number in dict.fromkeys(real):
+            words += ["-gencode", f"arch=compute_{number},code=sm_{number}"]
+        return words

@@ -1,0 +1,149 @@
+"""What compilers say, in terms of the author's own files
+
+A header that is missing names itself and what provides it. An error inside a header that is not the author's stands
+at the author's line that leads there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.compilation import missing
+from orbit_lsp.kernels.cuda.lexer import clean_directive
+from orbit_lsp.kernels.cuda.macros import directives
+from orbit_lsp.state.compilation import Compilation
+from orbit_remote.common.messages import Failure, Note, Place, Problem
+
+_MISSING = re.compile(
+    r"(?P<gcc>\S.*?): No such file or directory|cannot open (?:source )?(?:include )?file:? [\"'](?P<edg>[^\"']+)[\"'].*|"
+    r"[\"'](?P<clang>[^\"']+)[\"'] file not found|Cannot open include file: '(?P<msvc>[^']+)'.*",
+    re.DOTALL,
+)
+_SEPARATE = "requires separate compilation mode"
+_REMOVED = re.compile(
+    r'class "cudaDeviceProp" has no member|(?:namespace|class) "(?:thrust|cub)(?:::\w+)*" has no member|'
+    r'(?:identifier "(?:texture|cudaBindTexture\w*|cudaUnbindTexture|tex[123]D(?:fetch)?|cudaThread\w+)" is undefined)|'
+    r"texture is not a template"
+)
+"""Errors about what CUDA 13 no longer has."""
+_INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
+_INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
+_MOST_NOTES = 12
+
+
+def explained(
+    problems: tuple[Problem, ...], path: str, text: str, compilation: Compilation
+) -> tuple[Problem, ...]:
+    """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
+    placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
+    return tuple(_folded(placed))
+
+
+def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem, ...], name: str) -> Failure:
+    """The failure that a build's first error made, in the words and at the place that the error has now."""
+    errors = [one for one in now if one.severity == "error"]
+    first = next((one for one in before if one.severity == "error"), None)
+    if first is None or not errors or first == errors[0] or failure.category != "compile error":
+        return failure
+    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+    shown = errors[0]
+    where = f"{Path(shown.place.file).name}:{shown.place.line}: " if shown.place else ""
+    said = shown.message.partition("\n")[0]
+    return replace(failure, message=f"{name} does not compile ({count}): {where}{said}", place=shown.place)
+
+
+def _named(problem: Problem, compilation: Compilation) -> Problem:
+    """A missing header with its remedy as the first sentence."""
+    found = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
+    if found is None:
+        return replace(problem, message=problem.message + advice(problem))
+    name = next(filter(None, found.groups()))
+    why = compilation.missing.get(name) or missing.provider(name, compilation.python)
+    return replace(problem, message=f"{name} is not found: {why}" if why else f"{name} is not found")
+
+
+def advice(problem: Problem) -> str:
+    """What to do about an error that a setting or another release answers; empty for any other."""
+    if problem.severity != "error":
+        return ""
+    if _SEPARATE in problem.message:
+        return '; set nvcc_flags = ["-rdc=true"]'
+    if flag := re.search(r"experimental flag '(--[\w-]+)'", problem.message):
+        return f' Set nvcc_flags = ["{flag[1]}"].'
+    if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
+        return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
+    if _REMOVED.search(problem.message):
+        return "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"
+    return ""
+
+
+def _placed(problem: Problem, path: str, text: str, root: str) -> Problem:
+    """An error in somebody else's header at the author's line that leads there, the header as a note."""
+    place = problem.place
+    if place is None or problem.severity != "error" or _authors(place.file, path, root):
+        return problem
+    own = next(
+        (note.place for note in problem.notes if note.place and _authors(note.place.file, path, root)), None
+    )
+    own = own or _including(place.file, path, text)
+    if own is None:
+        return problem
+    notes = (
+        Note(f"{Path(place.file).name}:{place.line}: {problem.message.partition(chr(10))[0]}", place),
+        *problem.notes,
+    )
+    return replace(problem, place=own, notes=notes)
+
+
+def _authors(file: str, path: str, root: str) -> bool:
+    if file == path:
+        return True
+    return bool(root) and Path(file).is_relative_to(root) and not _INSTALLED.search(file[len(root) :])
+
+
+def _including(header: str, path: str, text: str) -> Place | None:
+    """The `#include` of the file that names the header, else the first of the header's own library, else the first."""
+    best: tuple[int, Place] | None = None
+    library = Path(header).parts
+    for line, directive in _directives(text):
+        if found := _INCLUDE.search(directive):
+            name = found[1][1:-1]
+            names = Path(header).as_posix().endswith("/" + name)
+            rank = 2 if names else 1 if name.partition("/")[0] in library else 0
+            if best is None or rank > best[0]:
+                column = directive.find(found[1])
+                best = rank, Place(path, line, column + 1, column + 1 + len(found[1]))
+    return best[1] if best else None
+
+
+def _directives(text: str) -> list[tuple[int, str]]:
+    """(line, text) of every `#include` that is no comment."""
+    real = {clean_directive(one).strip() for one in directives(text)}
+    lines = enumerate(text.split("\n"), 1)
+    return [
+        (number, line)
+        for number, line in lines
+        if "#" in line and clean_directive(line.strip()).strip() in real
+    ]
+
+
+def _folded(problems: list[Problem]) -> list[Problem]:
+    """Errors at one line that all come out of headers that are not the author's are one, the first."""
+    kept: dict[object, Problem] = {}
+    for problem in problems:
+        moved = bool(problem.notes) and problem.notes[0].message.endswith(problem.message.partition("\n")[0])
+        inside = moved and problem.place is not None and problem.notes[0].place is not None
+        key: object = (
+            (problem.place.file, problem.place.line, problem.tool)
+            if inside and problem.place
+            else id(problem)
+        )
+        if key in kept:
+            first = kept[key]
+            if len(first.notes) < _MOST_NOTES:
+                kept[key] = replace(first, notes=(*first.notes, problem.notes[0]))
+        else:
+            kept[key] = problem
+    return list(kept.values())

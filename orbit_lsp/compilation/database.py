@@ -1,0 +1,192 @@
+"""`compile_commands.json`: where a project keeps it, and its command for a file"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.command_line import Command
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import BUILD_FILE, DATABASE
+
+NAME = "compile_commands.json"
+_BUILD_FOLDERS = re.compile(
+    r"build.*|_build.*|out|cmake-build-.*|builddir.*|bin|_skbuild|target|bazel-out", re.IGNORECASE
+)
+_PRESETS = ("CMakePresets.json", "CMakeUserPresets.json")
+_MOST_FOLDERS = 64
+"""Build folders of one folder that are looked into."""
+_MOST_TRIED = 200
+"""Commands that are read to find one that can include a header."""
+
+
+class Match(NamedTuple):
+    """The command of a file, or of one `beside` it by which it is compiled too."""
+
+    database: str
+    command: Command
+    beside: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    directory: str
+    file: str
+    command: str | tuple[str, ...]
+
+    def parse(self) -> Command:
+        return command_line.parse(self.command, self.directory, self.file)
+
+
+@dataclass(slots=True)
+class Databases:
+    """The databases of a workspace, each read once as long as it stays the same file."""
+
+    _read: dict[str, tuple[tuple[int, int], dict[str, _Entry]]] = field(
+        default_factory=dict[str, "tuple[tuple[int, int], dict[str, _Entry]]"]
+    )
+
+    def find(self, path: str, root: str, setting: str = "") -> Match | None:
+        """The command for `path`: its own in the nearest database that has one, the newest where several are equally
+        near; else that of a file of the same folder, or of one that has the file's folder among its include folders.
+        `setting` names the database, or a folder that holds it, and then no other is asked. Reads files.
+        """
+        levels = [[_named(setting, root)]] if setting else list(_levels(path, root))
+        levels = [sorted(filter(os.path.isfile, level), key=_age) for level in levels]
+        wanted = {_normal(path), _normal(os.path.realpath(path))}
+        for database in (one for level in levels for one in level):
+            entries = self._entries(database)
+            for name in wanted & entries.keys():
+                return Match(database, entries[name].parse())
+        for database in (one for level in levels for one in level):
+            if entry := _beside(self._entries(database), path):
+                return Match(database, entry.parse(), entry.file)
+        return None
+
+    def _entries(self, database: str) -> dict[str, _Entry]:
+        """Every entry by its file. Those that are no entries are passed over."""
+        try:
+            status = os.stat(database)
+            state = status.st_mtime_ns, status.st_size
+            known = self._read.get(database)
+            if known is None or known[0] != state:
+                known = self._read[database] = state, _parse(regular_files.text(database, DATABASE))
+        except (OSError, ValueError):
+            return {}
+        return known[1]
+
+
+def _parse(text: str) -> dict[str, _Entry]:
+    items: Any = json.loads(text)
+    entries: dict[str, _Entry] = {}
+    for item in cast("list[Any]", items) if isinstance(items, list) else []:
+        if not isinstance(item, dict):
+            continue
+        record = cast("dict[str, Any]", item)
+        directory, words = str(record.get("directory", "")), record.get("arguments")
+        command = (
+            tuple(map(str, cast("list[Any]", words)))
+            if isinstance(words, list)
+            else str(record.get("command", ""))
+        )
+        file = command_line.absolute(str(record.get("file", "")), directory)
+        entries.setdefault(_normal(file), _Entry(directory, file, command))
+    return entries
+
+
+def _normal(path: str) -> str:
+    return os.path.normcase(os.path.normpath(path))
+
+
+def _age(path: str) -> float:
+    try:
+        return -os.stat(path).st_mtime
+    except OSError:
+        return 0
+
+
+def _named(setting: str, root: str) -> str:
+    path = os.path.join(root, os.path.expanduser(setting))
+    return os.path.join(path, NAME) if os.path.isdir(path) else path
+
+
+def _levels(path: str, root: str) -> Iterator[list[str]]:
+    """Where databases may lie, folder by folder from the file's up to the root."""
+    folder = Path(path).parent
+    while True:
+        yield [str(folder / NAME), *_below(folder), *_of_presets(folder, root)]
+        if str(folder) == root or folder == folder.parent or not folder.is_relative_to(root):
+            return
+        folder = folder.parent
+
+
+def _below(folder: Path) -> Iterator[str]:
+    """In build folders: `build`, `cmake-build-debug`, `out/build/x64-Release`."""
+    waiting = [(folder, 0)]
+    looked = 0
+    while waiting and looked < _MOST_FOLDERS:
+        at, depth = waiting.pop(0)
+        try:
+            with os.scandir(at) as entries:
+                names = [
+                    entry.name
+                    for entry in entries
+                    if (depth or _BUILD_FOLDERS.fullmatch(entry.name)) and entry.is_dir()
+                ]
+        except OSError:
+            continue
+        for name in sorted(names)[:_MOST_FOLDERS]:
+            looked += 1
+            if (at / name / NAME).is_file():
+                yield str(at / name / NAME)
+            elif depth < 2:
+                waiting.append((at / name, depth + 1))
+
+
+def _of_presets(folder: Path, root: str) -> Iterator[str]:
+    """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
+    for name in _PRESETS:
+        try:
+            presets: Any = json.loads(regular_files.text(folder / name, BUILD_FILE))
+        except (OSError, ValueError):
+            continue
+        found = cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
+        for preset in cast("list[Any]", found) if isinstance(found, list) else []:
+            if not isinstance(preset, dict):
+                continue
+            fields = cast("dict[str, Any]", preset)
+            shown = str(fields.get("name", ""))
+            values = {"sourceDir": str(folder), "presetName": shown, "sourceDirName": folder.name}
+            text = re.sub(
+                r"\$\{(\w+)\}",
+                lambda m, values=values: values.get(m[1], m[0]),
+                str(fields.get("binaryDir") or ""),
+            )
+            path = os.path.normpath(folder / text)
+            if text and "$" not in text and Path(path).is_relative_to(root):
+                yield os.path.join(path, NAME)
+
+
+def _beside(entries: dict[str, _Entry], path: str) -> _Entry | None:
+    """The command of a CUDA file of the same folder, else one by which the file's folder is searched for headers."""
+    folder = _normal(os.path.dirname(path))
+    cuda = [entry for entry in entries.values() if entry.file.lower().endswith(".cu")]
+    for entry in [*cuda, *entries.values()]:
+        if _normal(os.path.dirname(entry.file)) == folder:
+            return entry
+    tried: set[tuple[str, ...]] = set()
+    for entry in cuda[:_MOST_TRIED]:
+        flags = entry.parse().flags
+        if flags in tried:
+            continue
+        tried.add(flags)
+        searched = [flag[2:] for flag in flags if flag.startswith("-I")]
+        if any(Path(folder).is_relative_to(one) for one in map(_normal, searched)):
+            return entry
+    return None

@@ -1,0 +1,169 @@
+"""How a file is compiled: from its project's database, else inferred; one place that reads, and keeps what it read"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orbit_lsp.compilation import build_files, inference, missing
+from orbit_lsp.compilation import headers as header_search
+from orbit_lsp.compilation.database import Databases, Match
+from orbit_lsp.compilation.headers import Headers
+from orbit_lsp.compilation.inference import Inferred, Texts
+from orbit_lsp.compilation.installed import Installed, prefixes, venvs
+from orbit_lsp.state.compilation import Compilation, Reason
+from orbit_remote.common import nvcc_flags
+
+_AGE_S = 30.0
+"""How old what is known of a workspace's folders may be where no editor reports its changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A file, and all that its compilation depends on besides what lies on disk."""
+
+    path: str
+    text: str
+    folders: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+    """Of the setting `nvcc_flags`."""
+    trusted: bool = False
+    python: str = ""
+    """The chosen one."""
+    not_started: tuple[str, ...] = ()
+    """Pythons that the workspace brings along and that are not trusted: their headers are read, nothing is started."""
+    nvcc: str | None = None
+    database: str = ""
+    """The setting `compile_commands`."""
+    flags_trusted: bool = False
+    """The user set `flags`, not the workspace."""
+
+
+@dataclass(slots=True)
+class Finder:
+    """Used by one thread at a time."""
+
+    _databases: Databases = field(default_factory=Databases)
+    _texts: Texts = field(default_factory=Texts)
+    _headers: dict[str, Headers] = field(default_factory=dict[str, Headers])
+
+    def forget(self, path: str) -> None:
+        """A file came, went or changed: where it lies is looked at again."""
+        for root in [root for root in list(self._headers) if Path(path).is_relative_to(root)]:
+            self._headers.pop(root, None)
+
+    def find(self, question: Question) -> Compilation:
+        """How the file is compiled. Reads files and folders, some 100 ms the first time: call it off the event loop."""
+        if any(not _is_path(each) for each in (question.path, *question.folders)):
+            return Compilation()
+        root = root_of(question.path, question.folders)
+        match = self._databases.find(question.path, root, question.database)
+        declared = build_files.Declared() if match else build_files.declared(question.path, root)
+        of_project = match.command.flags if match else ()
+        own, refused = nvcc_flags.allowed_flags(question.flags, question.trusted or question.flags_trusted)
+        kept, more = nvcc_flags.allowed_flags(of_project, question.trusted)
+        kept, refused = (*own, *kept), (*refused, *more)  # what the author set is searched first
+        pythons = (*venvs(question.path, root), *question.not_started, question.python)
+        installed = Installed(prefixes(pythons), question.nvcc)
+        headers = self._headers_of(root)
+        inferred = inference.infer(
+            question.path, question.text, kept, headers, installed, declared, self._texts
+        )
+        named, reasons = _declared_flags(declared, kept, root)
+        inferred_flags = [
+            flag
+            for flag in inferred.flags
+            if not (flag.startswith("-std") and _has_standard((*kept, *named)))
+        ]
+        return Compilation(
+            (*kept, *named, *inferred_flags),
+            _source(match, root, headers),
+            (*reasons, *_used(inferred, inferred_flags)),
+            refused,
+            self._explained(inferred, headers, question.python),
+            nvcc=_compiler(match) if question.trusted else None,
+            python=question.python,
+            root=root,
+        )
+
+    def _headers_of(self, root: str) -> Headers:
+        known = self._headers.get(root)
+        if known is None or time.monotonic() - known.at > _AGE_S:
+            known = self._headers[root] = header_search.search(root)
+        return known
+
+    def _explained(self, inferred: Inferred, headers: Headers, python: str) -> dict[str, str]:
+        if not inferred.missing:
+            return {}
+        absent = missing.submodules(headers.root)
+        return {
+            name: missing.explain(name, source, headers, absent, python)
+            for name, source in inferred.missing.items()
+        }
+
+
+def root_of(path: str, folders: Sequence[str]) -> str:
+    """The workspace folder of a file, the innermost; else its repository, or its own folder."""
+    inside = [folder for folder in folders if Path(path).is_relative_to(folder)]
+    if inside:
+        return os.path.normpath(max(inside, key=len))
+    folder = Path(path).parent
+    for above in (folder, *folder.parents):
+        if (above / ".git").exists() and above != Path.home() and above != above.parent:
+            return str(above)
+    return str(folder)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a file can have this name: a client may send others."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
+def _has_standard(flags: Sequence[str]) -> bool:
+    return any(flag.startswith(("-std", "--std")) for flag in flags)
+
+
+def _declared_flags(
+    declared: build_files.Declared, kept: Sequence[str], root: str
+) -> tuple[list[str], list[Reason]]:
+    flags: list[str] = []
+    reasons: list[Reason] = []
+    for flag, file in declared.flags:
+        taken, _ = nvcc_flags.allowed_flags((flag,), trusted=False)  # a guess gets no more than anybody
+        if taken and flag not in kept and not (flag.startswith("-std") and _has_standard(kept)):
+            flags += taken
+            reasons.append(Reason(flag, f"{os.path.relpath(file, root)} names it"))
+    return flags, reasons
+
+
+def _used(inferred: Inferred, flags: Sequence[str]) -> list[Reason]:
+    return [
+        reason
+        for reason in inferred.reasons
+        if not (reason.what.startswith("-std") and reason.what not in flags)
+    ]
+
+
+def _source(match: Match | None, root: str, headers: Headers) -> str:
+    if match:
+        shown = os.path.relpath(match.database, root)
+        said = f"as {shown} says"
+        if match.beside:
+            said = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
+        return "; ".join([said, *match.command.remarks])
+    partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
+    return f"by what was found in {root}{partly}, because there is no compile_commands.json"
+
+
+def _compiler(match: Match | None) -> str | None:
+    """The nvcc that the project names by its path."""
+    if match is None or match.command.compiler != "nvcc":
+        return None
+    program = match.command.program
+    return program if os.path.isabs(program) and os.path.isfile(program) else None

@@ -1,0 +1,102 @@
+"""The headers of a workspace, by name: where an `#include` that no include folder answers may be meant"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+FOLDERS = 30_000
+"""Folders that a search visits."""
+SECONDS = 2.0
+"""How long it may take."""
+
+_SUFFIXES = (
+    ".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".impl",
+    ".cu", ".cpp", ".cc", ".cxx", ".c", ".in",
+)  # fmt: skip
+_SKIPPED = {
+    ".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", "CMakeFiles", ".tox", ".nox", ".mypy_cache",
+    ".ruff_cache", ".pytest_cache", ".cache", ".idea", ".vscode", ".ccache", "dist-packages",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Headers:
+    """Every file of a workspace that can be included: by its name, the folders that have it, relative to `root`."""
+
+    root: str
+    folders: int = 0
+    complete: bool = True
+    at: float = field(default_factory=time.monotonic)
+    _by_name: dict[str, list[str]] = field(default_factory=lambda: defaultdict[str, "list[str]"](list))
+
+    def roots(self, name: str) -> list[str]:
+        """The folders from which `#include <name>` leads to a file, relative to the workspace's, `""` being that."""
+        folder, _, last = posixpath.normpath(name).rpartition("/")
+        if folder.startswith(".."):
+            return []
+        found: list[str] = []
+        for place in self._by_name.get(last, ()):
+            if not folder:
+                found.append(place)
+            elif place == folder:
+                found.append("")
+            elif place.endswith("/" + folder):
+                found.append(place[: -len(folder) - 1])
+        return found
+
+    def named(self, name: str) -> list[str]:
+        """Files whose name is the last part of `name`, wherever they lie."""
+        last = posixpath.basename(name)
+        return [posixpath.join(place, last) for place in self._by_name.get(last, ())]
+
+    def add(self, folder: str, name: str) -> None:
+        self._by_name[name].append(folder)
+
+
+def search(root: str) -> Headers:
+    """Walk the workspace, but for folders that hold no sources. Links to folders are not followed. Blocks."""
+    headers = Headers(root)
+    end = headers.at + SECONDS
+    waiting = [""]
+    while waiting:
+        if headers.folders >= FOLDERS or time.monotonic() > end:
+            headers.complete = False
+            break
+        folder = waiting.pop()
+        headers.folders += 1
+        try:
+            entries = os.scandir(os.path.join(root, folder))
+        except (OSError, ValueError):
+            continue
+        below: list[str] = []
+        with entries:
+            for entry in entries:
+                name = entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if name not in _SKIPPED:
+                        below.append(f"{folder}/{name}" if folder else name)
+                elif name == "pyvenv.cfg":  # a virtual environment
+                    below = []
+                    break
+                elif name.endswith(_SUFFIXES) or "." not in name:
+                    headers.add(folder.replace(os.sep, "/"), name)
+        waiting += below
+    return headers
+
+
+def distance(one: str, other: str) -> int:
+    """How many steps lead from a folder to another, both relative to the workspace."""
+    left, right = [
+        [part for part in re.split(r"[\\/]", folder) if part not in ("", ".")] for folder in (one, other)
+    ]
+    common = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        common += 1
+    return len(left) + len(right) - 2 * common

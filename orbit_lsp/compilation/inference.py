@@ -1,0 +1,242 @@
+"""Include folders for a file that no build database describes: each `#include` that nothing answers is looked for"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from orbit_lsp.closure.includes import rewrite
+from orbit_lsp.compilation import headers as header_search
+from orbit_lsp.compilation.build_files import Declared
+from orbit_lsp.compilation.headers import Headers
+from orbit_lsp.compilation.installed import STANDARD, Installed, is_toolkits, nvidia_folders
+from orbit_lsp.state.compilation import Reason
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import INCLUDING
+
+FILES = 2_000
+"""Headers that are followed from one file."""
+SECONDS = 2.0
+"""How long they may be followed."""
+
+_INCLUDE = re.compile(
+    rb"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:\"([^\"\r\n]+)\"|<([^>\r\n]+)>)", re.MULTILINE
+)
+_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
+"""What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
+_AMBIGUOUS = 3
+
+
+class Wanted(NamedTuple):
+    name: str
+    quoted: bool
+
+
+@dataclass(slots=True)
+class Inferred:
+    """`missing` are headers that are nowhere, with the files that include them, in the order they were met."""
+
+    flags: list[str] = field(default_factory=list[str])
+    reasons: list[Reason] = field(default_factory=list[Reason])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Texts:
+    """What files include, each read once as long as it stays the same."""
+
+    _known: dict[str, tuple[tuple[int, int], tuple[Wanted, ...]]] = field(
+        default_factory=dict[str, "tuple[tuple[int, int], tuple[Wanted, ...]]"]
+    )
+
+    def of_file(self, path: str) -> tuple[Wanted, ...]:
+        try:
+            status = os.stat(path)
+            state = status.st_mtime_ns, status.st_size
+            known = self._known.get(path)
+            if known is None or known[0] != state:
+                known = self._known[path] = state, wanted(regular_files.read(path, INCLUDING))
+        except (OSError, ValueError):
+            return ()
+        return known[1]
+
+
+def wanted(content: bytes) -> tuple[Wanted, ...]:
+    """What a text includes, in each of its branches."""
+    found: dict[Wanted, None] = {}
+    for quoted, angle in _INCLUDE.findall(_COMMENT.sub(b"", content)):
+        found[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
+    return tuple(found)
+
+
+def _hides(folder: str) -> bool:
+    """Whether headers of C or of CUDA would be looked for in vain behind this folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return False
+    return any(is_toolkits(name) or (name.endswith(".h") and name[:-2] in STANDARD) for name in names)
+
+
+def infer(
+    path: str,
+    text: str,
+    flags: Sequence[str],
+    headers: Headers,
+    installed: Installed,
+    declared: Declared,
+    texts: Texts,
+) -> Inferred:
+    """What `flags` lack for the headers that the file, and what it includes, name. Reads files and folders."""
+    walk = _Walk(path, flags, headers, installed, declared, texts)
+    walk.run(text)
+    return walk.inferred
+
+
+class _Walk:
+    def __init__(
+        self,
+        path: str,
+        flags: Sequence[str],
+        headers: Headers,
+        installed: Installed,
+        declared: Declared,
+        texts: Texts,
+    ) -> None:
+        self.path = path
+        self.headers = headers
+        self.installed = installed
+        self.declared = declared
+        self.texts = texts
+        self.inferred = Inferred()
+        self.folders: list[str] = []
+        self.seen: set[str] = {path}
+        self.waiting: list[tuple[str, tuple[Wanted, ...]]] = []
+        self.answers: dict[tuple[str, str], str | None] = {}
+        rewrite(flags, self._note)
+
+    def _note(self, kind: str, value: str) -> str:
+        if kind in ("folder", "system", "quote"):
+            self.folders.append(os.path.normpath(os.path.join(os.path.dirname(self.path), value)))
+        return value
+
+    def run(self, text: str) -> None:
+        end = time.monotonic() + SECONDS
+        self.waiting.append((self.path, wanted(text.encode("utf-8", "replace"))))
+        while self.waiting and len(self.seen) < FILES and time.monotonic() < end:
+            source, includes = self.waiting.pop(0)
+            for include in includes:
+                found = self._find(source, include)
+                if found and found not in self.seen:
+                    self.seen.add(found)
+                    self.waiting.append((found, self.texts.of_file(found)))
+
+    def _find(self, source: str, include: Wanted) -> str | None:
+        """The file of the workspace that is meant; None where it is another's, or nowhere."""
+        name, quoted = include
+        if "\\" in name or os.path.isabs(name):
+            return None
+        beside = os.path.join(os.path.dirname(source), name)
+        if quoted and os.path.isfile(beside):
+            return os.path.normpath(beside)
+        key = (name, os.path.dirname(source))
+        if key not in self.answers:
+            self.answers[key] = self._search(source, include)
+        return self.answers[key]
+
+    def _search(self, source: str, include: Wanted) -> str | None:
+        name = include.name
+        for folder in self.folders:
+            if os.path.isfile(os.path.join(folder, name)):
+                return self._inside(os.path.normpath(os.path.join(folder, name)))
+        if self.installed.toolkit_or_system(name):
+            return None
+        if name in self.inferred.missing:
+            return None
+        if folder := self._declared(name) or self._in_workspace(source, include):
+            return os.path.normpath(os.path.join(folder, name))
+        if not self._installed(name):
+            self.inferred.missing[name] = source
+        return None
+
+    def _inside(self, path: str) -> str | None:
+        """Only files of the workspace are followed: what is installed finds its own headers."""
+        return path if Path(path).is_relative_to(self.headers.root) else None
+
+    def _declared(self, name: str) -> str | None:
+        for folder, file, line in self.declared.folders:
+            if os.path.isfile(os.path.join(folder, name)):
+                self._add("-I", folder, f"{self._shown(file)}:{line} names it")
+                return folder
+        return None
+
+    def _in_workspace(self, source: str, include: Wanted) -> str | None:
+        """The nearest folder of the workspace from which the name leads to a file."""
+        if is_toolkits(include.name) and ("/" not in include.name or not self.installed.has_toolkit()):
+            return None
+        here = os.path.relpath(os.path.dirname(source), self.headers.root)
+        roots = sorted(
+            self.headers.roots(include.name),
+            key=lambda one: (header_search.distance(here, one), not one.endswith("include"), len(one), one),
+        )
+        roots = [one for one in roots if not _SHELL_OR_LIST.search(os.path.join(self.headers.root, one))]
+        roots = [one for one in roots if os.path.isfile(os.path.join(self.headers.root, one, include.name))]
+        own = os.path.relpath(source, self.headers.root)  # <name.h> in a file of that name is another's
+        roots = [one for one in roots if os.path.normpath(os.path.join(one, include.name)) != own]
+        if not include.quoted:
+            roots = [one for one in roots if not _hides(os.path.join(self.headers.root, one))]
+        if not roots:
+            return None
+        folder = os.path.normpath(os.path.join(self.headers.root, roots[0]))
+        why = f"it has {include.name}, which {self._shown(source)} includes"
+        if others := [os.path.join(one, include.name) for one in roots[1 : 1 + _AMBIGUOUS]]:
+            why += f" (the nearest; also {', '.join(others)}{', …' if len(roots) > 1 + _AMBIGUOUS else ''})"
+        if include.quoted and _hides(folder):
+            self._add("-iquote", folder, why)
+        else:
+            self._add("-I", folder, why)
+        return folder
+
+    def _installed(self, name: str) -> bool:
+        package = self.installed.package(name)
+        if package is None:
+            return False
+        why = f"{package.name} is installed there, and has {name}"
+        for folder in package.folders:
+            self._add("-isystem", folder, why)
+        for flag in package.flags:
+            if not (flag.startswith("-std") and any(one.startswith("-std") for one in self.inferred.flags)):
+                self._flag(flag, f"{package.name} compiles with it")
+        if package.name == "torch":
+            self._flag(
+                f"-DTORCH_EXTENSION_NAME={re.sub(r'[^0-9A-Za-z_]', '_', Path(self.path).stem)}",
+                "torch compiles with it",
+            )
+            if not self.installed.toolkit_or_system("cusparse.h"):  # torch's headers include the libraries'
+                for folder in nvidia_folders(self.installed.pythons):
+                    self._add("-isystem", folder, "torch's headers include those of CUDA's libraries")
+        return True
+
+    def _flag(self, flag: str, why: str) -> None:
+        if flag not in self.inferred.flags:
+            self.inferred.flags.append(flag)
+            self.inferred.reasons.append(Reason(flag, why))
+
+    def _add(self, option: str, folder: str, why: str) -> None:
+        if folder in self.folders or _SHELL_OR_LIST.search(folder):
+            return
+        self.folders.append(folder)
+        if option == "-iquote":  # nvcc has no such flag, and its host compiler reads the includes
+            self.inferred.flags += ["-Xcompiler", "-iquote", "-Xcompiler", folder]
+        else:
+            self.inferred.flags += [f"-I{folder}"] if option == "-I" else [option, folder]
+        self.inferred.reasons.append(Reason(folder, why))
+
+    def _shown(self, path: str) -> str:
+        return os.path.relpath(path, self.headers.root) if self._inside(path) else path

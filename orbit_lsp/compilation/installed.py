@@ -1,0 +1,269 @@
+"""Headers that are installed: the CUDA toolkit's, the system's, and those of packages of the chosen Python
+
+Nothing is started: a Python's packages are seen in its folders, so a Python that is not trusted can be asked.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from orbit_remote.common import regular_files
+from orbit_remote.common.limits import BUILD_FILE
+
+_OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2)/.*")
+_SYSTEM = ("/usr/local/include", "/usr/include")
+_STANDARD_FLAG = re.compile(r"['\"]-std=(c\+\+\d\w)['\"]")
+_TORCH_FLAGS = (
+    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "-DTORCH_API_INCLUDE_EXTENSION_H",
+)  # fmt: skip
+"""What torch.utils.cpp_extension gives nvcc for every extension (COMMON_NVCC_FLAGS)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """`folders` are its include folders, all of which a file that uses it needs; `flags` come with them."""
+
+    name: str
+    folders: tuple[str, ...]
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Installed:
+    """What can be included on this machine besides the workspace. `pythons` are the prefixes of the Pythons whose
+    packages count, the chosen one first; `nvcc` is the compiler's path, where it is known.
+    """
+
+    pythons: tuple[str, ...] = ()
+    nvcc: str | None = None
+    _has: dict[str, bool] = field(default_factory=dict[str, bool])
+
+    def toolkit_or_system(self, name: str) -> bool:
+        """Whether nvcc finds `#include <name>` by itself. Reads folders."""
+        if name not in self._has:
+            self._has[name] = _is_standard(name) or any(
+                os.path.isfile(os.path.join(folder, name))
+                for folder in (*_toolkits(self.nvcc), *_compiler_folders())
+            )
+        return self._has[name]
+
+    def has_toolkit(self) -> bool:
+        """Whether a CUDA toolkit is on this machine: what it has is then seen in its folders."""
+        return any(os.path.isfile(os.path.join(folder, "cuda_runtime.h")) for folder in _toolkits(self.nvcc))
+
+    def package(self, name: str) -> Package | None:
+        """The installed package that has the header `name`. Reads folders."""
+        for prefix in self.pythons:
+            for site in _site_packages(prefix):
+                if package := _of_site(site, prefix, name):
+                    return package
+        if name == "Python.h" and (folder := python_headers(self.pythons)):
+            return Package("Python", (folder,))
+        return next(
+            (
+                Package(os.path.basename(folder) or folder, (folder,))
+                for folder in _common_places()
+                if os.path.isfile(os.path.join(folder, name))
+            ),
+            None,
+        )
+
+
+def prefixes(pythons: Sequence[str]) -> tuple[str, ...]:
+    """The folders that hold these Pythons' packages, and those of the server's own last."""
+    found = [os.path.dirname(os.path.dirname(python)) for python in pythons if os.path.dirname(python)]
+    return tuple(dict.fromkeys(each for each in (*found, sys.prefix) if os.path.isdir(each)))
+
+
+def venvs(path: str, root: str) -> Iterator[str]:
+    """Pythons of virtual environments in the folders above a file, up to the root; the nearest first."""
+    folder = Path(path).parent
+    while folder.is_relative_to(root):
+        for name in (".venv", "venv"):
+            if (folder / name / "pyvenv.cfg").is_file() or (folder / name / "bin" / "python").is_file():
+                yield str(folder / name / "bin" / "python")
+        folder = folder.parent
+
+
+def python_headers(pythons: Sequence[str]) -> str | None:
+    """The folder of Python.h of the first of these that has one; a virtual environment's is its base's."""
+    for prefix in pythons:
+        for base in (prefix, *_base(prefix)):
+            for pattern in ("include/python3*", "include", "Include"):
+                for folder in sorted(glob.glob(os.path.join(glob.escape(base), pattern)), reverse=True):
+                    if os.path.isfile(os.path.join(folder, "Python.h")):
+                        return folder
+    return next((os.path.dirname(each) for each in sorted(glob.glob("/usr/include/python3*/Python.h"))), None)
+
+
+def _base(prefix: str) -> Iterator[str]:
+    try:
+        text = regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
+    except (OSError, ValueError):
+        return
+    if found := re.search(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
+        yield os.path.dirname(found[1])
+        yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(found[1], "python3"))))
+
+
+def _site_packages(prefix: str) -> list[str]:
+    escaped = glob.escape(prefix)
+    return sorted(glob.glob(f"{escaped}/lib/python3*/site-packages")) + glob.glob(
+        f"{escaped}/Lib/site-packages"
+    )
+
+
+def _of_site(site: str, prefix: str, name: str) -> Package | None:
+    def has(folder: str) -> bool:
+        return os.path.isfile(os.path.join(site, folder, name))
+
+    torch = "torch/include"
+    api = f"{torch}/torch/csrc/api/include"
+    if (_OF_TORCH.fullmatch(name) or name.startswith("pybind11/")) and (has(torch) or has(api)):
+        flags = torch_flags(site) if _OF_TORCH.fullmatch(name) else ()
+        folders = [os.path.join(site, torch), os.path.join(site, api)]
+        headers = python_headers((prefix,)) or python_headers(())
+        return Package("torch", (*folders, *([headers] if headers else [])), flags)
+    for folder in ("pybind11/include", "nanobind/include", "numpy/_core/include", "numpy/core/include"):
+        if has(folder):
+            headers = python_headers((prefix,))
+            more = [headers] if headers else []
+            return Package(folder.partition("/")[0], (os.path.join(site, folder), *more))
+    for pattern in ("nvidia/cu1*/include", "nvidia/*/include", "cutlass_library/source/include", "*/include"):
+        for folder in sorted(glob.glob(os.path.join(glob.escape(site), pattern)), reverse=True):
+            if os.path.isfile(os.path.join(folder, name)):
+                return Package(os.path.relpath(folder, site).replace(os.sep, "/"), (folder,))
+    return None
+
+
+def nvidia_folders(pythons: Sequence[str]) -> tuple[str, ...]:
+    """Include folders of NVIDIA's wheels: with torch from PyPI come the headers of the libraries that it uses."""
+    found: list[str] = []
+    for prefix in pythons:
+        for site in _site_packages(prefix):
+            found += sorted(glob.glob(os.path.join(glob.escape(site), "nvidia/*/include")), reverse=True)
+    return tuple(found)
+
+
+@lru_cache(maxsize=8)
+def torch_flags(site: str) -> tuple[str, ...]:
+    """What torch's own extension builder gives nvcc: its standard is read where it says it."""
+    try:
+        text = regular_files.text(os.path.join(site, "torch/utils/cpp_extension.py"), BUILD_FILE)
+    except (OSError, ValueError):
+        return (*_TORCH_FLAGS, "-std=c++17")
+    named = _STANDARD_FLAG.findall(text)
+    return (*_TORCH_FLAGS, f"-std={max(set(named), key=named.count) if named else 'c++17'}")
+
+
+def _common_places() -> list[str]:
+    """Where headers of CUTLASS, CUDA's samples and the like are, if they are installed."""
+    named = [os.environ.get(name, "") for name in ("CUTLASS_PATH", "CUTLASS_HOME", "CUTLASS_DIR")]
+    places = [os.path.join(each, "include") for each in named if each]
+    for root in ("/usr/local", "/opt"):
+        places += [
+            f"{root}/cutlass/include",
+            f"{root}/cuda/samples/common/inc",
+            f"{root}/cuda-samples/Common",
+        ]
+    return places
+
+
+@lru_cache(maxsize=4)
+def _toolkits(nvcc: str | None) -> tuple[str, ...]:
+    """The include folders that nvcc itself looks in."""
+    named = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH")]
+    roots = [*named, "/usr/local/cuda", "/usr/lib/cuda"]
+    if path := nvcc or shutil.which("nvcc"):
+        roots.insert(0, str(Path(os.path.realpath(path)).parent.parent))
+    found: list[str] = []
+    for root in filter(None, dict.fromkeys(roots)):
+        found += [os.path.join(root, "include"), os.path.join(root, "include", "cccl")]
+        found += glob.glob(os.path.join(glob.escape(root), "targets/*/include"))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def _compiler_folders() -> tuple[str, ...]:
+    """Where GCC and the C library keep their headers."""
+    patterns = (
+        "/usr/include/c++/*", "/usr/include/*-linux-gnu*", "/usr/include/*-linux-gnu*/c++/*",
+        "/usr/lib/gcc/*/*/include", "/usr/lib64/gcc/*/*/include",
+    )  # fmt: skip
+    return (*_SYSTEM, *(folder for pattern in patterns for folder in sorted(glob.glob(pattern))))
+
+
+STANDARD = frozenset(
+    [
+        "assert",
+        "complex",
+        "ctype",
+        "errno",
+        "fenv",
+        "float",
+        "inttypes",
+        "iso646",
+        "limits",
+        "locale",
+        "math",
+        "setjmp",
+        "signal",
+        "stdalign",
+        "stdarg",
+        "stdatomic",
+        "stdbool",
+        "stddef",
+        "stdint",
+        "stdio",
+        "stdlib",
+        "stdnoreturn",
+        "string",
+        "tgmath",
+        "threads",
+        "time",
+        "uchar",
+        "wchar",
+        "wctype",
+        "unistd",
+        "memory",
+        "malloc",
+        "alloca",
+        "process",
+        "io",
+        "strings",
+        "search",
+        "sched",
+        "dirent",
+        "fcntl",
+        "semaphore",
+        "poll",
+        "pthread",
+        "dlfcn",
+    ]
+)
+"""The headers `name.h` of C and POSIX."""
+_TOOLKIT = re.compile(
+    r"cuda(?:_\w+|GL|\w*Typedefs|D3D\w*|VDPAU\w*|EGL\w*)?\.(?:h|hpp)|cooperative_groups.*|(?:cub|thrust|cuda|nv|crt)/.*|"
+    r"mma\.h|sm_\d+_\w+\.h(?:pp)?|device_\w+\.h|math_constants\.h|vector_(?:types|functions)\.h(?:pp)?|"
+    r"cu(?:blas|sparse|rand|fft|solver|pti)\w*\.h|npp\w*\.h|nvrtc\.h|nvml\.h|nvtx3/.*|host_\w+\.h|driver_\w+\.h|"
+    r"curand\w*\.h|fatbinary_section\.h|nvJitLink\.h|nvPTXCompiler\.h"
+)
+
+
+def _is_standard(name: str) -> bool:
+    """A header of C or C++, which every compiler has, wherever it keeps it."""
+    return ("." not in name and "/" not in name) or (name.endswith(".h") and name[:-2] in STANDARD)
+
+
+def is_toolkits(name: str) -> bool:
+    """Whether a header of this name comes with CUDA: one in the workspace is not meant."""
+    return bool(_TOOLKIT.fullmatch(name))

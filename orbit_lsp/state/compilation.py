@@ -1,0 +1,33 @@
+"""How a CUDA file is compiled, and why"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Reason(NamedTuple):
+    """A flag or an include folder, and why it is used."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """`flags` have passed the trust rule. `source` is the sentence that says where they come from, `reasons` are of
+    what was inferred, `refused` has a sentence for each flag that is not used. `missing` has, for a header that was
+    looked for and is nowhere, what is near it and what provides it. `nvcc` is the project's own compiler, if it names
+    one by its path and is trusted.
+    """
+
+    flags: tuple[str, ...] = ()
+    source: str = ""
+    reasons: tuple[Reason, ...] = ()
+    refused: tuple[str, ...] = ()
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+    nvcc: str | None = None
+    python: str = ""
+    """The Python whose packages were looked into first."""
+    root: str = ""
+    """The workspace folder that was searched."""

@@ -1,0 +1,2 @@
+#pragma once
+struct span { float* to; const float* from; };

@@ -1,0 +1,2 @@
+#pragma once
+__device__ inline float factor() { return 2.0f; }

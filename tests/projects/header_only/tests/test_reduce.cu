@@ -1,0 +1,2 @@
+#include <reduce/reduce.cuh>
+template __global__ void reduce<float>(float*);

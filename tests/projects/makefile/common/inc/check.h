@@ -1,0 +1,3 @@
+#pragma once
+#include <concepts>
+template <std::integral T> constexpr T twice(T value) { return 2 * value; }

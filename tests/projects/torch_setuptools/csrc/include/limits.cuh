@@ -1,0 +1,2 @@
+#pragma once
+__device__ constexpr float most = RELU_MAX;

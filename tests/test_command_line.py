@@ -1,0 +1,96 @@
+"""A command of a build -> the flags by which nvcc compiles the same file. CMake's are as CMake 3.25 wrote them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.compilation import command_line
+from orbit_lsp.compilation.database import Databases
+from tests.remote.nvcc_check import needs_nvcc
+
+CMAKE = "/usr/local/cuda/bin/nvcc -forward-unknown-to-host-compiler -DSCALE=3 -I/p/include -I/p/build/gen "
+LINE = " -x cu -rdc=true -c /p/src/k.cu -o CMakeFiles/vec.dir/src/k.cu.o"
+
+
+@pytest.mark.parametrize(
+    ("command", "flags"),
+    [
+        # CMake: CMAKE_CUDA_ARCHITECTURES=90, 90-real, 90-virtual, "80;90", native, all-major, with make and with ninja
+        (CMAKE + " --generate-code=arch=compute_90,code=[compute_90,sm_90]" + LINE, "-DSCALE=3 -I/p/include -I/p/build/gen -rdc=true -gencode arch=compute_90,code=sm_90"),
+        ("nvcc --generate-code=arch=compute_90,code=[sm_90]" + LINE, "-rdc=true -gencode arch=compute_90,code=sm_90"),
+        ("nvcc --generate-code=arch=compute_90,code=[compute_90]" + LINE, "-rdc=true -gencode arch=compute_90,code=sm_90"),
+        ("nvcc --generate-code=arch=compute_80,code=[compute_80,sm_80] --generate-code=arch=compute_90a,code=[sm_90a] -c k.cu", "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a"),
+        ("nvcc -arch=native -c k.cu", ""),
+        ("nvcc -arch=all-major -std=c++17 -c k.cu", "-std=c++17"),
+        ("nvcc -O3 -DNDEBUG -std=c++17 -Xcompiler=-fPIC -Xcompiler -Wall,-mavx2 -c k.cu -MD -MT k.o -MF k.d", "-DNDEBUG -std=c++17 -Xcompiler=-mavx2"),
+        ("nvcc -G -g -lineinfo --threads 4 -Xptxas -v --extended-lambda --expt-relaxed-constexpr k.cu", "--extended-lambda --expt-relaxed-constexpr"),
+        # torch with ninja, Makefiles, Bazel, Meson
+        ("ccache nvcc --generate-dependencies-with-compile --dependency-output k.o.d -Iinc -isystem sys -D__CUDA_NO_HALF_OPERATORS__ --compiler-options ''\"'\"'-fPIC'\"'\"'' -gencode=arch=compute_80,code=sm_80 -c -c /p/src/k.cu -o k.o", "-I/p/build/inc -isystem /p/build/sys -D__CUDA_NO_HALF_OPERATORS__ -Xcompiler='-fPIC' -gencode arch=compute_80,code=sm_80"),
+        ("nvcc -arch sm_80 -I../include -use_fast_math -lineinfo -o k.o -c ../src/k.cu", "-I/p/include -use_fast_math -gencode arch=compute_80,code=sm_80"),
+        ("external/local_cuda/cuda/bin/nvcc -x cu -iquote . -iquote bazel-out/bin -isystem external/cccl/include -ccbin=/usr/bin/gcc -U_FORTIFY_SOURCE -c src/k.cu", "-I/p/build -I/p/build/bazel-out/bin -isystem /p/build/external/cccl/include -ccbin=/usr/bin/gcc -U_FORTIFY_SOURCE"),
+        ("nvcc -Ikernels.p -I. -I.. -Xcompiler=-pipe,-D_FILE_OFFSET_BITS=64 -O0 -g -std=c++17 -MD -MQ k.o -MF k.d -o k.o -c ../k.cu", "-I/p/build/kernels.p -I/p/build -I/p -Xcompiler=-D_FILE_OFFSET_BITS=64 -std=c++17"),
+        ("nvcc -Werror all-warnings -cudart static -dc -include pre.h --default-stream per-thread k.cu", "-rdc=true -include pre.h --default-stream=per-thread"),
+        # clang, and C++ compilers, whose commands are of a file beside a header
+        ("clang++ -x cuda --cuda-gpu-arch=sm_80 --cuda-gpu-arch=sm_90a --cuda-path=/usr/local/cuda -Wall -fPIC -ffast-math -std=gnu++17 -resource-dir /x -Xclang -foo -DX -c k.cu", "-use_fast_math -std=c++17 -DX -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a"),
+        ("/usr/bin/c++ -DA=1 -I/p/include -std=gnu++20 -fopenmp -march=native -O2 -o a.o -c a.cpp", "-DA=1 -I/p/include -std=c++20"),
+        ("cmake -E env CCACHE_DIR=/x sccache nvcc -DX k.cu", "-DX"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_flags_of_a_command(command: str, flags: str) -> None:
+    expected = [word.replace("'", "") for word in flags.split()]
+    found = command_line.parse(command, "/p/build", "/p/src/k.cu").flags
+    assert [word.replace("'", "") for word in found] == expected
+
+
+def test_option_files_are_read_where_the_build_runs(tmp_path: Path) -> None:
+    (tmp_path / "CMakeFiles").mkdir()
+    (tmp_path / "CMakeFiles" / "includes_CUDA.rsp").write_text('-I/p/include -I"/p/some dir" @more.rsp')
+    (tmp_path / "more.rsp").write_text("-DDEEP=1 --options-file more.rsp")  # names itself
+    (tmp_path / "pipe.rsp").mkdir()
+    command = (
+        "nvcc --options-file CMakeFiles/includes_CUDA.rsp -optf absent.rsp --options-file=pipe.rsp -c k.cu"
+    )
+    assert command_line.parse(command, str(tmp_path), "k.cu").flags == (
+        "-I/p/include",
+        "-I/p/some dir",
+        "-DDEEP=1",
+    )
+
+
+@needs_nvcc
+@pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
+@pytest.mark.parametrize(
+    "generator", [["-G", "Unix Makefiles"], pytest.param(["-G", "Ninja"], marks=pytest.mark.slow)]
+)
+def test_what_cmake_itself_writes(tmp_path: Path, generator: list[str]) -> None:
+    if "Ninja" in generator and not shutil.which("ninja"):
+        pytest.skip("needs ninja")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "src" / "k.cu").write_text("__global__ void k() {}\n")
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\nproject(demo LANGUAGES CXX CUDA)\n"
+        "add_library(vec STATIC src/k.cu)\ntarget_include_directories(vec PUBLIC include)\n"
+        "target_compile_definitions(vec PUBLIC SCALE=3)\nset_target_properties(vec PROPERTIES CUDA_STANDARD 17)\n"
+    )
+    command = [
+        "cmake",
+        "-S",
+        ".",
+        "-B",
+        "out/release",
+        "-DCMAKE_CUDA_ARCHITECTURES=90",
+        "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+    ]
+    subprocess.run([*command, *generator], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    found = Databases().find(str(tmp_path / "src" / "k.cu"), str(tmp_path))
+    assert found
+    assert found.database == str(tmp_path / "out/release/compile_commands.json")
+    assert found.command.flags == (
+        "-DSCALE=3", f"-I{tmp_path}/include", "-std=c++17", "-gencode", "arch=compute_90,code=sm_90",
+    )  # fmt: skip

@@ -1,0 +1,379 @@
+"""How a file of a project is compiled: files in, flags with their reasons out. Nothing is compiled here."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.compilation import compiler_messages, headers
+from orbit_lsp.compilation.finder import Finder, Question, root_of
+from orbit_lsp.state.compilation import Compilation
+from orbit_remote.common.messages import Note, Place, Problem
+from tests.remote.nvcc_check import lines_of
+
+
+def project(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("ROOT", str(folder)))
+
+
+def find(folder: Path, name: str, **question: object) -> Compilation:
+    path = folder / name
+    text = path.read_text() if path.exists() else ""
+    return Finder().find(Question(str(path), text, (str(folder),), **question))  # type: ignore[arg-type]
+
+
+def check(
+    folder: Path, files: Mapping[str, str], expected: str, name: str = "src/k.cu", **question: object
+) -> None:
+    """`expected`: the flags, then where they come from, then a line for each that was inferred, and what is missing."""
+    project(folder, files)
+    made = find(folder, name, **question)
+    lines = [" ".join(made.flags), made.source]
+    lines += [f"{reason.what}: {reason.why}" for reason in made.reasons]
+    lines += [f"missing {header}: {why}" for header, why in made.missing.items()]
+    text = "\n".join(lines).replace(f"{folder}/", "").replace(str(folder), "ROOT")
+    assert text == textwrap.dedent(expected).strip("\n")
+
+
+def entry(
+    file: str, command: str = "nvcc -DA -I../include -c k.cu", directory: str = "ROOT/build"
+) -> dict[str, str]:
+    return {"directory": directory, "file": file, "command": command}
+
+
+def database(*entries: dict[str, str]) -> str:
+    return json.dumps(list(entries))
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["compile_commands.json", "build/compile_commands.json", "build-release/compile_commands.json",
+     "cmake-build-debug/compile_commands.json", "out/build/x64-Release/compile_commands.json", "src/build/compile_commands.json"],
+)  # fmt: skip
+def test_the_database_lies_in_any_usual_place(tmp_path: Path, place: str) -> None:
+    check(
+        tmp_path,
+        {"src/k.cu": "", place: database(entry("ROOT/src/k.cu"))},
+        f"-DA -I include\nas {place} says",
+    )
+
+
+def test_a_database_in_a_binary_dir_of_cmakes_presets(tmp_path: Path) -> None:
+    presets = {"configurePresets": [{"name": "fast", "binaryDir": "${sourceDir}/made/${presetName}"}]}
+    files = {
+        "src/k.cu": "",
+        "CMakePresets.json": json.dumps(presets),
+        "made/fast/compile_commands.json": database(entry("../../src/k.cu", directory="ROOT/made/fast")),
+    }
+    check(tmp_path, files, "-DA -I made/include\nas made/fast/compile_commands.json says")
+
+
+def test_a_link_to_a_database_and_the_newest_of_several(tmp_path: Path) -> None:
+    project(tmp_path, {"src/k.cu": "", "elsewhere/db.json": database(entry("ROOT/src/k.cu"))})
+    (tmp_path / "compile_commands.json").symlink_to("elsewhere/db.json")
+    assert find(tmp_path, "src/k.cu").flags[0] == "-DA"
+    project(tmp_path, {"build/compile_commands.json": database(entry("ROOT/src/k.cu", "nvcc -DNEW -c k.cu"))})
+    os.utime(tmp_path / "elsewhere/db.json", (1, 1))
+    assert find(tmp_path, "src/k.cu").flags == ("-DNEW",)
+    assert find(tmp_path, "src/k.cu", database="elsewhere/db.json").flags[0] == "-DA"
+
+
+def test_a_monorepo_has_a_database_for_each_part(tmp_path: Path) -> None:
+    files = {f"{part}/k.cu": "" for part in ("a", "b")}
+    files |= {
+        f"{part}/build/compile_commands.json": database(entry(f"ROOT/{part}/k.cu", f"nvcc -D{part} -c k.cu"))
+        for part in ("a", "b")
+    }
+    check(tmp_path, files, "-Db\nas b/build/compile_commands.json says", "b/k.cu")
+
+
+def test_a_header_and_a_new_file_are_compiled_as_the_file_beside_them(tmp_path: Path) -> None:
+    files = {
+        "src/k.cu": "", "src/h.cuh": "", "include/deep/i.cuh": "",
+        "build/compile_commands.json": database(entry("ROOT/src/main.cpp", "g++ -DCPP -c main.cpp"), entry("ROOT/src/k.cu")),
+    }  # fmt: skip
+    said = "as build/compile_commands.json says of src/k.cu, because it has no entry for this file"
+    check(tmp_path, files, f"-DA -I include\n{said}", "src/h.cuh")
+    assert find(tmp_path, "include/deep/i.cuh").flags[0] == "-DA"
+
+
+def test_clang_compiles_it(tmp_path: Path) -> None:
+    files = {
+        "src/k.cu": "",
+        "build/compile_commands.json": database(
+            entry("ROOT/src/k.cu", "clang++ -x cuda --cuda-gpu-arch=sm_90 -DA -c k.cu")
+        ),
+    }
+    said = "as build/compile_commands.json says; the project compiles it with clang; here nvcc does"
+    check(tmp_path, files, f"-DA -gencode arch=compute_90,code=sm_90\n{said}")
+
+
+def test_an_untrusted_workspaces_command_runs_nothing(tmp_path: Path) -> None:
+    command = (
+        "nvcc -forward-unknown-to-host-compiler -rdc=true -ccbin=./evil.sh --options-file inc.rsp -c k.cu"
+    )
+    files = {
+        "src/k.cu": "", "build/inc.rsp": "-I../include -Xcompiler=-fplugin=evil.so -DGOOD",
+        "build/compile_commands.json": database(entry("ROOT/src/k.cu", command)),
+    }  # fmt: skip
+    project(tmp_path, files)
+    made = find(tmp_path, "src/k.cu")
+    assert made.flags == ("-rdc", "true", "-I", f"{tmp_path}/include", "-DGOOD")
+    assert [sentence.partition(" is left out")[0] for sentence in made.refused] == [
+        "-ccbin=./evil.sh",
+        "-Xcompiler=-fplugin=evil.so",
+    ]
+
+
+FOUND = "by what was found in ROOT, because there is no compile_commands.json"
+
+
+def test_headers_are_found_by_the_suffix_that_the_include_names(tmp_path: Path) -> None:
+    files = {
+        "src/k.cu": '#include "beside.h"\n#include "mylib/ops.cuh"\n#include <vector>\n#include <cuda_runtime.h>\n',
+        "src/beside.h": "", "include/mylib/ops.cuh": '#include "detail/x.h"\n', "include/mylib/detail/x.h": "",
+    }  # fmt: skip
+    check(
+        tmp_path, files,
+        f"""
+        -Iinclude
+        {FOUND}
+        include: it has mylib/ops.cuh, which src/k.cu includes
+        """,
+    )  # fmt: skip
+
+
+def test_the_nearest_of_several_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+    files = {
+        "a/src/k.cu": '#include "util.h"\n',
+        "a/common/util.h": "",
+        "b/common/util.h": "",
+        "c/util.h": "",
+    }
+    check(
+        tmp_path, files,
+        f"""
+        -Ia/common
+        {FOUND}
+        a/common: it has util.h, which a/src/k.cu includes (the nearest; also c/util.h, b/common/util.h)
+        """,
+        "a/src/k.cu",
+    )  # fmt: skip
+
+
+def test_a_folder_that_would_hide_standard_headers_is_for_quoted_includes_only(tmp_path: Path) -> None:
+    files = {"src/k.cu": '#include "own.h"\n', "lib/own.h": "", "lib/math.h": "", "lib/cuda_runtime.h": ""}
+    project(tmp_path, files)
+    assert find(tmp_path, "src/k.cu").flags == ("-Xcompiler", "-iquote", "-Xcompiler", f"{tmp_path}/lib")
+
+
+def test_a_file_does_not_mean_itself_nor_a_folder_that_hides_the_toolkits_headers(tmp_path: Path) -> None:
+    files = {
+        "src/k.cu": '#include "vendors/hip.h"\n',
+        "src/vendors/hip.h": "#include <hip.h>\n#include <other.h>\n",
+        "src/vendors/cuda.h": "",
+        "src/vendors/other.h": "",
+    }
+    project(tmp_path, files)
+    assert find(tmp_path, "src/k.cu").flags == ()
+
+
+@pytest.mark.skipif(
+    not Path("/usr/local/cuda/include/cuda_runtime.h").exists(), reason="needs a CUDA toolkit"
+)
+def test_a_folder_of_the_workspace_may_be_called_as_one_of_the_toolkit(tmp_path: Path) -> None:
+    files = {
+        "src/ops/k.cu": '#include "cuda/helpers.h"\n#include <cuda/std/atomic>\n',
+        "src/cuda/helpers.h": "",
+    }
+    project(tmp_path, files)
+    assert find(tmp_path, "src/ops/k.cu").flags == (f"-I{tmp_path}/src",)
+
+
+def test_a_virtual_environments_torch(tmp_path: Path) -> None:
+    site = ".venv/lib/python3.11/site-packages"
+    files = {
+        "csrc/k.cu": "#include <torch/extension.h>\n#include <ATen/cuda/CUDAContext.h>\n",
+        f"{site}/torch/include/torch/extension.h": "", f"{site}/torch/include/ATen/cuda/CUDAContext.h": "",
+        f"{site}/torch/utils/cpp_extension.py": "cuda_cflags = ['-std=c++20']\n",
+        ".venv/include/python3.11/Python.h": "",
+    }  # fmt: skip
+    project(tmp_path, files)
+    made = find(tmp_path, "csrc/k.cu", python=f"{tmp_path}/.venv/bin/python")
+    flags = [flag.removeprefix(f"{tmp_path}/") for flag in made.flags]
+    assert flags[:6] == [
+        "-isystem", f"{site}/torch/include", "-isystem", f"{site}/torch/include/torch/csrc/api/include",
+        "-isystem", ".venv/include/python3.11",
+    ]  # fmt: skip
+    assert {"--expt-relaxed-constexpr", "-std=c++20", "-DTORCH_EXTENSION_NAME=k"} <= set(flags)
+    assert made.missing == {}
+
+
+def test_an_extension_of_setuptools_names_folders_and_flags(tmp_path: Path) -> None:
+    setup = """
+        import os
+        from setuptools import setup
+        from torch.utils.cpp_extension import CUDAExtension
+        this_dir = os.path.dirname(os.path.abspath(__file__))
+        flags = ["-O3", "-DUSE_ROPE", "--use_fast_math"]
+        if os.environ.get("FORCE"):
+            flags.append("-DFORCED=$(touch pwned)")
+        ext_modules = [
+            CUDAExtension("ops._C", ["csrc/k.cu"], include_dirs=[os.path.join(this_dir, "csrc"), this_dir + "/third_party/cut/include"],
+                extra_compile_args={"cxx": ["-DCXX"], "nvcc": flags + ["-std=c++17"]}, define_macros=[("WITH_CUDA", None), ("N", "4")]),
+            CUDAExtension("ops._D", ["csrc/other.cu"], include_dirs=["other"]),
+        ]
+        setup(ext_modules=ext_modules)
+    """
+    files = {
+        "setup.py": textwrap.dedent(setup), "csrc/deep/k.cu": '#include "top.h"\n#include <cut/x.h>\n', "csrc/top.h": "",
+        "third_party/cut/include/cut/x.h": "", "elsewhere/top.h": "", "other/top.h": "",
+    }  # fmt: skip
+    check(
+        tmp_path, files,
+        f"""
+        -DUSE_ROPE --use_fast_math -std c++17 -DWITH_CUDA -DN=4 --expt-relaxed-constexpr -Icsrc -Ithird_party/cut/include
+        {FOUND}
+        -DUSE_ROPE: setup.py names it
+        --use_fast_math: setup.py names it
+        -std=c++17: setup.py names it
+        -DWITH_CUDA: setup.py names it
+        -DN=4: setup.py names it
+        --expt-relaxed-constexpr: setup.py names it
+        csrc: setup.py:10 names it
+        third_party/cut/include: setup.py:10 names it
+        """,
+        "csrc/deep/k.cu",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("CMakeLists.txt", "set(CMAKE_CUDA_STANDARD 20)\ntarget_include_directories(k PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib $<BUILD_INTERFACE:${UNKNOWN}/x>)\n"),
+        ("Makefile", "NVCCFLAGS = -std=c++20 $(OPT)\nINC = -I$(TOP)/none -Ilib\n# -Iother\n"),
+        ("meson.build", "project('p', 'cuda', default_options: ['cuda_std=c++20'])\n# -I\ninc = '-Ilib'\n"),
+    ],
+)  # fmt: skip
+def test_other_build_files_are_read_as_text(tmp_path: Path, name: str, text: str) -> None:
+    files = {name: text, "src/k.cu": '#include "x.h"\n', "lib/x.h": "", "src/nearer/x.h": ""}
+    project(tmp_path, files)
+    assert find(tmp_path, "src/k.cu").flags == ("-std", "c++20", f"-I{tmp_path}/lib")
+
+
+@pytest.mark.parametrize(
+    ("include", "files", "said"),
+    [
+        ("<cutlass/cutlass.h>", {".gitmodules": '[submodule "cutlass"]\n\tpath = 3rdparty/cutlass\n\turl = https://github.com/NVIDIA/cutlass.git\n'}, "it is in the submodule 3rdparty/cutlass, which is not checked out: git submodule update --init 3rdparty/cutlass"),
+        ('"version.h"', {"src/version.h.in": ""}, 'the project\'s build makes it from src/version.h.in: configure the project (cmake -B build), or name its folder: nvcc_flags = ["-I<folder>"]'),
+        ("<nvToolsExt.h>", {}, "CUDA 13 has no NVTX 2: include <nvtx3/nvToolsExt.h> instead"),
+        ("<Eigen/Dense>", {}, "it comes with Eigen: apt install libeigen3-dev"),
+        ('"ops/fast.h"', {"other/fast.h": "", "src/far/fast.h": ""}, 'nearest in the workspace: src/far/fast.h, other/fast.h; name its folder: nvcc_flags = ["-I<folder>"]'),
+        ('"nowhere.h"', {}, 'no file of this name is in the workspace, the CUDA toolkit or the packages of /py/bin/python; name its folder: nvcc_flags = ["-I<folder>"]'),
+    ],
+)  # fmt: skip
+def test_what_provides_a_header_that_is_nowhere(
+    tmp_path: Path, include: str, files: dict[str, str], said: str
+) -> None:
+    project(tmp_path, files | {"src/k.cu": f"#include {include}\n"})
+    made = find(tmp_path, "src/k.cu", python="/py/bin/python")
+    assert made.missing == {include[1:-1]: said}
+
+
+def test_nothing_outside_of_the_workspace_is_searched(tmp_path: Path) -> None:
+    project(
+        tmp_path,
+        {
+            "ws/src/k.cu": '#include "secret.h"\n',
+            "elsewhere/secret.h": "",
+            "compile_commands.json": database(entry("ROOT/ws/src/k.cu")),
+        },
+    )
+    assert find(tmp_path / "ws", "src/k.cu").flags == ()
+    (tmp_path / "ws" / "link").symlink_to("../elsewhere")
+    assert find(tmp_path / "ws", "src/k.cu").flags == ()
+
+
+def test_a_file_outside_of_every_workspace_folder_belongs_to_its_repository(tmp_path: Path) -> None:
+    project(tmp_path, {"repo/.git/HEAD": "", "repo/a/k.cu": "", "lone/k.cu": ""})
+    assert root_of(f"{tmp_path}/repo/a/k.cu", ["/elsewhere"]) == f"{tmp_path}/repo"
+    assert root_of(f"{tmp_path}/lone/k.cu", []) == f"{tmp_path}/lone"
+
+
+def test_a_header_that_comes_is_found_once_the_editor_reports_it(tmp_path: Path) -> None:
+    project(tmp_path, {"src/k.cu": '#include "late.h"\n'})
+    finder, question = Finder(), Question(str(tmp_path / "src/k.cu"), '#include "late.h"\n', (str(tmp_path),))
+    assert "late.h" in finder.find(question).missing
+    project(tmp_path, {"lib/late.h": ""})
+    finder.forget(str(tmp_path / "lib/late.h"))
+    assert finder.find(question).flags == (f"-I{tmp_path}/lib",)
+
+
+def test_a_search_that_is_not_complete_says_how_far_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "FOLDERS", 2)
+    project(tmp_path, {"a/b/c/x.h": "", "a/k.cu": ""})
+    assert "of which 2 folders were searched" in find(tmp_path, "a/k.cu").source
+
+
+# -- what compilers say -----------------------------------------------------------------------------
+
+
+def explain(text: str, problems: list[Problem], missing: dict[str, str] | None = None) -> list[str]:
+    made = Compilation(missing=missing or {}, root="/p", python="/py")
+    return lines_of(compiler_messages.explained(tuple(problems), "/p/k.cu", text, made), "/p")
+
+
+def test_a_missing_header_names_itself_and_its_remedy() -> None:
+    here = Place("/p/k.cu", 1, 10, 20)
+    gone = Problem("error", "a/gone.h: No such file or directory", "host compiler", here)
+    edg = Problem("error", 'cannot open source file "Python.h"', "nvcc", here)
+    assert explain("#include <a/gone.h>\n", [gone, edg], {"a/gone.h": "do this"}) == [
+        "k.cu:1:10-20 error host compiler a/gone.h is not found: do this",
+        "k.cu:1:10-20 error nvcc Python.h is not found: it comes with Python's headers: apt install python3-dev",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "end"),
+    [
+        ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
+        ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),
+        ('identifier "concept" is undefined', '; it is C++20: set nvcc_flags = ["-std=c++20"]'),
+        ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
+        ("expected a ;", ""),
+    ],
+)  # fmt: skip
+def test_errors_that_a_flag_or_another_release_answers(message: str, end: str) -> None:
+    found = Problem("error", message, "nvcc", Place("/p/k.cu", 1))
+    assert explain("", [found]) == [f"k.cu:1 error nvcc {message}{end}"]
+
+
+def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:
+    text = "// #include <lib/x.h>\n#include <vector>\n#include <lib/x.h>\n"
+    bad = Problem("error", "no operator matches", "nvcc", Place("/opt/lib/x.h", 7, 3))
+    worse = Problem("error", "expected a ;", "nvcc", Place("/opt/lib/x.h", 9))
+    deep = Problem(
+        "error", "incomplete type", "nvcc", Place("/opt/lib/y.h", 1),
+        notes=(Note("detected during z", Place("/opt/lib/x.h", 2)), Note("detected during f", Place("/p/own.cuh", 4))),
+    )  # fmt: skip
+    warning = Problem("warning", "unused", "nvcc", Place("/opt/lib/x.h", 7))
+    assert explain(text, [bad, worse, deep, warning]) == [
+        "k.cu:3:10-19 error nvcc no operator matches",
+        "  /opt/lib/x.h:7:3 x.h:7: no operator matches",
+        "  /opt/lib/x.h:9 x.h:9: expected a ;",
+        "own.cuh:4 error nvcc incomplete type",
+        "  /opt/lib/y.h:1 y.h:1: incomplete type",
+        "  /opt/lib/x.h:2 detected during z",
+        "  own.cuh:4 detected during f",
+        "/opt/lib/x.h:7 warning nvcc unused",
+    ]
