@@ -236,6 +236,10 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     ("words", "code", "message"),
     [
         ("report k.cu --json", 64, "no profile of k.cu is kept"),
+        ("compile absent.cu --json", 64, "there is no file absent.cu"),
+        ("run k.cu --json --kernel l", 64, "there is no kernel l in this file; it has: k"),
+        ("compile k.cu --json --gpu X1000", 64, "'X1000' is no GPU that is known here"),
+        ("history absent.cu --json", 64, "there is no file absent.cu"),
         ("modal status --json", 5, "there is no Modal token on this machine"),
     ],
 )

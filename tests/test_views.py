@@ -116,6 +116,29 @@ def test_with_no_block_size_the_best_reachable_is_said_to_be_that() -> None:
 """)
 
 
+def test_a_failed_import_is_one_error() -> None:
+    """The build reports it at its line, and the compile ends with the same failure."""
+    text = "import triton\nimport nowhere\n@triton.jit\ndef k(x): pass\n"
+    bench = Bench(text, "file:///src/k.py")
+    frozen = bench.session.freeze(bench.uri)
+    assert frozen
+    message, place = "ModuleNotFoundError: No module named 'nowhere'", c.Place("/src/k.py", 2, 1, 15)
+    build = c.Built("r1", (c.Problem("error", message, "python", place),))
+    ended = c.Finished("r1", "runtime error", c.Failure("runtime error", message, place=place))
+    job = job_builder.make(bench.session, frozen, "compile", "r1")
+    result_filing.built(bench.session, frozen, job, build)
+    result_filing.finished(bench.session, frozen, job, set(), build, ended)
+    bench.shows("""\
+1 import triton
+2 import nowhere
+  ~~~~~~~~~~~~~~
+  error python: ModuleNotFoundError: No module named 'nowhere'
+3 @triton.jit
+  ✎ Draft a launch spec: no benchmark, main, run or test function without arguments, and no __main__ part
+4 def k(x): pass
+""")
+
+
 def test_a_measured_time_stands_before_the_static_figures() -> None:
     Bench().built(PTXAS).ran(LAUNCHES).shows("""\
   ▶ Run on H100 · last 288 µs ±0.2% | Profile

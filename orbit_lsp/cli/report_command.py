@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.profile import bottleneck, report_store
 from orbit_lsp.profile.report_store import Kept
 from orbit_lsp.report import opening, page, profile_report
@@ -24,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         path = str(Path(options.file).resolve())
     except RuntimeError:  # Python 3.12 and older say this of symbolic links
-        return _refused(
+        return refused(
             f"{options.file} cannot be read: it is a symbolic link to itself", as_json=options.json
         )
     found = [
@@ -35,12 +36,12 @@ def main(options: argparse.Namespace) -> int:
     ]
     if not found:
         if not Path(path).exists():
-            return _refused(
+            return refused(
                 f"there is no file {options.file}, and no profile of it is kept", as_json=options.json
             )
         of = f"{options.kernel} of {options.file}" if options.kernel else options.file
         made = f"orbit-lsp profile {shlex.quote(options.file)} --kernel {shlex.quote(options.kernel or 'K')}"
-        return _refused(f"no profile of {of} is kept; `{made}` makes one", as_json=options.json)
+        return refused(f"no profile of {of} is kept; `{made}` makes one", as_json=options.json)
     (kernel, newest, as_kept), *older = found
     if options.json:
         print(json.dumps(as_kept.finished, ensure_ascii=False, indent=2))
@@ -91,10 +92,3 @@ def _write(made: page.Page, output: str | None, name: str) -> Path:
     except OSError as error:
         raise opening.NoReport(f"orbit: {output} cannot be written: {error.strerror or error}") from None
     return path
-
-
-def _refused(text: str, *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
-    print(f"orbit-lsp: error: {text}", file=sys.stderr)
-    return c.EXIT_CODES["usage"]

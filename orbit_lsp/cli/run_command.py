@@ -34,7 +34,6 @@ from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
-_USAGE = c.EXIT_CODES["usage"]
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
 
@@ -89,8 +88,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
     except UsageError as error:
-        print(visible(f"orbit-lsp: error: {error}"), file=sys.stderr)
-        return _USAGE
+        return terminal_text.refused(str(error), as_json=options.json)
     except KeyboardInterrupt:
         print("orbit-lsp: cancelled", file=sys.stderr)
         return c.EXIT_CODES["cancelled"]

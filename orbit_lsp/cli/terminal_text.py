@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
+from orbit_remote.common.messages import EXIT_CODES
+from orbit_remote.common.plain_text import visible
 
 
 class UsageError(Exception):
     """The command line or the file it names; the text is the sentence to print."""
+
+
+def refused(text: str, *, as_json: bool) -> int:
+    """Print why a command line cannot be carried out, with --json as an object too; its exit code."""
+    if as_json:
+        print(json.dumps({"failure": {"category": "usage", "message": text}}, ensure_ascii=False, indent=2))
+    print(visible(f"orbit-lsp: error: {text}"), file=sys.stderr)
+    return EXIT_CODES["usage"]
 
 
 def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
