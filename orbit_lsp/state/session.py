@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote, urlsplit
 from orbit_lsp import kernels
 from orbit_lsp.kernels import Kernel, Scan, Tracker
 from orbit_lsp.state import daemon_thread
+from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change, Document, Encoding
 from orbit_lsp.state.kernel_ids import KernelId, identify
@@ -69,7 +70,11 @@ class OpenFile:
     async def scan_aside(self) -> None:
         """Scan beside the event loop until no edit has come meanwhile."""
         while not self.scanned:
-            await daemon_thread.call(lambda: self.scan)
+            await daemon_thread.call(self._scan_long)
+
+    def _scan_long(self) -> None:
+        with collector_pause():
+            _ = self.scan
 
 
 @dataclass(frozen=True, slots=True)

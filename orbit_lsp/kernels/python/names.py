@@ -8,8 +8,8 @@ kernel maker: the other branch is the fall-back for machines without the package
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from orbit_lsp.kernels.python.dsls import MAKERS, RELATIVE, WRAPPERS
@@ -63,22 +63,17 @@ Meanings = frozenset[Meaning]
 _NOTHING: Meanings = frozenset()
 
 
-@dataclass(slots=True)
-class _Global:
-    statement: int
-    binding: Binding
-
-
 class Names:
     """The names of one file. `outlines` are its statements in order."""
 
     def __init__(self, outlines: Sequence[Outline]) -> None:
         self.outlines = outlines
-        self.module: dict[str, list[_Global]] = {}
+        self.module: dict[str, list[int]] = {}
+        """The statements that bind a name, in order."""
         self.stars: list[str] = []
         for i, outline in enumerate(outlines):
-            for name, bindings in outline.scopes[0].bindings.items():
-                self.module.setdefault(name, []).extend(_Global(i, binding) for binding in bindings)
+            for name in outline.scopes[0].bindings:
+                self.module.setdefault(name, []).append(i)
             self.stars += outline.stars
         self.functions: dict[tuple[int, int], Meanings] = {}
         self.simple: dict[tuple[str, ...], Meanings] = {}
@@ -363,15 +358,16 @@ class Names:
 
     def _global(self, name: str, statement: int, order: int, path: Path) -> list[tuple[Place, Expression]]:
         result: list[tuple[Place, Expression]] = []
-        for one in reversed(self.module.get(name, ())):
-            binding = one.binding
-            if one.statement > statement or (one.statement == statement and binding.order >= order):
-                continue
-            reach = _reach(binding.path, path if one.statement == statement else ())
-            if reach != "never":
-                result.append((Place(one.statement, 0, binding.order, binding.path), binding.value))
-            if reach == "always":
-                break
+        binding_statements = self.module.get(name, [])
+        for here in reversed(binding_statements[: bisect_right(binding_statements, statement)]):
+            for binding in reversed(self.outlines[here].scopes[0].bindings[name]):
+                if here == statement and binding.order >= order:
+                    continue
+                reach = _reach(binding.path, path if here == statement else ())
+                if reach != "never":
+                    result.append((Place(here, 0, binding.order, binding.path), binding.value))
+                if reach == "always":
+                    return result
         return result
 
 

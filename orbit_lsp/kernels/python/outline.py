@@ -34,7 +34,7 @@ class Scope:
     qualified: str
     parameters: tuple[str, ...] = ()
     bindings: dict[str, list[Binding]] = field(default_factory=dict[str, list[Binding]])
-    globals: set[str] = field(default_factory=set[str])
+    globals: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -101,11 +101,13 @@ class LaunchSite(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    scopes: list[Scope]
-    functions: list[Function]
-    classes: list[Class]
-    assignments: list[Assignment]
-    pieces: list[Piece]
+    """A file may have 200,000: what is empty is shared, since each container takes memory and time of the collector."""
+
+    scopes: tuple[Scope, ...]
+    functions: tuple[Function, ...]
+    classes: tuple[Class, ...]
+    assignments: tuple[Assignment, ...]
+    pieces: tuple[Piece, ...]
     launches: tuple[LaunchSite, ...]
     exported: frozenset[str]
     """The strings of an `__all__`."""
@@ -121,10 +123,13 @@ class Outline:
     has_error: bool
     text: str
     lines: int
-    interface: tuple[object, ...] = ()
+    interface: object = None
     """All that the meaning of other regions' names can depend on."""
 
     def __post_init__(self) -> None:
+        if len(self.scopes) == 1 and not self.stars:
+            self.interface = self.scopes[0].bindings
+            return
         wraps = self.classes or any(function.returns for function in self.functions)
         self.interface = (
             tuple(self.scopes[0].bindings.items()),

@@ -52,7 +52,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._outlines: Sequence[Outline] = ()
-        self._found: list[list[_Found]] = []
+        self._found: list[tuple[_Found, ...]] = []
 
     def scan(self, outlines: Sequence[Outline]) -> Scan:
         found = self._find(outlines)
@@ -96,11 +96,11 @@ class Reader:
         self._names = Names(outlines)
         if [outline.interface for outline in before] != [outline.interface for outline in outlines]:
             before = [None] * len(outlines)
-            self._found = [[] for _ in outlines]
+            self._found = [()] * len(outlines)
         for region, (old, new) in enumerate(zip(before, outlines, strict=True)):
             # what `k = jit(f)` makes a kernel of may stand in another region
             if old is not new or any(kernel.assigned for kernel in self._found[region]):
-                self._found[region] = list(self._find_in(region))
+                self._found[region] = tuple(self._find_in(region))
         found = [kernel for region in self._found for kernel in region]
         return sorted(found, key=lambda kernel: (kernel.region, kernel.source.order))
 

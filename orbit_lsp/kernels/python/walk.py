@@ -39,6 +39,7 @@ from orbit_lsp.kernels.python.tokens import CUT, pieces
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_NOTHING = frozenset[str]()
 _DEPTH = 60
 """Statements nested deeper are not looked at; CPython's own limit is 100 levels of indentation."""
 _FUNCTIONS = frozenset(("function_definition", "class_definition", "decorated_definition"))
@@ -103,9 +104,10 @@ class _Walk:
             words = frozenset[str]().union(*(made[i].words for i in function.pieces))
             function.words = words.difference(_own_names(self.scopes[function.body_scope]))
         return Outline(
-            self.scopes, self.functions, self.classes, self.assignments, made, launches,
-            frozenset(self.exported), tuple(self.imports), tuple(self.stars), self.main_guard,
-            made[0].words.union(*(piece.words for piece in made[1:])),
+            tuple(self.scopes), tuple(self.functions), tuple(self.classes), tuple(self.assignments), tuple(made), launches,
+            frozenset(self.exported) if self.exported else _NOTHING, tuple(self.imports), tuple(self.stars),
+            self.main_guard,
+            made[0].words.union(*(piece.words for piece in made[1:])) if len(made) > 1 else made[0].words,
             MAKER_WORD.search(self.data) is not None, trailing, root.has_error,
             self.source, self.source.count("\n"),
         )  # fmt: skip
@@ -175,7 +177,7 @@ class _Walk:
             self.bring(node, at)
         elif kind == "global_statement":
             for child in node.named_children:
-                self.scopes[at.scope].globals.add(self.text(child))
+                self.scopes[at.scope].globals |= {self.text(child)}
 
     def compound(self, node: Node, at: _At) -> None:
         conditional, exclusive = _COMPOUND[node.type]

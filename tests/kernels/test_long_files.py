@@ -1,0 +1,52 @@
+"""A long file costs what its lines cost: four times the lines, some four times the work."""
+
+import gc
+import time
+from collections.abc import Callable
+
+import pytest
+
+from orbit_lsp.kernels.cuda.cuda_kernels import CudaTracker
+from orbit_lsp.kernels.python.triton_kernels import TritonTracker
+from tests.hostile import hostile_texts
+
+MOST_CONTAINERS_A_LINE = 14
+TEXTS: dict[str, tuple[type[CudaTracker] | type[TritonTracker], Callable[[int], str], int]] = {
+    "assignments": (TritonTracker, hostile_texts.py_lines, 4_000),
+    "one name assigned again and again": (TritonTracker, lambda n: hostile_texts.ONE_JIT + "k = f(k)\n" * n, 2_000),
+    "an open triple quote": (TritonTracker, hostile_texts.py_open_string, 100_000),
+    "functions": (CudaTracker, hostile_texts.functions, 8_000),
+    "lone returns": (CudaTracker, hostile_texts.returns, 8_000),
+    "a directive": (CudaTracker, hostile_texts.backslashes, 100_000),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_four_times_the_lines_cost_less_than_ten_times_as_much(name: str) -> None:
+    tracker_of, text_of, size = TEXTS[name]
+
+    def cost(size: int) -> float:
+        """Seconds of CPU time: of the scan, and after two edits."""
+        text, tracker = text_of(size), tracker_of()
+        middle = text.index("\n", len(text) // 2) + 1 if "\n" in text[len(text) // 2 :] else 0
+        began = time.process_time()
+        tracker.scan(text)
+        tracker.scan(f"{text[:middle]} {text[middle:]}")
+        tracker.scan(f" {text}")
+        return time.process_time() - began
+
+    gc.disable()
+    try:
+        assert cost(4 * size) < 10 * max(cost(size), 0.002)
+    finally:
+        gc.enable()
+
+
+def test_a_line_without_meaning_takes_few_containers() -> None:
+    lines = 2_000
+    text = hostile_texts.py_lines(lines)
+    gc.collect()
+    before = len(gc.get_objects())
+    tracker = TritonTracker()
+    tracker.scan(text)
+    assert len(gc.get_objects()) - before < MOST_CONTAINERS_A_LINE * lines
