@@ -222,6 +222,8 @@ def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = 
         text = said.decode("utf-8", "replace").strip()
         first, *more = [line.strip() for line in text.split("\n")]
         first = first.removeprefix("fatal: ").removeprefix("error: ")
+        if first.startswith("transport '"):  # it wanted to fetch, which no repository may make it do
+            raise GitError("git does not have the content of that revision here (a partial clone?)")
         remedy = next((line for line in more if "safe.directory" in line), "")
         raise GitError(f"{first}; `{remedy}` permits it" if remedy else first)
     if len(found) > limit:

@@ -26,8 +26,8 @@ RANGE = {5: 2.326, 10: 3.078}
 
 def measured() -> dict[str, float]:
     """Kernel -> deviation of its median from run to run, as a share."""
-    programs = (DOCS / "measurements.md").read_text().partition("## Repeatability")[2]
-    specs = (DOCS / "measurements-specs.md").read_text().partition("## Launch specs against ncu")[2]
+    programs = (DOCS / "dev" / "measurements.md").read_text().partition("## Repeatability")[2]
+    specs = (DOCS / "dev" / "measurements-specs.md").read_text().partition("## Launch specs against ncu")[2]
     found = {
         name: float(apart) / 100 / RANGE[5]
         for name, apart in re.findall(r"^\| (\w+) \| [\d.]+ to .* \| ([\d.]+)% \|$", programs, re.MULTILINE)

@@ -155,5 +155,5 @@ def test_variables_are_found_with_their_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"not a cubin at all, but long enough to be one" * 4])
 def test_what_is_no_cubin_is_said_to_be_none(content: bytes) -> None:
-    with pytest.raises(ValueError, match="this is no cubin"):
+    with pytest.raises(ValueError, match="this is not a cubin"):
         Cubin(content)
