@@ -6,6 +6,15 @@
 (define-derived-mode orbit-cuda-mode c++-mode "CUDA")
 (add-to-list 'auto-mode-alist '("\\.cuh?\\'" . orbit-cuda-mode))
 
+(defun orbit-header-with-kernel-p ()
+  "Whether this buffer is a C++ header whose text has a kernel."
+  (and buffer-file-name
+       (string-match-p "\\.\\(h\\|hh\\|hpp\\|hxx\\|inl\\|inc\\)\\'" buffer-file-name)
+       (save-restriction
+         (widen)
+         (save-excursion (goto-char (point-min)) (search-forward "__global__" nil t)))))
+(add-to-list 'magic-mode-alist '(orbit-header-with-kernel-p . orbit-cuda-mode))
+
 (defvar orbit-settings nil
   "Those of docs/guide/settings.md, without `orbit.'.  A project may name compilers and
 any compiler flag, and its .venv is used, after `orbit-lsp trust DIR'.")

@@ -1,8 +1,13 @@
 -- orbit-lsp in Neovim 0.11 or newer: copy to ~/.config/nvim/plugin/orbit.lua
 vim.lsp.config('orbit', {
   cmd = { 'orbit-lsp' }, -- or the full path, such as '/path/to/orbit-lsp/.venv/bin/orbit-lsp'
-  filetypes = { 'cuda', 'python' },
-  root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
+  filetypes = { 'cuda', 'python', 'cpp' },
+  root_dir = function(buf, start)
+    local text = vim.bo[buf].filetype == 'cpp' and table.concat(vim.api.nvim_buf_get_lines(buf, 0, -1, false), '\n')
+    if not text or text:find('__global__', 1, true) then -- of C++, headers with kernels
+      start(vim.fs.root(buf, { 'compile_commands.json', 'pyproject.toml', '.git' }))
+    end
+  end,
   init_options = {
     -- `orbit-lsp trust DIR`, once: a project may name compilers and any compiler flag, and its .venv is used
     -- the settings of docs/guide/settings.md, without `orbit.`: gpu = 'H200', arguments = { '--size', '4096' }, …

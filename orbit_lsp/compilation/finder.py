@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from orbit_lsp.closure import includes
 from orbit_lsp.compilation import build_files, inference, missing
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.database import Databases, Match
@@ -115,6 +116,20 @@ def root_of(path: str, folders: Sequence[str]) -> str:
         if (above / ".git").exists() and above != Path.home() and above != above.parent:
             return str(above)
     return str(folder)
+
+
+def project_folders(compilation: Compilation, path: str) -> tuple[str, ...]:
+    """The include folders of a compilation that lie in the workspace."""
+    folders: list[str] = []
+
+    def note(kind: includes.Kind, value: str) -> str:
+        folder = os.path.normpath(os.path.join(os.path.dirname(path), value))
+        if kind in ("quote", "folder", "system") and Path(folder).is_relative_to(compilation.root):
+            folders.append(folder)
+        return value
+
+    includes.rewrite(compilation.flags, note)
+    return tuple(dict.fromkeys(folders))
 
 
 def _is_path(text: str) -> bool:

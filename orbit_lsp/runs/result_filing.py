@@ -209,9 +209,9 @@ class _Kernels:
             text = regular_files.text(file, limits.SCANNED)
         except (OSError, ValueError):
             return []
-        scan = kernels.tracker(language, macros=self._session.macros(), headers=header_reader(file)).scan(
-            text
-        )
+        main = self._session.files.get(self._frozen.uri)
+        headers = header_reader(file, main.include_folders if main else ())
+        scan = kernels.tracker(language, macros=self._session.macros(), headers=headers).scan(text)
         return identify(uri, scan)
 
 

@@ -356,6 +356,7 @@ class Environment:
         async with self.finding:
             self._finder = self._finder or finder.Finder()
             file.compilation = await asyncio.to_thread(self._finder.find, question)
+        await self._session.look_for_headers(uri, finder.project_folders(file.compilation, path))
         return (*self._folded(file.compilation.refused),)
 
     def _folded(self, refused: Sequence[str]) -> list[str]:

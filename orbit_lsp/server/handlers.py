@@ -130,8 +130,12 @@ def watch_headers(ls: OrbitServer) -> None:
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
     document = params.text_document
     if ls.session.open(document.uri, document.version, document.text):
-        ls.specs.edited(document.uri, pause_s=0)
-        ls.spawn(prepare(ls, document.uri), "prepare")
+        opened(ls, document.uri)
+
+
+def opened(ls: OrbitServer, uri: str) -> None:
+    ls.specs.edited(uri, pause_s=0)
+    ls.spawn(prepare(ls, uri), "prepare")
 
 
 async def prepare(ls: OrbitServer, uri: str) -> None:
@@ -162,7 +166,9 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
 def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
     changes = [_change(change) for change in params.content_changes]
     uri = params.text_document.uri
-    ls.session.change(uri, params.text_document.version, changes)
+    if ls.session.change(uri, params.text_document.version, changes):
+        opened(ls, uri)
+        ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
     ls.live.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:

@@ -168,9 +168,7 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.kernels import language_of
 
         file = self.session.files.get(uri)
-        if file is None or language_of(file.document.path) != "cuda":
-            return
-        if file.document.path.lower().endswith(HEADER_SUFFIXES) and not file.scan.kernels:
+        if file is None or language_of(file.document.path, file.document.text) != "cuda":
             return
         self.spawn(self._compile_quietly(uri), "compile")
 
@@ -179,13 +177,18 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.state.session import path_of
 
         source = await asyncio.to_thread(includers.read, path_of(uri), self.session.setup.folders)
+        tracker = None
         if file := self.session.files.get(uri):
-            file.source = source
+            file.source, tracker = source, file.tracker
             if source is None and file.document.path.lower().endswith(HEADER_SUFFIXES):
                 return  # by itself it need not compile, and what the compiler would say of it is nobody's mistake
         for refused in await self.environment.find_compilation(uri):
             self.watcher.once(f"nvcc flag {refused}", lsp.MessageType.Warning)
         await self.settle(uri)
+        if (
+            file and file.tracker is not tracker
+        ):  # headers along the include path may define what names kernels
+            self.watcher.changed({uri})
         if uri in self.session.files and self.environment.settings.compile_on_save:
             self.runs.start("compile", uri)
 

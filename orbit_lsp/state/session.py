@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ class OpenFile:
     """Whether it lies in a working tree of git."""
     compilation: Compilation = field(default_factory=Compilation)
     """How it is compiled, known since it was opened or saved."""
+    include_folders: tuple[str, ...] = ()
+    """Of the workspace, in the compiler's order; macros that name kernels are looked for in their headers."""
     reads: dict[str, str] = field(default_factory=dict[str, str])
     """The files that its last build read, by content hash."""
     compiled: tuple[Job, int] | None = None
@@ -118,6 +120,8 @@ class Session:
     setup: Setup = field(default_factory=Setup)
     client: Client = field(default_factory=Client)
     files: dict[str, OpenFile] = field(default_factory=dict[str, OpenFile])
+    plain: dict[str, Document] = field(default_factory=dict[str, Document])
+    """Open C++ headers without a kernel: only their texts are kept, and no request is about them."""
     disk: Disk = field(default_factory=Disk)
     results: Results = field(default_factory=Results)
     running: dict[KernelId, Running] = field(default_factory=dict[KernelId, Running])
@@ -128,20 +132,33 @@ class Session:
 
     def open(self, uri: str, version: int, text: str) -> OpenFile | None:
         """None for a file that is neither CUDA nor Python."""
-        path = path_of(uri)
-        language = kernels.language_of(path, text)
+        return self._open(Document(uri, path_of(uri), version, text))
+
+    def _open(self, document: Document) -> OpenFile | None:
+        uri, path = document.uri, document.path
+        language = kernels.language_of(path, document.text)
         if language is None:
+            if path.lower().endswith(kernels.HEADER_SUFFIXES):
+                self.plain[uri] = document
             return None
         tracker = kernels.tracker(language, macros=self.macros(), headers=header_reader(path))
-        file = OpenFile(Document(uri, path, version, text), tracker)
+        file = OpenFile(document, tracker)
         self.files[uri] = file
         return file
 
-    def change(self, uri: str, version: int, changes: list[Change]) -> None:
+    def change(self, uri: str, version: int, changes: list[Change]) -> OpenFile | None:
+        """A header in which a kernel was typed, which is an open file from now on; None for all others."""
         if file := self.files.get(uri):
             file.document.apply(version, changes, self.client.encoding)
+        elif document := self.plain.get(uri):
+            document.apply(version, changes, self.client.encoding)
+            if file := self._open(document):
+                del self.plain[uri]
+                return file
+        return None
 
     def close(self, uri: str) -> None:
+        self.plain.pop(uri, None)
         self.files.pop(uri, None)
         self.results.forget_problems(uri)
 
@@ -151,9 +168,20 @@ class Session:
     def rescan(self) -> None:
         """After a setting that discovery depends on has changed."""
         for file in self.files.values():
-            headers = header_reader(file.document.path)
+            headers = header_reader(file.document.path, file.include_folders)
             language = kernels.language_of(file.document.path) or "cuda"
             file.tracker = kernels.tracker(language, macros=self.macros(), headers=headers)
+
+    async def look_for_headers(self, uri: str, folders: tuple[str, ...]) -> None:
+        """Scan a CUDA file again where its macros may be defined in other folders than before."""
+        file = self.files.get(uri)
+        if file is None or file.include_folders == folders:
+            return
+        headers = header_reader(file.document.path, folders)
+        tracker = kernels.tracker("cuda", macros=self.macros(), headers=headers)
+        text = file.document.text
+        await daemon_thread.call(lambda: tracker.scan(text))  # headers are read here, and once
+        file.include_folders, file.tracker = folders, tracker
 
     def uri_for(self, path: str) -> str:
         """The uri under which the client has the file open, else a plain one."""
@@ -200,14 +228,22 @@ def uri_of(path: str) -> str:
     return "file://" + quote(absolute if absolute.startswith("/") else "/" + absolute)
 
 
-def header_reader(path: str) -> Callable[[str], str | None]:
-    """Reads the headers that a file includes from its own folder, for macros that name kernels."""
-    folder = Path(path).parent
+def header_reader(path: str, folders: Sequence[str] = ()) -> Callable[[str], str | None]:
+    """Reads the headers that a file includes, for macros that name kernels: from its own folder, `folders`, and where
+    headers were found before, which include others beside them.
+    """
+    places = list(dict.fromkeys((str(Path(path).parent), *folders)))
 
     def read(name: str) -> str | None:
-        try:
-            return regular_files.text(folder / name, limits.HEADER)
-        except (OSError, ValueError):
-            return None
+        for folder in places:
+            header = Path(folder, name)
+            try:
+                text = regular_files.text(header, limits.HEADER)
+            except (OSError, ValueError):
+                continue
+            if str(header.parent) not in places:
+                places.append(str(header.parent))
+            return text
+        return None
 
     return read

@@ -94,6 +94,37 @@ async def test_an_error_in_a_header_stands_in_the_header_and_goes_with_its_fix(s
     await editor.until(lambda: not editor.client.diagnostics[header.as_uri()])
 
 
+async def test_a_header_has_lenses_and_figures_through_its_source_and_a_kernel_may_be_typed_later(
+    start,
+) -> None:
+    editor: Editor = await start("vscode")
+    (editor.folder / "src").mkdir()
+    (editor.folder / "src/main.cu").write_text('using Real = float;\n#include "../scale.hpp"\n')
+    ordinary = "// see kernels\nvoid scale(Real* x) { x[0] *= 2; }\n"
+    editor.open("scale.hpp", ordinary)
+    assert (await editor.lenses(), await editor.hints(), editor.messages()) == ([], [], [])
+    editor.edit(1, 0, 0, "__global__ ")
+    ((line, title),) = await editor.asked_until(editor.titles, bool)
+    assert (line, title) == (1, "✎ Draft a launch spec: this file has no main")
+    editor.save(ordinary.replace("void", "__global__ void"))
+    ((line, label),) = await _hints(editor)
+    assert (line, " regs · " in label) == (1, True)
+    assert not editor.diagnostics()
+
+
+async def test_a_macro_of_the_projects_own_headers_names_kernels(start) -> None:
+    editor: Editor = await start("vscode")
+    for name in ("include/lib/detail", "src"):
+        (editor.folder / name).mkdir(parents=True)
+    (editor.folder / "include/lib/detail/kernel.h").write_text("#define LIB_ENTRY __global__ void\n")
+    (editor.folder / "include/lib/all.h").write_text('#include "detail/kernel.h"\n')
+    editor.open("src/k.cu", "#include <lib/all.h>\nLIB_ENTRY k(float* x) { x[0] = 1; }\n")
+    assert await editor.asked_until(editor.titles, bool) == [
+        (1, "✎ Draft a launch spec: this file has no main")
+    ]
+    assert " regs · " in (await _hints(editor))[0][1]
+
+
 async def test_a_warning_has_its_number_as_code(start) -> None:
     editor: Editor = await start("helix")
     editor.open("k.cu", "__global__ void k(float* x) { int unused; x[0] = 1; }\n")

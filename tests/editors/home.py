@@ -24,6 +24,9 @@ __global__ void scale(int n, float a, float* x) {
   if (i < n) x[i] *= a;
 }
 """
+HEADER = ALONE.replace("int n", "Count n")
+"""Of a header: it compiles through SOURCE alone."""
+SOURCE = 'using Count = int;\n#include "scale.hpp"\n'
 PROFILED = (ROOT / "tests" / "recordings" / "profiles" / "memory_bound.cu").read_text()
 """Profiled on an H100; the recorded one says the same."""
 TIME = "⏱ 288 µs ±0.2%"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.editors.conftest import CAPTURES, Captures, Seen, program, version
-from tests.editors.home import ALONE, PROFILED, ROOT, SAXPY, SERVER, TIME, Home
+from tests.editors.home import ALONE, HEADER, PROFILED, ROOT, SAXPY, SERVER, TIME, Home
 from tests.editors.terminal import Terminal
 
 INIT = """\
@@ -196,3 +196,10 @@ def test_a_server_that_is_not_there_or_ends_is_said(emacs: Callable[..., Emacs],
     editor.open("another.cu", SAXPY)
     editor.terminal.until_shown("No such file or directory, orbit-lsp")
     saw("missing")
+
+
+def test_a_header_with_a_kernel(emacs: Callable[..., Emacs]) -> None:
+    editor = emacs()
+    editor.open("scale.hpp", HEADER)
+    editor.terminal.until_shown("[eglot:workspace]")
+    editor.actions("✎ Draft")

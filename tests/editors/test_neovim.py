@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from tests.editors.conftest import Captures, Saw, Seen, program
-from tests.editors.home import ALONE, PROFILED, SAXPY, TIME
+from tests.editors.home import ALONE, HEADER, PROFILED, SAXPY, SOURCE, TIME
 from tests.editors.neovim import Neovim
 from tests.editors.terminal import Terminal
 
@@ -244,6 +244,20 @@ def test_progress_is_left_to_what_else_shows_it(neovim: Start) -> None:
     editor.command("Orbit run")
     editor.until("_G.heard and _G.heard:find('288 µs', 1, true)")
     assert "288 µs" not in editor.messages()
+
+
+def test_a_header_with_a_kernel_and_one_without(neovim: Start) -> None:
+    """The source lies in another folder; a kernel typed into the other header counts once it is written."""
+    editor = neovim()
+    (editor.workspace / "src").mkdir()
+    (editor.workspace / "src" / "main.cu").write_text(SOURCE)
+    editor.open("plain.hpp", "void scale();\n")
+    editor.open("scale.hpp", HEADER)
+    editor.until_shown("✎ Draft a launch spec")
+    attached = "return #vim.lsp.get_clients({ name = 'orbit', bufnr = vim.fn.bufnr('plain.hpp') })"
+    assert editor.lua(attached) == 0
+    editor.command("edit! plain.hpp | call setline(1, '__global__ void other();') | silent write")
+    editor.until(f"(function() {attached} end)() == 1")
 
 
 def test_the_single_file_shows_lenses_and_numbers_too(neovim: Start) -> None:

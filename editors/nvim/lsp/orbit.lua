@@ -1,8 +1,13 @@
 -- What vim.lsp.config('orbit', {…}) of yours is laid over.
 local config = {
   cmd = { 'orbit-lsp' },
-  filetypes = { 'cuda', 'python' },
+  filetypes = { 'cuda', 'python', 'c', 'cpp' },
   root_markers = { 'compile_commands.json', 'pyproject.toml', '.git' },
+  root_dir = function(buf, start)
+    if require('orbit.headers').is_ours(buf) then
+      start(vim.fs.root(buf, vim.lsp.config.orbit.root_markers or {}))
+    end
+  end,
   handlers = {
     ['textDocument/inlayHint'] = function(...)
       require('orbit').draw_hints(...)

@@ -50,4 +50,12 @@ vim.api.nvim_create_autocmd('FileType', {
   end,
 })
 
+vim.api.nvim_create_autocmd('BufWritePost', {
+  group = group,
+  pattern = { '*.h', '*.hh', '*.hpp', '*.hxx', '*.inl', '*.inc' },
+  callback = function(event)
+    require('orbit.headers').saved(event.buf)
+  end,
+})
+
 vim.lsp.enable('orbit')

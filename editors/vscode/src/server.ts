@@ -204,8 +204,9 @@ export class ServerHandle {
 
   private client(child: ChildProcess, diagnostics: Diagnostics): LanguageClient {
     const options: LanguageClientOptions = {
-      // by suffix: other extensions give .cu and .cuh other languages
-      documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,py}' }],
+      // by suffix: other extensions give .cu and .cuh other languages.
+      // The server does nothing about a header until it has a kernel.
+      documentSelector: [{ scheme: 'file', pattern: '**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}' }],
       initializationOptions: {
         ...usersSettings(this.hooks.python()),
         trusted: vscode.workspace.isTrusted,

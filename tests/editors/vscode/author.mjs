@@ -80,6 +80,10 @@ export async function work({ window, saw, say, pictures }) {
   await window.undo();
   await window.save();
 
+  await window.open('header.hpp');
+  await window.see(window.lens('Draft a launch spec'));
+  say('a lens in a C++ header');
+
   await window.open('sizes.cu');
   await window.page.click(window.lens('Run'));
   await window.see(window.line('⏱'));

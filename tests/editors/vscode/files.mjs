@@ -34,6 +34,7 @@ export const files = {
   'slow.cu': HEAD + BODY + '// SLOW\n',
   'program.cu': '// a program of its own\n' + BODY + '\nint main() { saxpy<<<1, 256>>>(0, 1, 0, 0); }\n',
   'alone.cu': BODY.replace('saxpy', 'alone'),
+  'header.hpp': BODY.replace('saxpy', 'inHeader'),
 };
 
 /** What comes to harm while it runs, and what is long. */
