@@ -217,6 +217,10 @@ class Loopback:
         """Puts are accepted, gets give nothing."""
         self.do(lambda world: setattr(world, "silent_queues", silent))
 
+    def tamper(self, change: Callable[[bytes, list[bytes]], list[bytes]]) -> None:
+        """What is put into a partition of a queue is what `change(partition, items)` makes of it."""
+        self.do(lambda world: setattr(world, "tamper", change))
+
     def skew_clock(self, seconds: float) -> None:
         """The server's clock is ahead of this machine's by so much."""
         self.do(lambda world: setattr(world, "clock_skew_s", seconds))

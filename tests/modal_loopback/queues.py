@@ -70,11 +70,12 @@ class Queues:
     async def queue_put(self, request: pb.QueuePutRequest) -> Empty:
         queue = self._queue(request.queue_id)
         partition = queue.partitions[request.partition_key]
-        if any(len(value) > ITEM_LIMIT for value in request.values):
+        values = self._world.tamper(request.partition_key, list(request.values))
+        if any(len(value) > ITEM_LIMIT for value in values):
             raise GRPCError(Status.INVALID_ARGUMENT, f"An item is larger than {ITEM_LIMIT} bytes")
-        if len(partition) + len(request.values) > PARTITION_LIMIT:
+        if len(partition) + len(values) > PARTITION_LIMIT:
             raise GRPCError(Status.RESOURCE_EXHAUSTED, f"A partition holds at most {PARTITION_LIMIT} items")
-        for value in request.values:
+        for value in values:
             queue.count += 1
             partition.append((queue.count, value))
         return Empty()

@@ -168,6 +168,7 @@ class World:
         self.crash_limit = 2  # Modal reschedules a deployed function's crashed input without end
         self.clock_skew_s = 0.0  # how far the server's clock is ahead of this machine's
         self.silent_queues = False
+        self.tamper: Callable[[bytes, list[bytes]], list[bytes]] = lambda partition, items: items
         self.fresh_processes = False  # containers are not forked, but started
         self.blob_limit = 1 << 32  # bytes of one input or output
         self.rates: dict[str, str] = {}  # resource -> dollars, as Workspace.billing.rates() gives them

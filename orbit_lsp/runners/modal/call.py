@@ -13,8 +13,10 @@ import asyncio
 import json
 import logging
 import queue as stdlib_queue
+import secrets
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +33,7 @@ from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import unpack
+from orbit_remote.modal_app.signed_stream import Verifier
 
 log = logging.getLogger("orbit.modal")
 
@@ -69,6 +72,7 @@ class Call:
         """
         self.job = job
         self.key = f"{job.run}-{uuid.uuid4().hex}"
+        self._secret = secrets.token_hex(32)
         self.events: asyncio.Queue[c.Event] = asyncio.Queue()
         self.gpu = job.gpu if job.action not in ("compile", "build") else None
         self._pool = pool
@@ -118,7 +122,7 @@ class Call:
         self._sessions.contact(reached)
         if account.deploying:
             self._stage("starting", _BUILDING)
-        request = payload.request(self.job, tree, self.key, built=self._built)
+        request = payload.request(self.job, tree, self.key, self._secret, built=self._built)
         wanted = self._unknown(tree.manifest.files.values())
         if not self.restricted and payload.size(tree, wanted) > _UNASKED:
             wanted = []  # it may have most of them from another day
@@ -262,8 +266,10 @@ class Call:
             await asyncio.gather(doing, watching, return_exceptions=True)
 
     async def _listen(self, queue: Any) -> None:
-        """Tell the events as they come, up to the explicit end. Nothing else ends it."""
-        lines = Lines()
+        """Tell the events as they come, up to the explicit end, or to a piece that is not the container's next one:
+        from there on only the return value is believed, which comes over Modal's own call.
+        """
+        verifier, lines = Verifier(self._secret), defaultdict[bytes, Lines](Lines)
         while not self._over:
             try:
                 pieces = await queue.get_many.aio(200, timeout=_POLL_S, partition=self.key)
@@ -274,7 +280,12 @@ class Call:
                 await asyncio.sleep(1)
                 continue
             for piece in pieces:
-                for line in lines.feed(piece):
+                try:
+                    nonce, payload = verifier.open(piece)
+                except ValueError as error:
+                    log.warning("%s: its further events are not believed: %s", self.key, error)
+                    return
+                for line in lines[nonce].feed(payload):
                     self._hear(line)
 
     def _hear(self, line: bytes) -> None:
@@ -291,7 +302,7 @@ class Call:
                     self._finished = self._finished_of(record)
                 case _:
                     self.events.put_nowait(codec.decode_event(record | {"run": self.job.run}))
-        except (ValueError, AttributeError) as error:  # half a line of a container that has died
+        except (ValueError, AttributeError) as error:  # of another version
             log.info("%s: an event was not understood: %s", self.key, error)
 
     def _read(self, answer: dict[str, Any]) -> c.Finished:

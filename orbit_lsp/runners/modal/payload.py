@@ -14,15 +14,16 @@ from orbit_remote.common import messages as c
 from orbit_remote.modal_app.image_spec import pack
 
 
-def request(job: c.Job, tree: Closure, key: str, *, built: bool) -> bytes:
-    """What the container's `Request` is made of; `key` names the job there, `built` says that another
-    container has just built it.
+def request(job: c.Job, tree: Closure, key: str, secret: str, *, built: bool) -> bytes:
+    """What the container's `Request` is made of; `key` names the job there, `secret` signs its
+    events, `built` says that another container has just built it.
     """
     flags = absolute_flags(job) if job.language == "cuda" else job.flags
     message = {
         "job": asdict(replace(job, run=key, flags=flags, roots=tree.roots)),
         "manifest": asdict(tree.manifest),
         "folders": {tree.root: ""} | tree.mapped,
+        "secret": secret,
         "contract": c.VERSION,
         "built": built,
     }

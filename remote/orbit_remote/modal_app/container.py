@@ -29,6 +29,7 @@ from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack
+from orbit_remote.modal_app.signed_stream import Signer
 from orbit_remote.modal_app.volume_cache import Kept, Kind
 from orbit_remote.process import process_groups
 
@@ -66,12 +67,13 @@ class Request:
 
     `folders` leads from the author's folders to their places in the tree of `manifest`, "" for the
     tree itself. `contract` is the version of `contracts` that the author's side speaks. `built` says that
-    another container has just built it.
+    another container has just built it. `secret` signs the events; it stays in this process.
     """
 
     job: dict[str, Any]
     manifest: c.Manifest
     folders: dict[str, str]
+    secret: str
     contract: int = c.VERSION
     built: bool = False
 
@@ -165,7 +167,7 @@ class Container:
             return done
         self.start()
         assert self._worker is not None
-        said = _Stream(post, job.run)
+        said = _Stream(post, job.run, asked.secret)
         said.add({"kind": "container", "run": job.run, "jobs": self.jobs} | _identity())
         said.flush()
         self._bring(job, built=asked.built)
@@ -338,14 +340,14 @@ class _Worker:
 class _Stream:
     """Event lines in batches: the first at once, those that follow within 20 ms together.
 
-    The author's side joins the pieces again, so a line may be as long as it likes. The stream begins
-    with a line end: a container that died may have left half a line before.
+    The author's side joins the pieces of each stream again, so a line may be as long as it likes.
     """
 
-    def __init__(self, post: Post | None, run: str) -> None:
+    def __init__(self, post: Post | None, run: str, secret: str) -> None:
         self._post = post
         self._run = run
-        self._waiting = bytearray(b"\n")
+        self._signer = Signer(secret)
+        self._waiting = bytearray()
         self._sent = 0.0
 
     def add(self, event: dict[str, Any]) -> None:
@@ -369,7 +371,7 @@ class _Stream:
             if self._post is None:
                 continue
             try:
-                self._post(piece)
+                self._post(self._signer.sign(piece))
             except Exception as error:  # noqa: BLE001 - the answer itself goes another way
                 print(f"orbit: events of {self._run} could not be sent: {error}", file=sys.stderr)
                 self._post = None
