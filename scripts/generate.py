@@ -1,4 +1,4 @@
-"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md and explain.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
+"""Write what is generated: the code map of ARCHITECTURE.md, docs/guide/settings.md, explain.md and limits.md, docs/schema/, VS Code's settings and commands, the tables of editors and of launch specs' functions.
 
 .venv/bin/python scripts/generate.py
 .venv/bin/python scripts/generate.py --check    # writes nothing; fails if a file is out of date
@@ -16,6 +16,7 @@ from typing import Any, cast
 from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
 from orbit_lsp.state import config, explanations
+from orbit_remote.common import limits
 from orbit_remote.common.messages import VERSION
 from orbit_remote.spec.functions.function_table import FUNCTIONS
 
@@ -33,6 +34,13 @@ SERVER_PATH = {
     "selected Python environment (trusted workspaces only), else the one on PATH.",
     "scope": "machine-overridable",
 }
+LIMITS = """# Limits
+
+Generated from `remote/orbit_remote/common/limits.py`; do not edit.
+
+Whatever orbit-lsp reads of a folder, a compiler or a program has a limit, so that no file can fill the memory or stop the
+server. Only regular files are read: a FIFO, a socket or a device, also behind a link, is refused at once.
+"""
 TITLES = {
     "orbit.run": "Run the Kernel at the Cursor",
     "orbit.profile": "Profile the Kernel at the Cursor",
@@ -69,6 +77,7 @@ def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
         ROOT / "docs" / "guide" / "settings.md": config.markdown(),
+        ROOT / "docs" / "guide" / "limits.md": limits_page(),
         ROOT / "docs" / "guide" / "explain.md": explanations.markdown(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},
         PACKAGE: package(PACKAGE.read_text(encoding="utf-8")),
@@ -76,6 +85,12 @@ def files() -> dict[Path, str]:
         LAUNCH_SPECS: listed(LAUNCH_SPECS.read_text(encoding="utf-8")),
         ARCHITECTURE: mapped(ARCHITECTURE.read_text(encoding="utf-8")),
     }
+
+
+def limits_page() -> str:
+    """docs/guide/limits.md, from the table of limits."""
+    rows = [f"| {limit.what} | {limit.size} | {limit.beyond} |" for limit in limits.table().values()]
+    return "\n".join((LIMITS, "| what | limit | beyond it |", "|---|---|---|", *rows, ""))
 
 
 def mapped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""How much is read of anything that others wrote: one table, from which docs/limits.md is generated."""
+"""How much is read of anything that others wrote: one table, from which docs/guide/limits.md is generated."""
 
 from __future__ import annotations
 
