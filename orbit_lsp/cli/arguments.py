@@ -302,7 +302,7 @@ GROUPS = {
     "Set up and help": (
         Command(
             "doctor", "show what works on this machine, and how to fix the rest",
-            ("doctor", "doctor saxpy.cu", "doctor --python .venv/bin/python", "doctor --json"), _doctor,
+            ("doctor", "doctor saxpy.cu", "doctor --json"), _doctor,
         ),
         Command(
             "trust", "use what a folder brings along: its Python, compilers, compiler flags and settings",

@@ -77,7 +77,7 @@ class Databases:
             known = self._read.get(database)
             if known is None or known[0] != state:
                 known = self._read[database] = state, _parse(regular_files.text(database, DATABASE))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return known[1]
 
@@ -154,7 +154,7 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
     for name in _PRESETS:
         try:
             presets: Any = json.loads(regular_files.text(folder / name, BUILD_FILE))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         found = cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
         for preset in cast("list[Any]", found) if isinstance(found, list) else []:

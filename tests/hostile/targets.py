@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.cli import report_command, terminal_text
+from orbit_lsp.compilation.database import Databases
 from orbit_lsp.history.history_store import Store
 from orbit_lsp.profile import report_store
 from orbit_lsp.report import page, profile_report
@@ -29,7 +30,7 @@ from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics as diagnostic_view
 from orbit_lsp.views import hints, lenses
-from orbit_remote.common import codec, nvcc_flags, plain_text, popcorn_task
+from orbit_remote.common import codec, plain_text, popcorn_task
 from orbit_remote.common import messages as c
 from orbit_remote.ncu.ncu_log import Log
 from orbit_remote.recording import injection
@@ -161,11 +162,11 @@ def reports(content: bytes) -> None:
             if (profiled := report_command.profiled(kept)) and profiled.profiles:
                 page.html(profile_report.page(profiled, kept.kernel, kept.path))
         injection.read(folder)
+        Databases().find("/work/k.cu", "/work", str(folder / "a.json"))
     for record in sanitizer_records.read(text, text):
         sanitizer_findings.problems("memcheck", [record], lambda name: name)
     with suppress(popcorn_task.TaskError):
         popcorn_task.read(text)
-    nvcc_flags.flags_for("/work/k.cu", text)
     for image in elf.images(content):
         with suppress(ValueError):
             cubin = elf.Cubin(image)
