@@ -68,7 +68,7 @@ AT_ONCE: Final = Limit(
     "characters",
 )
 KERNELS: Final = Limit(
-    "kernels of a file", 500, "The kernels behind the limit get no lens, and a message says so.", "items"
+    "kernels of a file", 2_000, "The kernels behind the limit get no lens, and a message says so.", "items"
 )
 MEANINGS: Final = Limit(
     "definitions of one macro in a file", 64, "Further definitions of that name do not make kernels.", "items"

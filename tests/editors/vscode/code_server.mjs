@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 
-const PATIENCE_MS = 600_000; // the end of what hangs; a busy machine needs a tenth
+const PATIENCE_MS = 300_000; // the end of what hangs; a busy machine needs a tenth
 /** Of every window: no chat beside the text, nothing that moves while it is looked at. */
 const QUIET = {
   'chat.disableAIFeatures': true,
