@@ -162,7 +162,16 @@ def test_a_large_repository_is_read_in_the_files_own_folder(
 ) -> None:
     repository.commit(**{f"elsewhere__file{n}_h": "x\n" for n in range(50)}, inner__c_py="newest\n")
     monkeypatch.setattr(git, "_LISTED_BYTES", 400)
-    monkeypatch.setattr(git._git, "__kwdefaults__", {"stdin": None, "limit": 400})
     found = git.revision(str(repository.path("inner__c_py")), "HEAD")
     assert found.text == "newest\n"
     assert found.remarks == ("the repository is large: only files in inner are of that revision",)
+
+
+def test_a_git_that_prints_without_end_is_stopped(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "git").write_text("#!/bin/sh\nexec yes\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(git.GitError, match=r"rev-parse printed more than 33,554,432 bytes"):
+        git.revision(str(repository.path("k_cu")), "HEAD")

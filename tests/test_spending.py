@@ -10,7 +10,7 @@ import pytest
 
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runners.modal.costs import Costs, Wanted
-from orbit_lsp.runners.modal.ledger import Month
+from orbit_lsp.runners.modal.ledger import Month, Span, clock
 from orbit_lsp.runners.modal.rates import Price
 from orbit_lsp.runners.modal.sessions import Session
 from orbit_lsp.runs import multi_gpu, run_environment, summary
@@ -139,6 +139,27 @@ async def test_two_editors_share_the_month(costs: Costs, tmp_path: Path) -> None
     other = Costs(lambda: tmp_path / "rented.sqlite")
     assert await costs.month()  # what was told before is written
     assert await spending.Budget(other).question([HOUR], 5)
+
+
+async def test_a_damaged_record_of_this_month_is_asked_about(costs: Costs, tmp_path: Path) -> None:
+    (tmp_path / "rented.sqlite").write_bytes(b"no database " * 1000)
+    question = await spending.Budget(costs).question([HOUR], 50)
+    assert question
+    assert question.startswith(
+        "the record of this month's costs was damaged, so the month's budget of $50.00 may be exceeded ($0.00 spent"
+    )
+    (aside,) = tmp_path.glob("rented.damaged-*")  # noqa: ASYNC240
+    assert f"delete {aside} to count from there" in question
+    aside.unlink()
+    assert await spending.Budget(costs).question([HOUR], 50) is None
+
+
+async def test_a_build_on_a_machine_without_a_gpu_leaves_the_reservation_of_the_gpu(costs: Costs) -> None:
+    assert await spending.Budget(costs).question([HOUR], 5) is None
+    costs.put(Span("ta-1", "", clock(), None, 0.0, ""), "r1")
+    assert await spending.Budget(costs).question([replace(HOUR, run="r2")], 5)
+    costs.put(Span("ta-2", "H100", clock(), clock(), 0.0, ""), "r1")
+    assert await spending.Budget(costs).question([replace(HOUR, run="r2")], 5) is None
 
 
 async def test_a_gpu_without_a_price_is_asked_about(costs: Costs) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import tempfile
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,7 @@ from pathlib import Path
 from orbit_remote.common import limits, regular_files
 
 _LIMIT_S = 20.0
+_MESSAGE_BYTES = 64 << 10
 _LISTED_BYTES = 32 << 20
 """Of the list of a revision's files: about 300,000 of them."""
 MOST_FILES = 2_000
@@ -52,7 +55,7 @@ ENVIRONMENT = {
 
 
 class GitError(Exception):
-    """It cannot be read; the text is the sentence to say."""
+    """The revision cannot be read; the text is the sentence for the author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +122,16 @@ def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[st
     """Every regular file of a commit, or of the main file's folder where those are too many: its hash."""
     remarks: tuple[str, ...] = ()
     try:
-        found = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, limit=_LISTED_BYTES)
+        listing = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit, limit=_LISTED_BYTES)
     except _TooLongError:
         folder = main.rpartition("/")[0]
         remarks = (
             f"the repository is large: only files in {folder or 'its top folder'} are of that revision",
         )
         inside = ("-r", f"{folder}/") if folder else ()
-        found = _git(root, "ls-tree", "-z", "--full-tree", commit, *inside, limit=_LISTED_BYTES)
+        listing = _git(root, "ls-tree", "-z", "--full-tree", commit, *inside, limit=_LISTED_BYTES)
     listed: dict[str, str] = {}
-    for line in found.split(b"\0"):
+    for line in listing.split(b"\0"):
         about, _, place = line.partition(b"\t")
         mode, _, rest = about.partition(b" ")
         if mode in (b"100644", b"100755"):  # no links: they may lead anywhere
@@ -150,9 +153,9 @@ def _hash(path: Path, like: str) -> str | None:
 def blobs(root: str, names: Sequence[str]) -> list[bytes]:
     """Contents by git's hashes. Raises GitError, also where one of them is larger than 4 MiB."""
     asked = "".join(f"{name}\n" for name in names).encode()
-    told = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
+    sizes = _git(root, "cat-file", "--batch-check=%(objectname) %(objecttype) %(objectsize)", stdin=asked)
     total = 0
-    for line in told.decode().splitlines():
+    for line in sizes.decode().splitlines():
         parts = line.split()
         if len(parts) != 3 or parts[1] != "blob":
             raise GitError(f"git does not have the content {parts[0]} here (a partial clone?)")
@@ -163,32 +166,32 @@ def blobs(root: str, names: Sequence[str]) -> list[bytes]:
         total += int(parts[2])
     if total > MOST_BYTES:
         raise GitError(f"the sources of that revision have {total:,} bytes, more than {MOST_BYTES:,}")
-    found = _git(root, "cat-file", "--batch", stdin=asked, limit=MOST_BYTES + 200 * len(names))
+    content = _git(root, "cat-file", "--batch", stdin=asked, limit=MOST_BYTES + 200 * len(names))
     contents: list[bytes] = []
     at = 0
     for _ in names:
-        end = found.index(b"\n", at)
-        size = int(found[at:end].rpartition(b" ")[2])
-        contents.append(found[end + 1 : end + 1 + size])
+        end = content.index(b"\n", at)
+        size = int(content[at:end].rpartition(b" ")[2])
+        contents.append(content[end + 1 : end + 1 + size])
         at = end + 2 + size
     return contents
 
 
-def write(found: Revision, folder: str) -> tuple[str, ...]:
+def write(revision: Revision, folder: str) -> tuple[str, ...]:
     """Write the revision's main file and its sources under `folder`, those near the main file first and as many as
     may be. Returns remarks. Raises GitError and OSError.
     """
-    near = Path(found.main).parent
-    places = sorted(found.sources, key=lambda one: (not Path(one).is_relative_to(near), one))
+    near = Path(revision.main).parent
+    places = sorted(revision.sources, key=lambda place: (not Path(place).is_relative_to(near), place))
     left_out = len(places) - MOST_FILES
     places = places[:MOST_FILES]
     remarks = (
-        (f"{left_out} sources of {found.name} are left out: there are more than {MOST_FILES}",)
+        (f"{left_out} sources of {revision.name} are left out: there are more than {MOST_FILES}",)
         if left_out > 0
         else ()
     )
-    contents = blobs(found.root, [found.sources[one] for one in places]) if places else []
-    main = (found.main, found.text.encode("utf-8", "replace"))
+    contents = blobs(revision.root, [revision.sources[place] for place in places]) if places else []
+    main = (revision.main, revision.text.encode("utf-8", "replace"))
     for place, content in [*zip(places, contents, strict=True), main]:
         path = Path(folder, *place.split("/"))
         if ".." not in path.parts:
@@ -201,31 +204,41 @@ class _TooLongError(GitError):
     pass
 
 
-def _git(folder: str, *arguments: str, stdin: bytes | None = None, limit: int = _LISTED_BYTES) -> bytes:
+def _git(folder: str, *arguments: str, stdin: bytes = b"", limit: int = _LISTED_BYTES) -> bytes:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= ENVIRONMENT
-    try:
-        with subprocess.Popen(
-            ["git", *_ALONE, "-C", folder, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-        ) as process:  # fmt: skip
-            try:
-                found, said = process.communicate(stdin or b"", timeout=_LIMIT_S)
-            except subprocess.TimeoutExpired:
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as errors:
+        asked.write(stdin)
+        asked.seek(0)
+        try:
+            process = subprocess.Popen(
+                ["git", *_ALONE, "-C", folder, *arguments],
+                stdin=asked, stdout=subprocess.PIPE, stderr=errors, env=environment,
+            )  # fmt: skip
+        except FileNotFoundError:
+            raise GitError("git is not on PATH") from None
+        except OSError as error:
+            raise GitError(f"git cannot be started: {error.strerror}") from None
+        overdue = threading.Event()
+        timer = threading.Timer(_LIMIT_S, lambda: (overdue.set(), process.kill()))
+        timer.start()
+        with process:
+            assert process.stdout
+            output = process.stdout.read(limit + 1)
+            if len(output) > limit:
                 process.kill()
-                raise GitError(f"git {arguments[0]} took longer than {_LIMIT_S:.0f} s") from None
-    except FileNotFoundError:
-        raise GitError("git is not on PATH") from None
-    except OSError as error:
-        raise GitError(f"git cannot be started: {error.strerror}") from None
+        timer.cancel()
+        errors.seek(0)
+        text = errors.read(_MESSAGE_BYTES).decode("utf-8", "replace").strip()
+    if len(output) > limit:
+        raise _TooLongError(f"git {arguments[0]} printed more than {limit:,} bytes")
+    if overdue.is_set():
+        raise GitError(f"git {arguments[0]} took longer than {_LIMIT_S:.0f} s")
     if process.returncode:
-        text = said.decode("utf-8", "replace").strip()
         first, *more = [line.strip() for line in text.split("\n")]
         first = first.removeprefix("fatal: ").removeprefix("error: ")
         if first.startswith("transport '"):  # it wanted to fetch, which no repository may make it do
             raise GitError("git does not have the content of that revision here (a partial clone?)")
         remedy = next((line for line in more if "safe.directory" in line), "")
         raise GitError(f"{first}; `{remedy}` permits it" if remedy else first)
-    if len(found) > limit:
-        raise _TooLongError(f"git {arguments[0]} said more than {limit:,} bytes")
-    return found
+    return output

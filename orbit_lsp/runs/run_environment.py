@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orbit.startup")
 
+_KEPT_S = 3600.0
+"""A GPU is kept warm without an end: the budget has to allow its first hour. From then on it counts as it is billed."""
+
 
 class Environment:
     def __init__(
@@ -106,9 +109,11 @@ class Environment:
         if job.gpu is None or (job.action == "compile" and not self.compiles_on_modal()):
             return self.runner()
         limit = self.settings.modal.budget_usd
-        if limit is None or job.action in ("compile", "build"):
+        if limit is None:
             return self.modal()
-        return spending.Budgeted(self.modal(), self.budget, self.wanted(job.run, job.gpu), limit)
+        compiles = job.action in ("compile", "build")
+        wanted = self.wanted(job.run, "" if compiles else job.gpu)
+        return spending.Budgeted(self.modal(), self.budget, wanted, limit, asks=not compiles)
 
     def wanted(self, run: str, gpu: str) -> Wanted:
         """The most that a run may rent: its limits, and the idle time of a container that is not there."""
@@ -191,6 +196,7 @@ class Environment:
                 lambda job: job_builder.is_compiled(self._session, job),
                 self._reads,
                 lambda: self._session.setup.machine.python_path if self._session.setup.machine else (),
+                self._may_keep,
             )
             self._modal = ModalRunner(options, self._warmth, known, self.costs)
         return self._modal
@@ -229,10 +235,21 @@ class Environment:
     def sessions(self) -> list[Rented]:
         return self._modal.sessions() if self._modal else []
 
+    async def _may_keep(self, gpu: str) -> bool:
+        limit = self.settings.modal.budget_usd
+        if limit is None or await self.budget.room_for(Wanted(f"keep {gpu}", gpu, _KEPT_S), limit):
+            return True
+        self._message(f"orbit: the {gpu} is not kept warm: an hour of it may exceed the month's budget")
+        return False
+
     async def keep_warm(self, gpu: str, *, keep: bool) -> str:
         """Returns the sentence that says how it went."""
         from orbit_lsp.runners.modal.errors import ModalError
 
+        hour = [Wanted(f"keep {gpu}", gpu, _KEPT_S)]
+        if keep and (refused := await self.rent(hour)):
+            return f"orbit: {refused.message}. {refused.remedy}".strip()
+        self.budget.over(hour)
         try:
             await self.modal().keep_warm(gpu, keep=keep)
         except ModalError as error:

@@ -93,8 +93,8 @@ class Modal:
     )
     budget_usd: float | None = setting(
         None,
-        "Budget of a calendar month (UTC), in dollars. Before a run that may exceed it the editor asks; "
-        "if it cannot ask, the run is refused. null: no limit.",
+        "Budget of a calendar month (UTC), in dollars. Before a run that may exceed it, or before a GPU is kept warm, "
+        "the editor asks; if it cannot ask, the run is refused. null: no limit.",
         ge=0,
     )
     compile: bool = setting(

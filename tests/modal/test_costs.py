@@ -451,9 +451,10 @@ async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, co
 
 
 async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
-    await costs.reserve([Wanted("r1", "H100", 540)], None)
+    wanted = Wanted("r1", "H100", 540)
+    await costs.reserve([wanted], None)
     assert await spent_and_due(costs) == (0, 540)
-    costs.unreserve("r1")
+    costs.unreserve(wanted)
     assert await spent_and_due(costs) == (0, 0)
 
 
@@ -461,7 +462,8 @@ async def test_a_complaint_is_said_once(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "file").write_text("")
     costs = Costs(lambda: tmp_path / "file" / "x", said.append)
-    await costs.reserve([Wanted("r1", "H100", 540)], None)
-    costs.unreserve("r1")
+    wanted = Wanted("r1", "H100", 540)
+    await costs.reserve([wanted], None)
+    costs.unreserve(wanted)
     await asyncio.wait_for(costs.month(), 5)
     assert len(said) == 1

@@ -19,7 +19,9 @@ NOBODY = 65534
 
 # every variable of itself, its parent and every process above; then every socket of Modal's it can find
 LOOKS_AROUND = r"""
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <cstdio>
@@ -43,6 +45,10 @@ int main(int, char** arguments) {
     for (int pid = getpid(); pid > 1;) {
         std::string folder = "/proc/" + std::to_string(pid);
         std::printf("%s", content(folder + "/environ").c_str());
+        struct stat owner = {};
+        stat(folder.c_str(), &owner);
+        bool readable = open((folder + "/mem").c_str(), O_RDONLY) >= 0;
+        std::printf("\nmemory of %d %s\n", owner.st_uid, readable ? "open" : std::strerror(errno));
         std::string status = content(folder + "/stat");
         std::sscanf(status.c_str() + status.rfind(')'), ") %*c %d", &pid);
     }
@@ -96,5 +102,10 @@ async def test_a_program_has_another_user_and_nothing_of_modals(modal: Loopback,
     assert not [line for line in lines if "MODAL" in line.upper().partition("=")[0]]
     assert "ak-loopback" not in finished.stdout
     assert "as-loopback" not in finished.stdout
+    # the process that signs the events is one of these
+    memories = [line for line in lines if line.startswith("memory of ")]
+    assert memories[0] == f"memory of {NOBODY} open"  # its own
+    assert "memory of 0 Permission denied" in memories
+    assert "memory of 0 open" not in memories
     assert "orbit-escape" not in [one.name for one in os.scandir("/")]
     assert "beside written" in lines  # beside its source it may write, as at home

@@ -175,6 +175,41 @@ async def test_where_nobody_can_be_asked_it_is_refused_and_says_what_raises_it(
     assert h100s.world.containers == {}
 
 
+async def test_a_gpu_is_not_kept_warm_past_the_budget(h100s: Loopback, start) -> None:
+    rented_before(4.90)
+    editor = await opened(start, modal={"budget_usd": 5})
+    asked = answering(editor, None)
+    await editor.command("orbit.keepWarm", {"gpu": "H100"})
+    assert re.match(
+        r"orbit: not run: this may take the month's spending on Modal to \$8\.\d\d, past",
+        (await editor.until(editor.messages))[-1],
+    )
+    assert len(asked) == 1
+    assert h100s.world.containers == {}
+
+
+async def test_the_setting_keeps_nothing_past_the_budget(h100s: Loopback, start) -> None:
+    rented_before(1)
+    editor = await opened(start, modal={"budget_usd": 2, "keep_warm": True})
+    asked = answering(editor, None)
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.until(editor.ended)
+    await editor.until(lambda: [text for text in editor.messages() if "the H100 is not kept warm" in text])
+    assert asked == []
+
+
+async def test_compiling_on_a_rented_machine_asks_nothing_and_stops_at_the_budget(
+    h100s: Loopback, start
+) -> None:
+    rented_before(5)
+    editor = await opened(start, modal={"budget_usd": 5, "compile": True}, nvcc="/nowhere/nvcc")
+    asked = answering(editor, None)
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    await editor.until(lambda: [text for text in editor.messages() if "past the budget of $5.00" in text])
+    assert asked == []
+    assert h100s.world.containers == {}
+
+
 async def test_run_on_all_is_one_question(h100s: Loopback, start) -> None:
     editor = await opened(start, modal={"budget_usd": 0.5}, gpus=["H100", "H100:2"])
     asked = answering(editor, None)

@@ -29,11 +29,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A run that is about to rent `gpu` for at most `seconds`. `run` names it within this server."""
+    """A run that is about to rent `gpu` ("": a machine without one) for at most `seconds`. `run` names it within this
+    server.
+    """
 
     run: str
     gpu: str
     seconds: float
+
+    @property
+    def key(self) -> str:
+        return reservation(self.run, self.gpu)
+
+
+def reservation(run: str, gpu: str) -> str:
+    """The name of a reservation: a run may rent a machine without a GPU first, and its GPU counts all the same."""
+    return f"{run}@{gpu}"
 
 
 class Costs:
@@ -74,7 +85,8 @@ class Costs:
 
     def put(self, span: Span, run: str | None = None) -> None:
         """Record a container's time; the run `run` no longer waits, it is in there."""
-        self._later(lambda ledger: ledger.put(span, run))
+        waited = reservation(run, span.gpu) if run else None
+        self._later(lambda ledger: ledger.put(span, waited))
 
     def end(self, container: str | None = None, at: float | None = None) -> None:
         """A container has ended, by default now; None: every container of ours has."""
@@ -88,11 +100,11 @@ class Costs:
         for each in wanted:
             price = self.price(each.gpu)
             usd_per_s, rates = (price.usd_per_s, price.rates) if price else (None, "")
-            spans.append(Span(each.run, each.gpu, now, now + each.seconds, usd_per_s, rates))
+            spans.append(Span(each.key, each.gpu, now, now + each.seconds, usd_per_s, rates))
         return await self._now(lambda ledger: ledger.reserve(spans, limit, now))
 
-    def unreserve(self, run: str) -> None:
-        self._later(lambda ledger: ledger.release(run))
+    def unreserve(self, wanted: Wanted) -> None:
+        self._later(lambda ledger: ledger.release(wanted.key))
 
     async def month(self) -> Month | None:
         """This calendar month, once everything told before is in it; None where nothing is kept."""

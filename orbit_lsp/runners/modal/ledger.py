@@ -74,7 +74,8 @@ class Span:
 class Month:
     """What one calendar month (UTC, as Modal bills) has come to. `spent_usd` is up to now, `due_usd` what
     is rented now will cost besides if nothing more is run. `unpriced_s` are seconds whose price is not
-    known: they are in neither. `rates` are whose prices these are; `kept` the GPUs that are kept.
+    known: they are in neither. `rates` are whose prices these are; `kept` the GPUs that are kept. `damaged` is the
+    record of a part of this month that was set aside because it cannot be read; "" where there is none.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Month:
     unpriced_s: float
     rates: tuple[str, ...]
     kept: tuple[str, ...]
+    damaged: str = ""
 
 
 def ledger_file() -> Path:
@@ -119,19 +121,20 @@ class Ledger:
         """Add all these runs that wait if the month and they stay within `limit` dollars (None: in any case).
 
         Returns the month without them, and whether they were added; None where nothing can be kept. A run without
-        a price fits no limit.
+        a price fits no limit; and nothing fits one while a part of the month's record is damaged.
         """
 
         def work(file: sqlite3.Connection) -> tuple[Month, bool]:
             self._declare_alive()
             self._forget_dead(file)
-            month = _month(_containers(file), now)
+            month = self._month(file, now)
             prices = [
                 span.usd_per_s * ((span.ends or now) - span.began)
                 for span in spans
                 if span.usd_per_s is not None
             ]
-            fits = len(prices) == len(spans) and month.spent_usd + month.due_usd + sum(prices) <= (limit or 0)
+            known = len(prices) == len(spans) and not month.damaged
+            fits = known and month.spent_usd + month.due_usd + sum(prices) <= (limit or 0)
             if limit is None or fits:
                 for span in spans:
                     self._write(file, replace(span, waits=True))
@@ -172,7 +175,7 @@ class Ledger:
 
         def work(file: sqlite3.Connection) -> Month:
             self._forget_dead(file)
-            return _month(_containers(file), now)
+            return self._month(file, now)
 
         return self._do(work, None)
 
@@ -222,6 +225,11 @@ class Ledger:
         return True
 
     # -- the file -----------------------------------------------------------------------------
+
+    def _month(self, file: sqlite3.Connection, now: float) -> Month:
+        names = self._where().with_suffix(f".damaged-{datetime.fromtimestamp(now, UTC):%Y%m}*").name
+        damaged = sorted(self._where().parent.glob(names))
+        return replace(_month(_containers(file), now), damaged=str(damaged[-1]) if damaged else "")
 
     def _write(self, file: sqlite3.Connection, span: Span) -> None:
         file.execute(
@@ -276,7 +284,7 @@ class Ledger:
 
     def _set_aside(self, error: Exception) -> bool:
         path = self._where()
-        aside = path.with_suffix(f".damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
+        aside = path.with_suffix(f".damaged-{datetime.fromtimestamp(clock(), UTC):%Y%m%dT%H%M%S}")
         try:
             path.replace(aside)
         except FileNotFoundError:  # another editor was first
@@ -285,7 +293,8 @@ class Ledger:
             self._complain(f"the record of what GPUs cost, {path}, is damaged and in the way: {refused}")
             return False
         self._complain(
-            f"the record of what GPUs cost was damaged ({error}); it is now {aside}, and a new one begins"
+            f"the record of what GPUs cost was damaged ({error}); it is now {aside}, and a new record begins. "
+            "Each run of this month asks before it may exceed a budget, until that file is deleted"
         )
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,17 +13,24 @@ from orbit_remote.common.messages import Job
 from orbit_remote.modal_app.image_spec import Spec
 
 
+async def _always(gpu: str) -> bool:
+    del gpu
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What the author's side knows of a job's file when it is asked.
 
     `compiled`: its text, with these flags, has just been compiled without an error. `read`: absolute
-    paths that its last build read. `python_path`: where the author's Python looks for modules.
+    paths that its last build read. `python_path`: where the author's Python looks for modules. `may_keep`: the budget
+    allows that a GPU is kept warm.
     """
 
     compiled: Callable[[Job], bool] = lambda _: False
     read: Callable[[Job], Sequence[str]] = lambda _: ()
     python_path: Callable[[], Sequence[str]] = tuple
+    may_keep: Callable[[str], Awaitable[bool]] = _always
 
 
 @dataclass(frozen=True, slots=True)

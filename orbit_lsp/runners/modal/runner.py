@@ -153,6 +153,8 @@ class ModalRunner:
             return
 
         async def keep() -> None:
+            if not await self.pool.author.may_keep(gpu):
+                return
             try:
                 await self.keep_warm(gpu, keep=True)
             except ModalError as error:

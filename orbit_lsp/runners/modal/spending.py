@@ -54,7 +54,16 @@ class Budget:
         prices = [self._costs.price(each.gpu) for each in wanted]
         rates = _rates({price.rates for price in prices if price} | set(month.rates))
         spent = f"{units.money(month.spent_usd)} spent, {units.money(month.due_usd)} more rented or waiting{rates}"
-        if unknown := [each.gpu for each, price in zip(wanted, prices, strict=True) if price is None]:
+        if month.damaged:
+            return (
+                f"the record of this month's costs was damaged, so the month's budget of {units.money(limit)} may be "
+                f"exceeded ({spent} since then); delete {month.damaged} to count from there"
+            )
+        if unknown := [
+            each.gpu or "a machine without a GPU"
+            for each, price in zip(wanted, prices, strict=True)
+            if price is None
+        ]:
             what = f"the price of {', '.join(unknown)} is not known, so the month's budget"
             return f"{what} of {units.money(limit)} may be exceeded ({spent})"
         most = least + sum(
@@ -64,6 +73,12 @@ class Budget:
             f"this may take the month's spending on Modal to {units.money(most)}, past the budget of "
             f"{units.money(limit)} ({spent})"
         )
+
+    async def room_for(self, wanted: Wanted, limit: float) -> bool:
+        """Whether the budget allows this, without asking; it does not count."""
+        answer = await self._costs.reserve([wanted], limit)
+        self.over([wanted])
+        return self.lifted or bool(answer and answer[1])
 
     async def allow(self, wanted: Sequence[Wanted]) -> None:
         await self._costs.reserve(wanted, None)
@@ -82,23 +97,31 @@ class Budget:
 
     def over(self, wanted: Sequence[Wanted]) -> None:
         """These runs have ended, or never began."""
-        for one in wanted:
-            self._costs.unreserve(one.run)
+        for each in wanted:
+            self._costs.unreserve(each)
 
 
 class Budgeted:
     """A runner whose jobs begin once the budget allows them, or the author does."""
 
-    def __init__(self, runner: Runner, budget: Budget, wanted: Wanted, limit: float) -> None:
+    def __init__(
+        self, runner: Runner, budget: Budget, wanted: Wanted, limit: float, *, asks: bool = True
+    ) -> None:
+        """Without `asks`, a job that the budget does not allow fails: compiling is no click, and asks nothing."""
         self.name = runner.name
         self._runner = runner
         self._budget = budget
         self._wanted = (wanted,)
         self._limit = limit
+        self._asks = asks
 
     async def run(self, job: c.Job) -> AsyncGenerator[c.Event, None]:
         try:
-            if question := await self._budget.question(self._wanted, self._limit):
+            question = await self._budget.question(self._wanted, self._limit)
+            if question and not self._asks:
+                yield c.failed(job.run, c.Failure("infrastructure", question, self._budget.remedy))
+                return
+            if question:
                 yield c.Stage(job.run, "queued", time.time(), "the month's budget may be exceeded")
                 if failure := await self._budget.asked(question, self._wanted):
                     yield c.failed(job.run, failure)
