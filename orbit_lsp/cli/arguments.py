@@ -231,6 +231,66 @@ def _modal(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print status as one JSON object", action="store_true")
 
 
+def _pool(parser: argparse.ArgumentParser) -> None:
+    """What every command that takes jobs takes."""
+    option(
+        parser, "--pool", "where jobs run, as in local:0,local:1 or modal:H100*4; default: every GPU of this machine",
+        "ORBIT_POOL", metavar="P",
+    )  # fmt: skip
+    option(parser, "--python", "Python that has your torch and triton", "ORBIT_PYTHON", metavar="PATH")
+    option(parser, "--nvcc", "CUDA compiler", "ORBIT_NVCC", metavar="PATH")
+    option(
+        parser, "--budget", "what GPUs on Modal may cost in this calendar month, in dollars; default: 0, nothing is rented "
+        "[env: ORBIT_BUDGET_USD]",
+        type=float, metavar="USD",
+    )  # fmt: skip
+    option(
+        parser, "--trust", "trust the current folder: use its Python, compilers and compiler flags", action="store_true"
+    )  # fmt: skip
+
+
+def _jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=("submit", "list", "show", "cancel", "prune"),
+        help="submit: run FILES on the pool and wait for them; list: the newest jobs; show or cancel: the jobs of IDS; "
+        "prune: remove the records of jobs that ended some time ago",
+    )  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="FILE|ID", help="files to submit, or ids of jobs")
+    option(
+        parser, "--action", "run, profile, check or compile; default: run",
+        choices=("run", "profile", "check", "compile"), default="run", metavar="A",
+    )  # fmt: skip
+    option(parser, "--kernel", "run this kernel by its launch spec", metavar="K")
+    option(parser, "--gpu", "only on this GPU of the pool, as in H100 or local:1", metavar="G")
+    option(
+        parser, "--flag", "a flag for nvcc; repeat it for several", action="append", default=[], metavar="F",
+        dest="nvcc_flags",
+    )  # fmt: skip
+    option(
+        parser, "--timeout", "time limit of a run, in seconds", type=float, metavar="S", dest="run_timeout_s"
+    )
+    option(
+        parser, "--priority", "high, normal or low; default: normal", choices=("high", "normal", "low"), default="normal",
+        metavar="P",
+    )  # fmt: skip
+    option(parser, "--key", "a second submission with the same key is the same job", metavar="KEY")
+    option(
+        parser, "--wait-limit", "how long a job may wait for a GPU, in seconds; default: 300", type=float, default=300.0,
+        metavar="S", dest="wait_limit_s",
+    )  # fmt: skip
+    option(parser, "--most", "how many jobs list prints; default: 100", type=int, default=100, metavar="N")
+    option(parser, "--under-way", "list only jobs that have not ended", action="store_true")
+    option(
+        parser,
+        "--older",
+        "prune jobs that ended longer ago than this, as in 12h; default: 7d",
+        default="7d",
+        metavar="T",
+    )
+    _pool(parser)
+    _json(parser)
+
+
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
@@ -297,6 +357,14 @@ GROUPS = {
             "report", "write the last profile of a kernel as a page for a browser",
             ("report k.cu", "report k.cu --kernel saxpy --output saxpy.html", "report k.cu --json"), _report,
             "Runs nothing: it reads the last profile, from an editor or from here.",
+        ),
+    ),
+    "Jobs without an editor": (
+        Command(
+            "jobs", "run files on a pool of GPUs; list, show, cancel and prune jobs",
+            ("jobs submit a.cu b.py --pool local:0,local:1", "jobs list --under-way", "jobs cancel 3f2a91c0"), _jobs,
+            "Every job has a row in one file, jobs.sqlite in the user's state folder, which is written before each of its "
+            "phases.",
         ),
     ),
     "Set up and help": (

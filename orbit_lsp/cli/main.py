@@ -139,6 +139,10 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import report_command
 
         return report_command.main(options)
+    if options.command == "jobs":
+        from orbit_lsp.cli import jobs_command
+
+        return jobs_command.main(options)
     from orbit_lsp.cli import run_command
 
     return run_command.main(options)

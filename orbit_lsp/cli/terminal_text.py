@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from orbit_lsp.runs import summary
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
@@ -40,14 +41,7 @@ def problems(session: Session) -> list[str]:
     shown: list[str] = []
     for (_, uri), kept in session.results.problems.items():
         for problem in kept.items:
-            place = problem.place
-            where = path_of(uri) + (f":{place.line}" if place else "")
-            where += f":{place.column}" if place and place.column else ""
-            code = f" {problem.code}" if problem.code else ""
-            shown.append(f"{where}: {problem.severity}: {problem.message} [{problem.tool}{code}]")
-            for note in problem.notes:
-                at = f"{note.place.file}:{note.place.line}: " if note.place else ""
-                shown.append(f"    {at}{note.message}")
+            shown += summary.problem_lines(problem, path_of(uri))
     return shown
 
 

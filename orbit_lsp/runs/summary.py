@@ -82,3 +82,17 @@ def _compiled(resources: tuple[c.Resources, ...]) -> str:
         return "no kernel was compiled"
     architectures = ", ".join(sorted({one.architecture for one in resources}))
     return f"{count} kernel{'s' if count > 1 else ''} compiled for {architectures}"
+
+
+def problem_lines(problem: c.Problem, path: str = "") -> list[str]:
+    """`file:line:column: error: … [nvcc #20]` and its notes, indented; `path` is the file of one without a place."""
+    place = problem.place
+    where = place.file if place and not path else path
+    where += f":{place.line}" if place else ""
+    where += f":{place.column}" if place and place.column else ""
+    code = f" {problem.code}" if problem.code else ""
+    shown = [f"{where}{': ' if where else ''}{problem.severity}: {problem.message} [{problem.tool}{code}]"]
+    for note in problem.notes:
+        at = f"{note.place.file}:{note.place.line}: " if note.place else ""
+        shown.append(f"    {at}{note.message}")
+    return shown

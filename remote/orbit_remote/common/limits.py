@@ -152,6 +152,12 @@ HISTORY_TEXT: Final = Limit(
     4 << 20,
     "The version can be compared by its figures, and not run again.",
 )
+JOB_FILES: Final = Limit(
+    "files beside the source of a job", 1_000, "The job is refused with a message.", "items"
+)
+JOB: Final = Limit(
+    "a job's request or its result, unpacked", 256 << 20, "The job cannot be read, and a message says so."
+)
 MESSAGE: Final = Limit(
     "a message of an editor", 256 << 20, "The server ends, with a line that names the limit."
 )

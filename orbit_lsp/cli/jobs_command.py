@@ -1,0 +1,138 @@
+"""`orbit-lsp jobs`: hand in files, list jobs, show, cancel and prune them; text or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import sys
+from typing import Any
+
+from orbit_lsp.cli import pool_options
+from orbit_lsp.cli.terminal_text import UsageError, refused
+from orbit_lsp.queue import job_queue, result_text
+from orbit_lsp.queue import request as requests
+from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_store import Job, JobStore, StoreError
+from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.common import messages as c
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def main(options: argparse.Namespace) -> int:
+    try:
+        if options.what == "submit":
+            return asyncio.run(_submit(options))
+        store = JobStore()
+        try:
+            return _look(options, store)
+        finally:
+            store.close()
+    except (UsageError, Refused) as error:
+        return refused(str(error), as_json=options.json)
+    except StoreError as error:
+        print(f"orbit-lsp: error: {error}", file=sys.stderr)
+        return c.EXIT_CODES["infrastructure"]
+    except KeyboardInterrupt:
+        print("orbit-lsp: cancelled", file=sys.stderr)
+        return c.EXIT_CODES["cancelled"]
+
+
+def _look(options: argparse.Namespace, store: JobStore) -> int:
+    """list, show, cancel and prune. Raises UsageError and StoreError."""
+    if options.what == "list":
+        jobs = store.jobs(most=options.most, under_way=options.under_way)
+        if options.json:
+            _print_json([result_text.as_json(store, Followed(job), whole=False) for job in jobs])
+        else:
+            print("\n".join(result_text.line(job) for job in jobs) or "no jobs")
+        return 0
+    if options.what == "prune":
+        gone = store.prune(_seconds(options.older))
+        print(json.dumps({"removed": gone}) if options.json else f"{gone} job{'s' * (gone != 1)} removed")
+        return 0
+    if not options.names:
+        raise UsageError(
+            f"orbit-lsp jobs {options.what} needs the id of a job; `orbit-lsp jobs list` has them"
+        )
+    store.sweep()
+    jobs = [_job(store, name) for name in options.names]
+    if options.what == "cancel":
+        for job in jobs:
+            store.cancel(job.id)
+        jobs = asyncio.run(_ended(store, jobs))
+    if options.json:
+        shown = [result_text.as_json(store, Followed(job)) for job in jobs]
+        _print_json(shown[0] if len(shown) == 1 else shown)
+    else:
+        for job in jobs:
+            print("\n".join(result_text.lines(job, result_text.result_of(store, job))))
+    return 0
+
+
+def _job(store: JobStore, name: str) -> Job:
+    """Raises UsageError."""
+    if (job := store.job(name)) is None:
+        raise UsageError(f"there is no job {name!r:.40}, or several; `orbit-lsp jobs list` has their ids")
+    return job
+
+
+async def _ended(store: JobStore, jobs: list[Job]) -> list[Job]:
+    """The same once they are over: the process that has them ends their work first."""
+    return [await job_queue.ended_elsewhere(store, job) for job in jobs]
+
+
+async def _submit(options: argparse.Namespace) -> int:
+    """Returns the exit code of the first that did not end well. Raises UsageError and Refused."""
+    if not options.names:
+        raise UsageError("orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file")
+    if options.key and len(options.names) > 1:
+        raise UsageError("--key is of one job; hand in one file")
+    wanted = [_request(options, name) for name in options.names]
+    async with pool_options.queue(options, "jobs", trusted=True) as queue:
+        jobs = [await queue.submit(each) for each in wanted]
+        followed = await asyncio.gather(*(_follow(queue, job, quiet=options.json) for job in jobs))
+        if options.json:
+            shown = [result_text.as_json(queue.store, Followed(job)) for job in followed]
+            _print_json(shown[0] if len(shown) == 1 else shown)
+        bad = [job.outcome for job in followed if job.outcome not in ("ok", None)]
+        return c.EXIT_CODES[bad[0]] if bad else 0
+
+
+def _request(options: argparse.Namespace, name: str) -> Request:
+    """Raises Refused."""
+    return requests.from_file(
+        name,
+        action=options.action,
+        kernel=options.kernel,
+        flags=tuple(options.nvcc_flags),
+        timeout_s=options.run_timeout_s,
+        priority=options.priority,
+        key=options.key or "",
+        gpu=options.gpu or "",
+        wait_limit_s=options.wait_limit_s,
+    )
+
+
+async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
+    async for followed in queue.follow(job.id):
+        job = followed.job
+        if not quiet and not job.over:
+            print(result_text.line(job, followed.position), file=sys.stderr, flush=True)
+    if not quiet:
+        print("\n".join(result_text.lines(job, result_text.result_of(queue.store, job))), flush=True)
+    return job
+
+
+def _seconds(text: str) -> float:
+    """`7d`, `12h`, `0s`. Raises UsageError."""
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if not match:
+        raise UsageError(f"--older is {text!r:.40}; write a number and a unit, as in 7d, 12h, 30m or 0s")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, indent=2))

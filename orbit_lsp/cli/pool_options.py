@@ -1,0 +1,85 @@
+"""The queue of a command that takes jobs: its places, settings and limit of spending, from the command's options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_store import JobStore, StoreError
+from orbit_lsp.queue.pool import Slot
+from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine
+from orbit_remote.common.plain_text import visible
+
+
+@asynccontextmanager
+async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> AsyncGenerator[JobQueue]:
+    """A queue that takes jobs until the end of the `with`. Raises UsageError, and OSError where it cannot be kept."""
+    engine = EngineOptions(settings(options), _folders(), f"raise --budget of `orbit-lsp {door}`", complain)
+    try:
+        slots = pool.parse(options.pool) if options.pool else await _of_machine(engine)
+        jobs = JobQueue(_store(), slots, local_engines(engine), door, trusted=trusted)
+        await jobs.start()
+    except Refused as why:
+        raise UsageError(str(why)) from None
+    try:
+        yield jobs
+    finally:
+        await jobs.close()
+        jobs.store.close()
+
+
+async def _of_machine(options: EngineOptions) -> list[Slot]:
+    """Every GPU of this machine, else the one that is rented. Raises Refused."""
+    probe = SlotEngine(Slot("probe"), options)
+    try:
+        machine = await probe.machine()
+        return pool.of_machine(machine, rented=probe.rents())
+    finally:
+        await probe.close()
+
+
+def _store() -> JobStore:
+    try:
+        return JobStore()
+    except StoreError as error:
+        raise OSError(str(error)) from None
+
+
+def settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The user's own settings. Renting costs money: without a limit nothing is rented. Raises UsageError."""
+    values: dict[str, Any] = {"modal": {"budget_usd": budget(options)}}
+    for name in ("python", "nvcc"):
+        if program := getattr(options, name):
+            values[name] = str(Path(program).expanduser().absolute()) if os.sep in program else program
+    if options.trust:
+        values["trusted"] = True
+    return values
+
+
+def budget(options: argparse.Namespace) -> float:
+    """Dollars of the month. Raises UsageError."""
+    given = options.budget if options.budget is not None else os.environ.get("ORBIT_BUDGET_USD", "").strip()
+    try:
+        return float(given) if given != "" else 0.0
+    except ValueError:
+        raise UsageError(f"ORBIT_BUDGET_USD is {given!r:.40}, not a number of dollars") from None
+
+
+def complain(text: str) -> None:
+    print(visible(f"orbit-lsp: warning: {text}"), file=sys.stderr)
+
+
+def _folders() -> tuple[str, ...]:
+    """The current folder, unless it has been deleted."""
+    with suppress(FileNotFoundError):
+        return (str(Path.cwd()),)
+    return ()

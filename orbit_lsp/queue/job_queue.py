@@ -1,0 +1,318 @@
+"""The queue of a process: jobs by priority, a pool of places that take them, followers, and the record of it all.
+
+Only ids wait in memory: a request stays in the store until its job begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from orbit_lsp.queue import request as requests
+from orbit_lsp.queue.job_store import RESUMED, Job, JobStore, Result, StoreError
+from orbit_lsp.queue.owners import Owner
+from orbit_lsp.queue.pool import COMPILER, Slot
+from orbit_lsp.queue.request import PRIORITIES, Request
+from orbit_lsp.queue.slot_engine import EngineOptions, SlotEngine, Stage
+from orbit_lsp.runs import summary
+from orbit_remote.common import messages as c
+
+log = logging.getLogger("orbit.queue")
+
+_LOOK_S = 0.5
+"""How often another process's word to cancel a job, and a job of another process, is looked for."""
+CANCELLED = c.Failure("cancelled", "cancelled")
+
+
+class Engine(Protocol):
+    async def perform(self, job: str, request: Request, stage: Stage) -> Result: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(order=True, slots=True)
+class _Waiting:
+    rank: int
+    number: int
+    id: str = field(compare=False)
+    slots: frozenset[str] = field(compare=False)
+    limit_s: float = field(compare=False, default=requests.WAIT_LIMIT_S)
+    expiry: asyncio.TimerHandle | None = field(compare=False, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A job as it is now; `position` counts the jobs before it in the queue, None where it does not wait."""
+
+    job: Job
+    position: int | None = None
+
+
+class JobQueue:
+    def __init__(
+        self,
+        store: JobStore,
+        slots: Sequence[Slot],
+        engine: Callable[[Slot], Engine],
+        door: str,
+        *,
+        trusted: bool = False,
+    ) -> None:
+        """`door` names the kind of process in every job's row; `trusted`: its requests are the user's own word."""
+        self.store = store
+        self.slots = [*slots, Slot(COMPILER)]
+        self.door = door
+        self._make = engine
+        self._trusted = trusted
+        self._owner: Owner | None = None
+        self._waiting: list[_Waiting] = []
+        self._running: dict[str, asyncio.Task[Result]] = {}
+        self._at: dict[str, str] = {}
+        """Slot -> the job that runs there."""
+        self._numbers = itertools.count(1)
+        self._tick = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to take jobs. Raises OSError and StoreError."""
+        self._owner = await asyncio.to_thread(Owner, self.store.owners)
+        if self.door == RESUMED:
+            for job in await asyncio.to_thread(self.store.adopt, self._owner.id, self.door):
+                await self._enqueue(job.id, await asyncio.to_thread(self.store.request, job.id))
+        self._tasks = [
+            asyncio.create_task(self._serve(slot), name=f"slot {slot.name}") for slot in self.slots
+        ]
+        self._tasks.append(asyncio.create_task(self._look(), name="cancelled elsewhere"))
+
+    async def close(self) -> None:
+        """Cancel what runs, wait for its end, and give up what waits - but for a server, whose next start takes it."""
+        for entry in list(self._waiting):
+            self._drop(entry)
+            if self.door != RESUMED:
+                await self._end(entry.id, CANCELLED)
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        while self._at:
+            await self._tick.wait()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._owner:
+            await asyncio.to_thread(self._owner.close)
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    async def submit(self, request: Request) -> Job:
+        """The job of a request; it waits from now on. Raises Refused and StoreError."""
+        assert self._owner
+        requests.check(request, trusted=self._trusted)
+        if not any(slot.takes(request) for slot in self.slots):
+            have = ", ".join(slot.name for slot in self.slots if slot.name != COMPILER)
+            raise requests.Refused(f"no place of this pool is {request.gpu!r:.40}; it has {have}")
+        job, fresh = await asyncio.to_thread(self.store.add, request, self._owner.id, self.door)
+        if fresh:
+            await self._enqueue(job.id, request)
+        return job
+
+    async def cancel(self, job: str) -> Job | None:
+        """End a job, wherever it is, and wait for its end; None where there is no such job."""
+        if (known := await asyncio.to_thread(self.store.job, job)) is None or known.over:
+            return known
+        if not await self._cancel_here(known.id):
+            await asyncio.to_thread(self.store.cancel, known.id)
+        return await self.wait(known.id)
+
+    async def _cancel_here(self, job: str) -> bool:
+        """False where the job neither waits nor runs in this process, or is just about to begin."""
+        if entry := next((one for one in self._waiting if one.id == job), None):
+            self._drop(entry)
+            await self._end(job, CANCELLED)
+            return True
+        task = self._running.get(job)
+        return task.cancel() if task and not task.cancelling() else task is not None
+
+    def position(self, job: str) -> int | None:
+        """How many jobs are before it; None where it does not wait here."""
+        return next((number for number, one in enumerate(self._waiting) if one.id == job), None)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    def at(self, slot: str) -> str | None:
+        """The job that runs in a place of the pool."""
+        return self._at.get(slot)
+
+    async def job(self, job: str) -> Followed | None:
+        known = await asyncio.to_thread(self.store.job, job)
+        return Followed(known, self.position(known.id)) if known else None
+
+    async def wait(self, job: str, limit_s: float | None = None) -> Job | None:
+        """The job once it is over, or as it is when the time is up; None where there is no such job."""
+        known: Job | None = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                async for followed in self.follow(job):
+                    known = followed.job
+        return known
+
+    async def follow(self, job: str) -> AsyncIterator[Followed]:
+        """The job as it is, and again whenever it or its place in the queue changes, until it is over."""
+        last: Followed | None = None
+        while True:
+            tick = self._tick
+            if (now := await self.job(job)) is None:
+                return
+            if now != last:
+                yield now
+            if now.job.over:
+                return
+            last = now
+            mine = now.position is not None or now.job.id in self._running
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if mine else _LOOK_S):
+                    await tick.wait()
+            if not mine:
+                await asyncio.to_thread(self.store.sweep)
+
+    # -- the pool -----------------------------------------------------------------------------
+
+    async def _enqueue(self, job: str, request: Request) -> None:
+        slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
+        rank = PRIORITIES.index(request.priority)
+        entry = _Waiting(rank, next(self._numbers), job, slots, request.wait_limit_s)
+        loop = asyncio.get_running_loop()
+        entry.expiry = loop.call_later(request.wait_limit_s, lambda: self._expire(entry))
+        bisect.insort(self._waiting, entry)
+        self._changed()
+
+    def _expire(self, entry: _Waiting) -> None:
+        if entry in self._waiting:
+            self._drop(entry)
+            places = " or ".join(sorted(entry.slots))
+            failure = c.Failure(
+                "timed out",
+                f"it waited {entry.limit_s:g} s for {places}, the limit of waiting, and was not begun",
+                "submit it again when fewer jobs wait, or with a longer wait_limit_s",
+                retryable=True,
+            )
+            task = asyncio.create_task(self._end(entry.id, failure))
+            self._tasks.append(task)
+            task.add_done_callback(self._tasks.remove)
+
+    def _drop(self, entry: _Waiting) -> None:
+        self._waiting.remove(entry)
+        if entry.expiry:
+            entry.expiry.cancel()
+        self._changed()
+
+    async def _serve(self, slot: Slot) -> None:
+        """Jobs one after the other in one place."""
+        engine: Engine | None = None
+        try:
+            while True:
+                entry = await self._next(slot)
+                self._at[slot.name] = entry.id
+                try:
+                    engine = engine or self._make(slot)
+                    await self._carry(engine, slot, entry)
+                except Exception as error:
+                    log.exception("job %s was not carried out", entry.id)
+                    text = f"the job could not be carried out: {type(error).__name__}: {error}"
+                    await self._end(
+                        entry.id, c.Failure("infrastructure", text, "submit it again", retryable=True)
+                    )
+                finally:
+                    del self._at[slot.name]
+                    self._changed()
+        finally:
+            if engine:
+                await engine.close()
+
+    async def _next(self, slot: Slot) -> _Waiting:
+        while True:
+            if entry := next((one for one in self._waiting if slot.name in one.slots), None):
+                self._drop(entry)
+                return entry
+            await self._tick.wait()
+
+    async def _carry(self, engine: Engine, slot: Slot, entry: _Waiting) -> None:
+        store, phases = self.store, asyncio.Queue[tuple[c.State, str] | None]()
+        await asyncio.to_thread(store.phase, entry.id, "starting", "", slot.name)
+        request = await asyncio.to_thread(store.request, entry.id)
+
+        async def write() -> None:
+            while phase := await phases.get():
+                await asyncio.to_thread(store.phase, entry.id, *phase)
+                self._changed()
+
+        writing = asyncio.create_task(write())
+        task = asyncio.create_task(
+            engine.perform(entry.id, request, lambda state, why: phases.put_nowait((state, why))),
+            name=entry.id,
+        )
+        self._running[entry.id] = task
+        self._changed()
+        try:
+            result = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():  # the whole queue is being closed
+                task.cancel()
+                await asyncio.wait([task])
+            result = Result(c.failed(entry.id, CANCELLED))
+        finally:
+            phases.put_nowait(None)
+            await writing
+            del self._running[entry.id]
+        compiled = request.action == "compile"
+        text = summary.one_line(result.finished, compiled_only=compiled)
+        if sentence := result.versus.get("sentence"):
+            text = str(sentence)
+        await asyncio.to_thread(store.end, entry.id, result, text)
+        self._changed()
+
+    async def _end(self, job: str, failure: c.Failure) -> None:
+        result = Result(c.failed(job, failure))
+        await asyncio.to_thread(
+            self.store.end, job, result, summary.one_line(result.finished, compiled_only=False)
+        )
+        self._changed()
+
+    async def _look(self) -> None:
+        """Cancel what another process asks to be cancelled."""
+        assert self._owner
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not (self._waiting or self._running):
+                continue
+            try:
+                wanted = await asyncio.to_thread(self.store.cancelling, self._owner.id)
+            except StoreError as error:
+                log.warning("%s", error)
+                continue
+            for job in wanted:
+                await self._cancel_here(job)
+
+    def _changed(self) -> None:
+        self._tick.set()
+        self._tick = asyncio.Event()
+
+
+async def ended_elsewhere(store: JobStore, job: Job) -> Job:
+    """A job of another process once it is over; its process may end too."""
+    while not job.over:
+        await asyncio.sleep(_LOOK_S)
+        await asyncio.to_thread(store.sweep)
+        job = await asyncio.to_thread(store.job, job.id) or job
+    return job
+
+
+def local_engines(options: EngineOptions) -> Callable[[Slot], SlotEngine]:
+    """Makes the engine of each place of a pool."""
+    return lambda slot: SlotEngine(slot, options)

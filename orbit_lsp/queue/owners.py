@@ -1,0 +1,49 @@
+"""Which process has a job, and whether it still lives: a lock that the system lets go when its holder ends.
+
+The lock is that of SQLite on a small file, because it is the same on every platform.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from contextlib import closing, suppress
+from pathlib import Path
+
+
+class Owner:
+    """This process, as owner of jobs; alive until it is closed or the process ends, however it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises OSError."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.id = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
+        self._path = folder / self.id
+        try:
+            self._held = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+            self._held.execute("begin exclusive")
+        except sqlite3.Error as error:
+            raise OSError(f"{self._path} cannot be locked: {error}") from None
+
+    def close(self) -> None:
+        self._held.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def alive(folder: Path, owner: str) -> bool:
+    """Whether the process that has this name among the owners still lives."""
+    path = folder / owner
+    if not owner or not path.exists():
+        return False
+    try:
+        with closing(
+            sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
+        ) as file:
+            file.execute("begin exclusive")
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)  # else it was removed meanwhile
+    with suppress(OSError):
+        path.unlink()
+    return False

@@ -1,0 +1,87 @@
+"""The places that jobs run in: GPUs of this machine and rented ones, and a place for compiling alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.state import placement
+from orbit_remote.common.messages import Machine
+
+COMPILER = "compiler"
+_LOCAL = re.compile(r"local:(\d{1,2})")
+_MODAL = re.compile(r"modal:([^*]+?)(?:\*(\d{1,2}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One job at a time. `name` is `local:0`, `modal:H100#2` or `compiler`; `options` are the settings that choose the
+    place; `gpu` is the GPU by the name that the pool or NVML gives it, empty where it is not known.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    gpu: str = ""
+
+    def takes(self, request: Request) -> bool:
+        if request.action == "compile":
+            return self.name == COMPILER
+        if self.name == COMPILER:
+            return False
+        wanted = request.gpu.lower()
+        return (
+            not wanted
+            or wanted in (self.name.lower(), self.name.lower().partition("#")[0])
+            or _same(wanted, self.gpu)
+        )
+
+
+def _same(wanted: str, gpu: str) -> bool:
+    """`h100` and `NVIDIA H100 80GB HBM3`, `a100-80gb` and `A100-80GB`."""
+    return bool(gpu) and (wanted == gpu.lower() or wanted.partition(":")[0] in re.split(r"[ ]", gpu.lower()))
+
+
+def parse(text: str) -> list[Slot]:
+    """`local:0,local:1,modal:H100*4` -> its places. Raises Refused."""
+    slots: list[Slot] = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if local := _LOCAL.fullmatch(word):
+            slots.append(_local(int(local[1])))
+        elif (rented := _MODAL.fullmatch(word)) and (gpu := placement.rented(rented[1])):
+            options = (("runner", "modal"), ("gpu", gpu))
+            count = int(rented[2] or 1)
+            slots += [Slot(f"modal:{gpu}#{number}", options, gpu) for number in range(1, count + 1)]
+        elif rented:
+            raise Refused(f"{rented[1]} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
+        else:
+            raise Refused(
+                f"{word!r:.60} is no place of a pool; write local:0 or modal:H100*4, with commas between"
+            )
+    names = [slot.name for slot in slots]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise Refused(f"{twice} is in the pool twice")
+    if not slots:
+        raise Refused("the pool names no GPU; write local:0 or modal:H100*4, with commas between")
+    return slots
+
+
+def of_machine(machine: Machine | None, *, rented: str) -> list[Slot]:
+    """Every GPU of this machine; without one the GPU `rented` on Modal, if there is an account; else a place whose jobs
+    end with the message that there is no GPU.
+    """
+    if machine and machine.devices:
+        return [_local(device.index, device.name) for device in machine.devices]
+    return parse(f"modal:{rented}") if rented else [_local(0)]
+
+
+def named(slots: Sequence[Slot], machine: Machine | None) -> list[Slot]:
+    """The same with NVML's names of this machine's GPUs."""
+    names = {f"local:{device.index}": device.name for device in (machine.devices if machine else ())}
+    return [Slot(slot.name, slot.options, names.get(slot.name, slot.gpu)) for slot in slots]
+
+
+def _local(index: int, gpu: str = "") -> Slot:
+    return Slot(f"local:{index}", (("runner", "local"), ("device", index)), gpu)

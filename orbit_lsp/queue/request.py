@@ -1,0 +1,161 @@
+"""What a job asks for, as every door hands it in; and the rules that a request has to keep."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from orbit_lsp import kernels
+from orbit_remote.common import limits, nvcc_flags, regular_files
+
+VERSION = 1
+"""Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
+WAIT_LIMIT_S = 300.0
+
+Action = Literal["run", "profile", "check", "compile", "compare"]
+Priority = Literal["high", "normal", "low"]
+ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
+PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
+_TOOLS = {"memcheck", "racecheck", "initcheck", "synccheck"}
+_NAME = re.compile(r"[\w.+-]{1,120}")
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+
+class Refused(ValueError):  # noqa: N818 - a request that is answered, not a bug
+    """The request cannot become a job; the text is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One job. `text` is the source and `name` its file's name; `path` is where the author has it, empty where it came as
+    text alone: it then stands in a folder of its own, with `files` (paths relative to it -> contents) beside it.
+
+    `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec.
+    `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`.
+    `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
+    with the same `key` gets the first one's job.
+    """
+
+    action: Action = "run"
+    name: str
+    text: str
+    path: str = ""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    kernel: str | None = None
+    against: str = ""
+    against_text: str = ""
+    gpu: str = ""
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    detail: Literal["click", "full"] = "click"
+    tools: tuple[str, ...] = ()
+    priority: Priority = "normal"
+    key: str = ""
+    wait_limit_s: float = WAIT_LIMIT_S
+    version: int = VERSION
+
+
+def from_file(file: str, **more: object) -> Request:
+    """A request for a file of this machine, its text as it is now. Raises Refused."""
+    path, text = read(file)
+    return Request(name=Path(path).name, text=text, path=path, **more)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def read(file: str) -> tuple[str, str]:
+    """The absolute path and the text of a source file. Raises Refused."""
+    try:
+        path = str(Path(file).resolve())
+        text = regular_files.text(path, limits.SOURCE)
+    except FileNotFoundError:
+        raise Refused(f"there is no file {file}") from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read: {error.strerror}") from None
+    except (RuntimeError, ValueError):  # a link to itself; no path of this system
+        raise Refused(f"{file} cannot be read: it is no path of a file") from None
+    if kernels.language_of(path, text) is None:
+        raise Refused(f"{file} is not a .cu, .cuh or .py file")
+    return path, text
+
+
+def check(request: Request, *, trusted: bool) -> None:
+    """Raises Refused. `trusted`: the request is the user's own word, so its flags may be any."""
+    if request.version != VERSION:
+        raise Refused(f"the request has version {request.version}, this orbit-lsp knows {VERSION}")
+    if not _NAME.fullmatch(request.name) or request.name.startswith("."):
+        raise Refused(
+            f"{request.name!r:.60} is no file name: letters, digits and . + - _ are, without folders"
+        )
+    if kernels.language_of(request.name, request.text) is None:
+        raise Refused(f"{request.name} is not a .cu, .cuh or .py file")
+    if len(request.text.encode("utf-8", "surrogatepass")) > limits.SOURCE.most:
+        raise Refused(f"{request.name}: {limits.SOURCE.exceeded}")
+    if not request.text.strip():
+        raise Refused(f"{request.name} is empty")
+    _check_files(request.files, request.name)
+    _check_values(request)
+    if not trusted:
+        _, refused = nvcc_flags.allowed_flags(request.flags, trusted=False)
+        if refused:
+            raise Refused(f"a compiler flag is not permitted: {refused[0]}")
+
+
+def _check_files(files: Mapping[str, str], name: str) -> None:
+    total = 0
+    for path, content in files.items():
+        parts = PurePosixPath(path).parts
+        plain = all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
+        if not parts or path.startswith("/") or not plain:
+            raise Refused(f"{path!r:.80} is no path below the job's folder")
+        if path == name:
+            raise Refused(f"{path} is both the file of the job and one of the files beside it")
+        total += len(content.encode("utf-8", "surrogatepass"))
+    if total > limits.SOURCE.most or len(files) > limits.JOB_FILES.most:
+        limit = limits.SOURCE if total > limits.SOURCE.most else limits.JOB_FILES
+        raise Refused(f"the files beside {name} are too much: the limit is {limit.size}")
+
+
+def _check_values(request: Request) -> None:
+    if request.action not in ACTIONS:
+        raise Refused(f"{request.action!r:.40} is no action; it is one of {', '.join(ACTIONS)}")
+    if request.priority not in PRIORITIES:
+        raise Refused(f"{request.priority!r:.40} is no priority; it is one of {', '.join(PRIORITIES)}")
+    if request.action == "compare" and not request.against:
+        raise Refused("compare needs `against`: the other file, or the name of the other text")
+    if unknown := [tool for tool in request.tools if tool not in _TOOLS]:
+        raise Refused(f"{unknown[0]!r:.40} is no tool of a check; they are {', '.join(sorted(_TOOLS))}")
+    if request.key and not _KEY.fullmatch(request.key):
+        raise Refused("the key is up to 200 printable ASCII characters without spaces")
+    for name, value, most in (
+        ("timeout_s", request.timeout_s, 3600.0),
+        ("wait_limit_s", request.wait_limit_s, 86400.0),
+    ):
+        if value is not None and not 0 < value <= most:
+            raise Refused(f"{name} is {value:g}; it is more than 0 and at most {most:g} seconds")
+    if any("\0" in word for word in (*request.arguments, *request.flags)):
+        raise Refused("an argument holds a zero byte, which no program can be given")
+
+
+def place(request: Request, folder: Path) -> tuple[str, str]:
+    """The path of the job's file, and of the file that it is compared with; what came as text is written into
+    `folder`. Raises OSError.
+    """
+    for name, content in request.files.items():
+        regular_files.replace(folder / name, content.encode("utf-8", "surrogatepass"))
+    path = request.path
+    if not path:
+        path = str(folder / request.name)
+        regular_files.replace(Path(path), request.text.encode("utf-8", "surrogatepass"))
+    against = request.against
+    if against and request.against_text:
+        against = str(folder / "against" / os.path.basename(request.against))  # noqa: PTH119 - also of a Windows client's path
+        regular_files.replace(Path(against), request.against_text.encode("utf-8", "surrogatepass"))
+    return path, against
+
+
+def words(values: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(values or ())

@@ -1,0 +1,285 @@
+"""The engine of a click, without an editor: one job after the other in one place of the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.history.ab_compare import AbCompare
+from orbit_lsp.history.compare_candidates import Candidate
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.queue import request as requests
+from orbit_lsp.queue.job_store import Result
+from orbit_lsp.queue.pool import Slot
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.report import opening
+from orbit_lsp.runs import run_environment, scheduler
+from orbit_lsp.runs.scheduler import Run, Scheduler
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state import harness
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.results import Results
+from orbit_lsp.state.session import Session, path_of, uri_of
+from orbit_lsp.state.user_folders import cache_folder
+from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
+from orbit_lsp.views.tables import Section
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+
+_ACTIONS: dict[str, scheduler.Action] = {
+    "run": "run",
+    "profile": "profile",
+    "check": "sanitize",
+    "compile": "compile",
+}
+Stage = Callable[[c.State, str], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """`settings` are the user's own; `folders` those whose Python and trust count, as a command's current folder;
+    `over_budget` names what raises the limit of spending.
+    """
+
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    folders: tuple[str, ...] = ()
+    remedy: str = "raise --budget"
+    complain: Callable[[str], None] = lambda _: None
+
+
+class _Watcher:
+    """Passes on what a job waits for."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
+
+    def stage(self, run: Run, state: c.State, why: str) -> None:
+        del run
+        self._stage(state, why)
+
+    def output(self, run: Run, stream: str, text: str) -> None: ...
+
+    def end(self, run: Run, finished: c.Finished) -> None: ...
+
+    def changed(self, uris: set[str]) -> None: ...
+
+
+class SlotEngine:
+    def __init__(self, slot: Slot, options: EngineOptions) -> None:
+        self._options = options
+        self._session = Session(setup=Setup(folders=list(options.folders)))
+        self._environment = run_environment.Environment(self._session, options.complain, lambda _: None)
+        self._environment.budget.remedy = options.remedy
+        self._base: dict[str, Any] = {**options.settings, **dict(slot.options)}
+        self._configure({})
+        # chosen by the folders of the user, not by a job's own
+        self._base["python"] = self._environment.python()
+        self._looked = False
+
+    async def machine(self) -> c.Machine | None:
+        await self._environment.look_around()
+        self._looked = True
+        return self._session.setup.machine
+
+    def rents(self) -> str:
+        """The GPU that is rented where this machine has none; empty where none is."""
+        setup = self._session.setup
+        return setup.settings.gpu if setup.place() == "modal" else ""
+
+    async def perform(self, job: str, request: Request, stage: Stage) -> Result:
+        """Carry out one job; who is cancelled meanwhile ends the work first."""
+        folder = cache_folder() / "jobs" / job
+        try:
+            path, against = await asyncio.to_thread(requests.place, request, folder)
+            result = await self._perform(job, request, path, against, stage)
+        except Refused as why:
+            failure = c.Failure("compile error", str(why), "nothing was run")
+            return Result(c.failed(job, failure))
+        except OSError as error:
+            failure = c.Failure(
+                "infrastructure", f"the job's files cannot be written: {error}", "free disk space"
+            )
+            return Result(c.failed(job, failure))
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        return result if request.path else _relative(result, folder)
+
+    async def close(self) -> None:
+        await self._environment.close()
+
+    # -- one job ------------------------------------------------------------------------------
+
+    async def _perform(self, job: str, request: Request, path: str, against: str, stage: Stage) -> Result:
+        """Raises Refused and OSError."""
+        session, environment = self._session, self._environment
+        session.files.clear()
+        session.running.clear()
+        session.results = Results()
+        session.setup.folders = list(self._options.folders) if request.path else [str(Path(path).parent)]
+        self._configure(_settings(request))
+        uri = uri_of(path)
+        if session.open(uri, 0, request.text) is None:
+            raise Refused(f"{request.name} has no kernel")
+        watcher = _Watcher(stage)
+        runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
+        history = HistoryTracker(session, environment.history_file, self._options.complain, lambda _: None)
+        if request.path:
+            runs.when_ended(history.filed)
+        try:
+            refused = await environment.find_compilation(uri)
+            if not self._looked:
+                await self.machine()
+            target = chosen(session, uri, request)
+            if request.action == "compare":
+                assert target
+                compare = AbCompare(session, environment, history, runs, watcher)
+                run = compare.start(target, Candidate("file", against))
+            else:
+                run = runs.start(
+                    _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools
+                )
+            assert run
+            finished = await runs.result(run)
+            remarks = (*finished.remarks, *(f"nvcc flag {one}" for one in refused))
+            finished = dataclasses.replace(finished, run=job, remarks=remarks)
+            return self._result(uri, request, run, finished, target)
+        finally:
+            await runs.close()
+            await history.close()
+
+    def _configure(self, values: Mapping[str, Any]) -> None:
+        """Raises Refused."""
+        self._environment.options = {**self._base, **values}
+        if complaints := self._environment.configure(None):
+            raise Refused(complaints[0].removesuffix("; its default is used"))
+
+    def _result(
+        self, uri: str, request: Request, run: Run, finished: c.Finished, target: KernelId | None
+    ) -> Result:
+        session = self._session
+        problems = [problem for kept in session.results.problems.values() for problem in kept.items]
+        faults = [
+            c.Problem(
+                fault.severity, fault.message, "launch spec",
+                c.Place(path_of(uri), fault.span.line + 1, fault.span.column + 1),
+            )
+            for fault in spec_cache.faults(session, uri)
+        ]  # fmt: skip
+        if request.action == "compile" and finished.outcome == "ok":
+            finished = _with_faults(finished, [fault for fault in faults if fault.severity == "error"])
+        versus: dict[str, Any] = {}
+        if target and (compared := session.results.ab.get(target)):
+            versus = {
+                "sentence": ab_table.sentence(harness.named(target) or target.key, compared),
+                "against": compared.against,
+                **(dataclasses.asdict(compared.comparison) if compared.comparison else {}),
+            }
+        return Result(
+            dataclasses.replace(finished, report="", dumps=()),
+            (*problems, *faults),
+            self._tables(uri, target),
+            self._page(request, target),
+            str(run.report or ""),
+            versus,
+        )
+
+    def _tables(self, uri: str, target: KernelId | None) -> str:
+        """Everything that is known of the kernels that ran."""
+        session = self._session
+        sections: list[Section] = []
+        for known in kernel_status.of(session, uri):
+            if target is None or known.target == target:
+                sections += kernel_tables.content(session, uri, known, time.time())
+        checked = kernel_status.harness_status(session, uri)
+        if checked and checked.result:
+            rows = harness_view.rows(checked.result) + kernel_tables.run_rows(checked.result.finished)
+            sections.append((f"{checked.entry.name}: {harness_view.text(checked.result)}", rows))
+        return tables.render(sections, markdown=False)
+
+    def _page(self, request: Request, target: KernelId | None) -> str:
+        """The report as a page; empty where there is nothing for one."""
+        if target is None or request.action not in ("run", "profile"):
+            return ""
+        try:
+            return str(
+                opening.write(self._session, target, self._environment.report_folder(), request.action)
+            )
+        except opening.NoReport:
+            return ""
+
+
+def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
+    """The kernel that a job is of; None for the file's program, and for compiling. Raises Refused."""
+    every = kernel_status.of(session, uri)
+    contract = harness.of(session, uri)
+    if request.kernel:
+        if contract and contract.name == request.kernel:
+            return contract.target
+        for known in every:
+            if request.kernel in (known.target.key, known.target.key.rpartition("::")[2]):
+                return known.target
+        have = ", ".join(known.target.key for known in every) or "none"
+        raise Refused(f"there is no kernel {request.kernel} in {request.name}; it has: {have}")
+    if request.action == "compile":
+        return None
+    if request.action in ("profile", "compare"):
+        candidates = [contract.target] if contract else kernel_status.launchable(session, uri)
+    elif session.files[uri].scan.entries:
+        return None
+    else:
+        candidates = (
+            [contract.target] if contract else [one.target for one in every if one.plan.through == "spec"]
+        )
+        if not candidates:
+            return None  # the engine says why there is nothing to run
+    if not candidates:
+        raise Refused(f"no kernel of {request.name} can be launched")
+    if len(candidates) > 1:
+        have = ", ".join(one.key for one in candidates)
+        raise Refused(f"which kernel? Name one: {request.name} has {have}")
+    return candidates[0]
+
+
+def longest(profiles: Sequence[c.Profile]) -> c.Profile | None:
+    """The profile that a single verdict speaks of."""
+    return max(profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0, default=None)
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if request.flags:
+        values["nvcc_flags"] = list(request.flags)
+    if request.arguments:
+        values["arguments"] = list(request.arguments)
+    if request.timeout_s is not None:
+        values["run_timeout_s"] = request.timeout_s
+        values["check_memory"] = {"timeout_s": request.timeout_s}
+    return values
+
+
+def _with_faults(finished: c.Finished, errors: Sequence[c.Problem]) -> c.Finished:
+    """A compilation fails where a launch spec has a mistake, which no compiler reads."""
+    if not errors:
+        return finished
+    first = errors[0]
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    text = f"line {first.place.line if first.place else 0}, in the launch spec: {first.message}{more}"
+    failure = c.Failure("compile error", text, place=first.place)
+    return dataclasses.replace(finished, outcome="compile error", failure=failure)
+
+
+def _relative(result: Result, folder: Path) -> Result:
+    """The same with the names of files as they were handed in, where a job's own folder stood."""
+    prefix = json.dumps(str(folder) + "/")[1:-1]
+    text = json.dumps(dataclasses.asdict(result)).replace(prefix, "")
+    return codec.build(Result, json.loads(text), lenient=True)

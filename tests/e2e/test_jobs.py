@@ -1,0 +1,66 @@
+"""`orbit-lsp jobs`, whole. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.e2e.test_history import SAXPY
+from tests.e2e.test_spec_runs import orbit
+
+
+def jobs(folder: Path, python: str, *words: str) -> tuple[int, str, str]:
+    code, out, said = orbit(folder, python, "jobs", *words)
+    return code, re.sub(r"\b[0-9a-f]{16}\b", "ID", out), re.sub(r"\b[0-9a-f]{16}\b", "ID", said)
+
+
+def test_files_become_jobs_with_results_and_a_record(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    (tmp_path / "bad.cu").write_text("__global__ void k() { BUG; }\n")
+    (tmp_path / "two.cu").write_text(SAXPY + SAXPY.replace("saxpy", "other"))
+    code, out, said = jobs(
+        tmp_path, recorded_python, "submit", "saxpy.cu", "bad.cu", "two.cu", "--pool", "local:0"
+    )
+    assert code == 1
+    assert "ID  queued          run bad.cu\n" in said
+    assert "ID  starting        run two.cu: on local:0\n" in said
+    assert (
+        "ID  ok              run saxpy.cu: saxpy(int, float, const float *, float *) 288 µs, 1 check passed\n"
+        in out
+    )
+    assert re.search(r"time, median +288 µs ±0.2% .*\[CUPTI activity records\]", out)
+    assert f'{tmp_path}/bad.cu:1:23: error: identifier "BUG" is undefined [nvcc #20]\n' in out
+    assert "compile error: which kernel? Name one: two.cu has saxpy, other\n" in out
+
+    code, out, _ = jobs(tmp_path, recorded_python, "list")
+    assert (code, [line.partition(":")[0] for line in out.splitlines()]) == (
+        0,
+        [
+            "ID  compile error   run two.cu",
+            "ID  compile error   run bad.cu",
+            "ID  ok              run saxpy.cu",
+        ],
+    )
+    listed = json.loads(orbit(tmp_path, None, "jobs", "list", "--json")[1])
+    shown = json.loads(orbit(tmp_path, None, "jobs", "show", listed[2]["id"][:6], "--json")[1])
+    assert (shown["version"], shown["outcome"], shown["slot"]) == (1, "ok", "local:0")
+    assert shown["result"]["finished"]["launches"][0]["timing"]["median"] == 288_032
+    assert Path(shown["result"]["report"]).read_text().startswith("<!doctype html>")
+    assert jobs(tmp_path, recorded_python, "prune", "--older", "0s")[1] == "3 jobs removed\n"
+    assert jobs(tmp_path, recorded_python, "list")[1] == "no jobs\n"
+
+
+def test_words_that_no_job_has(tmp_path: Path) -> None:
+    error = "orbit-lsp: error: "
+    (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
+    for words, said in [
+        (["submit"], "orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file"),
+        (["submit", "absent.cu"], "there is no file absent.cu"),
+        (["submit", "k.cu", "--pool", "gpu"], "'gpu' is no place of a pool; write local:0 or modal:H100*4, with commas between"),
+        (["submit", "k.cu", "--pool", "local:0", "--gpu", "B200"], "no place of this pool is 'B200'; it has local:0"),
+        (["show"], "orbit-lsp jobs show needs the id of a job; `orbit-lsp jobs list` has them"),
+        (["cancel", "ffff"], "there is no job 'ffff', or several; `orbit-lsp jobs list` has their ids"),
+        (["prune", "--older", "soon"], "--older is 'soon'; write a number and a unit, as in 7d, 12h, 30m or 0s"),
+    ]:  # fmt: skip
+        assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{said}\n")

@@ -1,0 +1,335 @@
+"""Jobs without an editor: order, places, limits, cancelling, and what is left of a process that was killed.
+
+The engine here is made up: it runs nothing, and each job ends when the test says so. `e2e/test_jobs.py` has the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from orbit_lsp.queue import pool, request
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import Job, JobStore, Result, StoreError
+from orbit_lsp.queue.owners import Owner
+from orbit_lsp.queue.pool import Slot
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.queue.slot_engine import Stage
+from orbit_remote.common import messages as c
+
+WAIT_S = 150
+KERNEL = "__global__ void k() {}\n"
+
+
+class Stand:
+    """Stands in for GPUs: says which jobs begin where, and ends them when `go` does."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.ended: list[str] = []
+        self.most = 0
+        self.gates: dict[str, asyncio.Event] = {}
+
+    def gate(self, name: str) -> asyncio.Event:
+        return self.gates.setdefault(name, asyncio.Event())
+
+    def beginning(self, name: str) -> asyncio.Event:
+        return self.gate(f"{name} begins")
+
+    def engine(self, slot: Slot) -> _Engine:
+        return _Engine(self, slot)
+
+    async def until_begun(self, name: str) -> None:
+        async with asyncio.timeout(WAIT_S):
+            await self.beginning(name).wait()
+
+
+class _Engine:
+    def __init__(self, stage: Stand, slot: Slot) -> None:
+        self._stage, self._slot = stage, slot
+
+    async def perform(self, job: str, request: Request, stage: Stage) -> Result:
+        shown, name = self._stage, request.name.removesuffix(".cu")
+        shown.begun.append(f"{self._slot.name} {name}")
+        shown.beginning(name).set()
+        stage("running", "")
+        try:
+            if "waits" in name:
+                await shown.gate(name).wait()
+            if "fault" in name:
+                raise RuntimeError("a fault of ours")
+        finally:
+            shown.ended.append(name)
+        return Result(c.ok(job))
+
+    async def close(self) -> None: ...
+
+
+def asks(name: str, **more: object) -> Request:
+    return Request(name=f"{name}.cu", text=KERNEL, **more)  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def queue(
+    folder: Path, slots: str = "local:0", door: str = "test"
+) -> AsyncGenerator[tuple[JobQueue, Stand]]:
+    shown = Stand()
+    jobs = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse(slots), shown.engine, door)
+    await jobs.start()
+    try:
+        yield jobs, shown
+    finally:
+        await jobs.close()
+        jobs.store.close()
+
+
+async def over(jobs: JobQueue, *known: Job) -> list[str]:
+    """`name: outcome` of each."""
+    async with asyncio.timeout(WAIT_S):
+        ended = [await jobs.wait(one.id) for one in known]
+    return [f"{one.file.removesuffix('.cu')}: {one.outcome}" for one in ended if one]
+
+
+async def test_the_urgent_goes_first_then_the_older(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        first = await jobs.submit(asks("waits"))
+        await shown.until_begun("waits")
+        rest = [
+            await jobs.submit(asks(name, priority=priority))
+            for name, priority in [
+                ("a", "low"),
+                ("b", "normal"),
+                ("d", "high"),
+                ("c", "normal"),
+                ("e", "high"),
+            ]
+        ]
+        assert [jobs.position(job.id) for job in (first, *rest)] == [None, 4, 2, 0, 3, 1]
+        shown.gate("waits").set()
+        await over(jobs, first, *rest)
+    assert shown.begun == [f"local:0 {name}" for name in ("waits", "d", "e", "b", "c", "a")]
+
+
+async def test_a_pool_runs_a_job_in_each_place_and_a_job_may_ask_for_one(tmp_path: Path) -> None:
+    async with queue(tmp_path, "local:0,modal:H100*2") as (jobs, shown):
+        known = [
+            await jobs.submit(asks(name, gpu=gpu))
+            for name, gpu in [("waits1", "local:0"), ("waits2", "h100"), ("waits3", ""), ("waits4", "H100")]
+        ]
+        for name in ("waits1", "waits2", "waits3"):
+            await shown.until_begun(name)
+        assert sorted(shown.begun) == ["local:0 waits1", "modal:H100#1 waits2", "modal:H100#2 waits3"]
+        assert [jobs.position(job.id) for job in known] == [None, None, None, 0]
+        compiled = await jobs.submit(asks("compiled", action="compile"))  # no GPU is free, and none is needed
+        assert await over(jobs, compiled) == ["compiled: ok"]
+        for name in ("waits2", "waits4", "waits1", "waits3"):
+            shown.gate(name).set()
+        assert await over(jobs, *known) == [f"waits{number}: ok" for number in (1, 2, 3, 4)]
+
+
+async def test_what_is_cancelled_ends_before_the_answer(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        running, waiting = await jobs.submit(asks("waits")), await jobs.submit(asks("second"))
+        await shown.until_begun("waits")
+        assert (await jobs.cancel(waiting.id) or waiting).outcome == "cancelled"
+        assert (await jobs.cancel(running.id[:8]) or running).outcome == "cancelled"
+        assert shown.ended == ["waits"]
+        assert await jobs.cancel("0" * 16) is None
+        assert (await jobs.cancel(running.id) or running).outcome == "cancelled"  # again
+        assert await over(jobs, await jobs.submit(asks("next"))) == ["next: ok"]
+
+
+async def test_another_process_cancels(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        job = await jobs.submit(asks("waits"))
+        await shown.until_begun("waits")
+        JobStore(tmp_path / "jobs.sqlite").cancel(job.id)
+        assert await over(jobs, job) == ["waits: cancelled"]
+
+
+async def test_waiting_has_a_limit_and_a_fault_of_ours_takes_no_place_away(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        first = await jobs.submit(asks("waits"))
+        await shown.until_begun("waits")
+        impatient = await jobs.submit(asks("impatient", wait_limit_s=0.01))
+        assert await over(jobs, impatient) == ["impatient: timed out"]
+        result = jobs.store.result(impatient.id)
+        assert result
+        assert result["finished"]["failure"]["message"] == (
+            "it waited 0.01 s for local:0, the limit of waiting, and was not begun"
+        )
+        shown.gate("waits").set()
+        known = [first, await jobs.submit(asks("fault")), await jobs.submit(asks("after"))]
+        assert await over(jobs, *known) == ["waits: ok", "fault: infrastructure", "after: ok"]
+
+
+async def test_a_key_names_one_job(tmp_path: Path) -> None:
+    async with queue(tmp_path) as (jobs, shown):
+        first = await jobs.submit(asks("once", key="k1"))
+        await over(jobs, first)
+        assert (await jobs.submit(asks("once", key="k1"))).id == first.id
+        with pytest.raises(Refused, match=f"the key k1 was used for another request, job {first.id}"):
+            await jobs.submit(asks("twice", key="k1"))
+        assert shown.begun == ["local:0 once"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (asks("../k"), "'../k.cu' is no file name: letters, digits and . + - _ are, without folders"),
+        (Request(name="k.txt", text="x"), "k.txt is not a .cu, .cuh or .py file"),
+        (Request(name="k.cu", text=" \n"), "k.cu is empty"),
+        (asks("k", files={"../up.h": ""}), "'../up.h' is no path below the job's folder"),
+        (asks("k", files={"/etc/up.h": ""}), "'/etc/up.h' is no path below the job's folder"),
+        (asks("k", files={"k.cu": ""}), "k.cu is both the file of the job and one of the files beside it"),
+        (
+            asks("k", action="dance"),
+            "'dance' is no action; it is one of run, profile, check, compile, compare",
+        ),
+        (
+            asks("k", action="compare"),
+            "compare needs `against`: the other file, or the name of the other text",
+        ),
+        (asks("k", flags=("-ccbin", "/tmp/x")), "a compiler flag is not permitted: -ccbin is left out"),
+        (asks("k", tools=("magic",), action="check"), "'magic' is no tool of a check; they are"),
+        (asks("k", timeout_s=0.0), "timeout_s is 0; it is more than 0 and at most 3600 seconds"),
+        (asks("k", wait_limit_s=float("nan")), "wait_limit_s is nan; it is more than 0"),
+        (asks("k", key="a b"), "the key is up to 200 printable ASCII characters without spaces"),
+        (asks("k", version=2), "the request has version 2, this orbit-lsp knows 1"),
+    ],
+)
+def test_a_request_that_cannot_be_a_job(wanted: Request, said: str) -> None:
+    with pytest.raises(Refused) as why:
+        request.check(wanted, trusted=False)
+    assert str(why.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("local:0,local:1", "local:0 local:1"),
+        ("modal:h100*2, local:3", "modal:H100#1 modal:H100#2 local:3"),
+        ("modal:rtx-pro-6000", "modal:RTX PRO 6000#1"),
+        ("gpu7", "'gpu7' is no place of a pool; write local:0 or modal:H100*4, with commas between"),
+        ("modal:H900", "H900 is not one of the GPUs on Modal: T4, L4"),
+        ("local:0,local:0", "local:0 is in the pool twice"),
+        (" , ", "the pool names no GPU; write local:0 or modal:H100*4, with commas between"),
+    ],
+)
+def test_pools(text: str, names: str) -> None:
+    try:
+        found = " ".join(slot.name for slot in pool.parse(text))
+    except Refused as why:
+        found = str(why)
+    assert found.startswith(names)
+
+
+def test_the_pool_of_a_machine_is_all_of_its_gpus() -> None:
+    devices = tuple(c.Device(f"NVIDIA H{index}00", index) for index in (1, 2))
+    machine = c.Machine("m", c.VERSION, "python", "3.11", devices=devices)
+    assert [(slot.name, slot.gpu) for slot in pool.of_machine(machine, rented="L4")] == [
+        ("local:1", "NVIDIA H100"),
+        ("local:2", "NVIDIA H200"),
+    ]
+    assert [slot.name for slot in pool.of_machine(None, rented="L4")] == ["modal:L4#1"]
+    assert [slot.name for slot in pool.of_machine(None, rented="")] == ["local:0"]
+
+
+# -- a process that is killed -----------------------------------------------------------------------
+
+KILLED = """
+import sys
+from pathlib import Path
+from orbit_lsp.queue.job_store import JobStore
+from orbit_lsp.queue.owners import Owner
+from orbit_lsp.queue.request import Request
+store = JobStore(Path(sys.argv[1]))
+owner = Owner(store.owners)
+for name in ("running", "waiting"):
+    job, _ = store.add(Request(name=name + ".cu", text="x", key=name), owner.id, sys.argv[2])
+    if name == "running":
+        store.phase(job.id, "running")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def killed(path: Path, door: str) -> list[list[str]]:
+    """What is said of the jobs of a process while it lives, and once it was killed."""
+    command = [sys.executable, "-c", KILLED, str(path), door]
+    seen: list[list[str]] = []
+    store = JobStore(path)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        seen.append([f"{job.file} {job.outcome or job.state}" for job in store.jobs()])
+        process.kill()
+        process.wait(WAIT_S)
+    seen.append([f"{job.file} {job.summary or job.state}" for job in store.jobs()])
+    store.close()
+    return seen
+
+
+def test_jobs_of_a_process_that_was_killed_say_so(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.sqlite"
+    assert killed(path, "mcp") == [
+        ["waiting.cu queued", "running.cu running"],
+        [
+            "waiting.cu infrastructure: the process that had it ended while the job waited",
+            "running.cu infrastructure: it ended while it ran: the process that had it was killed or crashed",
+        ],
+    ]
+    store = JobStore(path)
+    again, fresh = store.add(Request(name="running.cu", text="x", key="running"), "somebody", "mcp")
+    assert (fresh, again.state) == (True, "queued")  # nothing was measured: the same key runs it again
+    assert store.prune(0) == 3  # nobody has that job either
+    store.close()
+
+
+async def test_the_next_server_takes_what_waited_for_a_killed_one(tmp_path: Path) -> None:
+    assert [said.partition(": it")[0] for said in killed(tmp_path / "jobs.sqlite", "api")[1]] == [
+        "waiting.cu queued",
+        "running.cu infrastructure",
+    ]
+    async with queue(tmp_path, door="api") as (jobs, shown):
+        await shown.until_begun("waiting")
+        [job] = [one for one in jobs.store.jobs() if one.file == "waiting.cu"]
+        assert await over(jobs, job) == ["waiting: ok"]
+
+
+def test_who_is_alive(tmp_path: Path) -> None:
+    from orbit_lsp.queue import owners
+
+    owner = Owner(tmp_path)
+    assert owners.alive(tmp_path, owner.id)
+    owner.close()
+    assert not owners.alive(tmp_path, owner.id)
+    assert not owners.alive(tmp_path, "")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"no database at all, " * 400, "the record of jobs cannot be used: file is not a database"),
+        (None, "was written by a newer orbit-lsp (format 9, this one knows 1)"),
+    ],
+)
+def test_a_record_that_cannot_be_used(tmp_path: Path, content: bytes | None, said: str) -> None:
+    path = tmp_path / "jobs.sqlite"
+    if content:
+        path.write_bytes(content)
+    else:
+        import sqlite3
+
+        with sqlite3.connect(path) as file:
+            file.execute("pragma user_version = 9")
+    with pytest.raises(StoreError) as why:
+        JobStore(path)
+    assert said in str(why.value)
