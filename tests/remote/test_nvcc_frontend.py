@@ -247,9 +247,9 @@ template __global__ void k(float*);
 """,
         """
 k.cu:2:43-44 error nvcc expression must have class type but it has type "float"
-  k.cu:4 detected during instantiation of "int Value<T>::get(T) [with T=float]"
-  k.cu:5 detected during instantiation of "int twice(T) [with T=float]"
-  k.cu:6 detected during instantiation of "void k(T *) [with T=float]"
+  k.cu:4:59-64 detected during instantiation of "int Value<T>::get(T) [with T=float]"
+  k.cu:5:53-58 detected during instantiation of "int twice(T) [with T=float]"
+  k.cu:6:26-27 detected during instantiation of "void k(T *) [with T=float]"
 """,
     ),
     Case(
@@ -262,11 +262,11 @@ __global__ void k(int* p) {
 """,
         """
 k.cu:1:40-41 error nvcc a class or namespace qualified name is required
-  k.cu:3 detected during instantiation of class "S<T> [with T=float]"
-k.cu:1:41-42 error nvcc global-scope qualifier (leading "::") is not allowed
-  k.cu:3 detected during instantiation of class "S<T> [with T=float]"
+  k.cu:3:3-4 detected during instantiation of class "S<T> [with T=float]"
+k.cu:1:41-43 error nvcc global-scope qualifier (leading "::") is not allowed
+  k.cu:3:3-4 detected during instantiation of class "S<T> [with T=float]"
 k.cu:1:48-49 error nvcc expected a ";"
-  k.cu:3 detected during instantiation of class "S<T> [with T=float]"
+  k.cu:3:3-4 detected during instantiation of class "S<T> [with T=float]"
 k.cu:3:12-13 warning nvcc #177-D variable "s" was declared but never referenced
 """,
     ),
@@ -290,7 +290,7 @@ __global__ void k(int** p) { p[0] = twice(p[1]); }
 """,
         """
 h.cuh:2:14-15 error nvcc expression must have arithmetic or unscoped enum type
-  k.cu:3 detected during instantiation of "T twice(T) [with T=int *]"
+  k.cu:3:37-42 detected during instantiation of "T twice(T) [with T=int *]"
 """,
         files={"h.cuh": "template <class T> __device__ T twice(T t) {\n  return 2 * t;\n}\n"},
     ),
@@ -302,7 +302,7 @@ template __global__ void k<33>();
 """,
         """
 k.cu:1:40-53 error nvcc static assertion failed with "N must be a multiple of 32"
-  k.cu:2 detected during instantiation of "void k<N>() [with N=33]"
+  k.cu:2:26-27 detected during instantiation of "void k<N>() [with N=33]"
 """,
     ),
     Case(
@@ -431,7 +431,7 @@ __global__ void k(int* p) {}
 int main() { k<<<>>>(nullptr); k<<<1, 1, 1, 1, 1>>>(nullptr); }
 """,
         """
-k.cu:2:18-19 error nvcc too few arguments in function call
+k.cu:2:18-21 error nvcc too few arguments in function call
 k.cu:2:45-46 error nvcc argument of type "int" is incompatible with parameter of type "CUstream_st *"
 k.cu:2:48-49 error nvcc too many arguments in function call
 """,

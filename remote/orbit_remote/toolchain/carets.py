@@ -7,6 +7,10 @@ ways. Where source and echo differ in white space alone, characters are counted.
 split into tokens and the source is read as a sequence of tokens that were copied and macro
 invocations that were replaced by anything; the reading with the fewest invocations wins, and where
 equally good readings disagree about the token under the caret the column is not known.
+
+Where a macro of a system header is expanded (`NULL`, `stderr`, `INFINITY`, `assert`), GCC ends the expanded line
+before it and begins another one after it, so an echo may be a part of its line. Such a reading counts where no
+reading of the whole line explains the echo.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _TOKEN = re.compile(
@@ -29,10 +33,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_OPERATOR = re.compile(r"<<<|>>>|<<=|>>=|<=>|->\*|\.\.\.|::|->|\+\+|--|<<|>>|&&|\|\||[-+*/%&|^=!<>]=|##")
 _UNIVERSAL_NAME = re.compile(r"\\[uU]([0-9a-fA-F]{4,8})")
 _REACH = 60  # lines that a macro invocation may span
 _EFFORT = 120_000  # cells of the alignment; a longer line keeps no column
 _FAR = 1 << 40
+_CUT = 1 << 20  # an echo that begins or ends within its line: worse than any number of macros
+_SLACK = 4000  # of cost, among the macros of a line that may have become a part of it
+_INDENTED = 8  # characters of white space from which on GCC keeps the column of what follows a system's macro
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,7 @@ class Source:
             tokens = tokens[: beyond - first]
             if len(tokens) * len(words) > _EFFORT:
                 return None
-        token = _read(tokens, beyond - first, [w.text for w in words], under)
+        token = _read(tokens, beyond - first, words, under)
         return self._span(token) if token else None
 
     def _bounds(self, line: int) -> tuple[int, int]:
@@ -178,35 +186,66 @@ class Source:
     def _span(self, token: Token) -> Span:
         line = self._line_of(token.start)
         start = self._starts[line - 1]
+        operator = _OPERATOR.match(self._text, token.start)  # tokens are aligned by single characters
+        stop = operator.end() if operator else token.end
         one_line = self._line_of(token.end - 1) == line
         bom = 1 if line == 1 and self._text.startswith("\ufeff") else 0
-        return Span(line, token.start - start + 1 - bom, token.end - start + 1 - bom if one_line else None)
+        return Span(line, token.start - start + 1 - bom, stop - start + 1 - bom if one_line else None)
 
 
-def _read(tokens: Sequence[Token], on_line: int, words: Sequence[str], under: int) -> Token | None:
-    """The token that became `words[under]`; None where the best readings do not agree.
+def _read(
+    tokens: Sequence[Token], on_line: int, echo: Sequence[Token], under: int, *, part: bool = False
+) -> Token | None:
+    """The token that became `echo[under]`; None where the best readings do not agree.
 
     The first `on_line` tokens stand on the reported line; later ones can only be the arguments of
-    an invocation that begins on it.
+    an invocation that begins on it. With `part` the echo may be of a part of the line.
     """
+    words = [word.text for word in echo]
     calls = _calls(tokens, on_line)
-    front, inside = _from_the_front(tokens, on_line, words, calls)
-    back, rest = _from_the_end(tokens, on_line, words, calls)
-    total = min(front[s][len(words)] for s in range(on_line, len(tokens) + 1))
+    if part:  # a macro without arguments that is followed by "(" explains too much
+        calls = [c for c in calls if c.end > c.start + 1 or c.end == len(tokens) or tokens[c.end].text != "("]
+    begins = _begins(tokens, on_line, echo[0].start if part else None)
+    front, inside = _from_the_front(tokens, on_line, words, calls, begins)
+    back, rest = _from_the_end(tokens, on_line, words, calls, part=part)
+    total = min((cost + back[s][0] for s, cost in begins.items()), default=_FAR)
     if total >= _FAR:
-        return None
+        return None if part else _read(tokens, on_line, echo, under, part=True)
     readings: set[int] = set()
     for s in range(on_line):
         if tokens[s].text == words[under] and front[s][under] + back[s + 1][under + 1] == total:
             readings.add(s)
-    for call in calls:
-        if inside[call][under] + rest[call][under + 1] == total:
-            readings.add(_within(tokens, call, words[under]))
+    slack = _SLACK if part else 0
+    near = [call for call in calls if inside[call][under] + rest[call][under + 1] <= total + slack]
+    read = {call: _within(tokens, call, words, under) for call in near}
+    arguments = {at for call, at in read.items() if at != call.start}
+    if (
+        part and not readings and len(arguments) == 1
+    ):  # several macros on the line: the one that holds the word
+        return tokens[arguments.pop()]
+    readings |= {at for call, at in read.items() if inside[call][under] + rest[call][under + 1] == total}
     return tokens[readings.pop()] if len(readings) == 1 else None
 
 
+def _begins(tokens: Sequence[Token], on_line: int, indent: int | None) -> dict[int, int]:
+    """The tokens that the echo may begin with, by index, and what each beginning costs."""
+    begins = {0: 0}
+    for s in range(1, on_line):
+        before = tokens[s - 1]
+        if before.text == ")":  # the line begins inside an invocation that ends here
+            begins[s] = 1000 + s
+        elif indent is not None and (before.is_name or before.text in ("(", ",")):
+            off = abs(tokens[s].start - tokens[0].start - indent) if indent >= _INDENTED else 0
+            begins[s] = _CUT + min(off, 999)
+    return begins
+
+
 def _from_the_front(
-    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call]
+    tokens: Sequence[Token],
+    on_line: int,
+    words: Sequence[str],
+    calls: Sequence[_Call],
+    begins: Mapping[int, int],
 ) -> tuple[list[list[int]], dict[_Call, list[int]]]:
     """The least cost of having read tokens[:s] as words[:e], by s and e; and by call, of having come to words[:e] in it."""
     n, m = len(tokens), len(words)
@@ -214,10 +253,8 @@ def _from_the_front(
     for call in calls:
         ending[call.end].append(call)
     front = [[_FAR] * (m + 1) for _ in range(n + 1)]
-    front[0][0] = 0
-    for s in range(1, on_line):
-        if tokens[s - 1].text == ")":  # the line begins inside an invocation that ends here
-            front[s][0] = 1000 + s
+    for s, cost in begins.items():
+        front[s][0] = cost
     inside: dict[_Call, list[int]] = {}
     for s in range(n + 1):
         for call in ending[s]:
@@ -237,7 +274,7 @@ def _from_the_front(
 
 
 def _from_the_end(
-    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call]
+    tokens: Sequence[Token], on_line: int, words: Sequence[str], calls: Sequence[_Call], *, part: bool
 ) -> tuple[list[list[int]], dict[_Call, list[int]]]:
     """The least cost of reading tokens[s:] as words[e:], by s and e; and by call, of what comes after words[:e] in it."""
     n, m = len(tokens), len(words)
@@ -251,24 +288,40 @@ def _from_the_end(
             back[s][m] = 0
             continue
         word = tokens[s].text
+        if part and (tokens[s].is_name or word in (")", ",")):
+            back[s][m] = _CUT
         for e in range(m):
             if words[e] == word:
                 back[s][e] = back[s + 1][e + 1]
         for call in starting[s]:
-            best = _FAR
+            best = 2 * _CUT if part else _FAR  # the echo ends within what the macro became
             after = [_FAR] * (m + 1)
             for e in range(m, -1, -1):
-                best = min(best, back[call.end][e])
+                if not (part and e == m and call.end < on_line):
+                    best = min(best, back[call.end][e])
                 after[e] = best
                 back[s][e] = min(back[s][e], best + call.cost)
             rest[call] = after
     return back, rest
 
 
-def _within(tokens: Sequence[Token], call: _Call, word: str) -> int:
-    """The argument that an expanded word came from where only one can be meant, else the macro's name."""
-    arguments = [i for i in range(call.start + 2, call.end - 1) if tokens[i].text == word and len(word) > 1]
-    return arguments[0] if len(arguments) == 1 else call.start
+def _within(tokens: Sequence[Token], call: _Call, words: Sequence[str], under: int) -> int:
+    """The argument that an expanded word came from where only one can be meant, else the macro's name.
+
+    Several that are spelt alike, and brackets and operators, which the macro itself may bring, are told by the words
+    before them.
+    """
+    arguments = [i for i in range(call.start + 2, call.end - 1) if tokens[i].text == words[under]]
+    if len(arguments) == 1 and len(words[under]) > 1:
+        return arguments[0]
+
+    def alike(i: int) -> int:
+        least = min(i - call.start - 2, under)
+        return next((k for k in range(least) if tokens[i - k - 1].text != words[under - k - 1]), least)
+
+    best = max(map(alike, arguments), default=0)
+    nearest = [i for i in arguments if alike(i) == best]
+    return nearest[0] if len(nearest) == 1 and best >= 2 else call.start
 
 
 def _calls(tokens: Sequence[Token], on_line: int) -> list[_Call]:

@@ -46,6 +46,7 @@ _DECLARED = re.compile(
 _SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
 _NAMED = re.compile(r'"(?:[^"(<]*?::)?([A-Za-z_]\w*)(?:[(<][^"]*)?"')
+_INSTANCE = re.compile(r'"[^"]*?([A-Za-z_]\w*)[<(]')
 _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left)\b", re.IGNORECASE)
 
 
@@ -185,6 +186,8 @@ class _Reader:
             if step := _STEP.match(words):
                 named = step["quoted"] or step["file"]
                 place = Place(self.context.file(named) if named else file, int(step["line"]))
+                if function := _INSTANCE.search(step["message"]):
+                    place = self.context.named(place, function[1]) or place
                 steps.append(Note(f"detected during {step['message']}", place))
             else:
                 steps.append(Note(words))
