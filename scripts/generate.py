@@ -77,6 +77,7 @@ def files() -> dict[Path, str]:
     """Every generated file's content."""
     return {
         ROOT / "docs" / "guide" / "settings.md": config.markdown(),
+        ROOT / "docs" / "guide" / "diagnostics.md": explanations.diagnostics_markdown(),
         ROOT / "docs" / "guide" / "limits.md": limits_page(),
         ROOT / "docs" / "guide" / "explain.md": explanations.markdown(),
         **{ROOT / "docs" / "schema" / f"{kind}-{VERSION}.json": schema.text(kind) for kind in schema.KINDS},

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp import __version__
+from orbit_lsp.state import explanations
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").rglob("README.md")])
@@ -38,6 +39,10 @@ def test_the_vs_code_extension_has_the_servers_version_and_a_lockfile_of_it() ->
     lock = json.loads((folder / "package-lock.json").read_text())
     assert lock["packages"]["node_modules/vscode-languageclient"]["version"].startswith("9.")
     assert (folder / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+
+
+def test_every_diagnostic_of_ours_says_what_turns_it_off() -> None:
+    assert explanations.TURNED_OFF.keys() == explanations.DIAGNOSTICS.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

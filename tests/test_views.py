@@ -212,6 +212,8 @@ def test_spills_are_a_warning_in_the_hint() -> None:
     Bench().built(replace(PTXAS, registers=255, spill_stores=320, spill_loads=640)).shows("""\
   ▶ Run on H100 | Profile
 1 __global__ void saxpy(int n, float* y) {   255 regs · ⚠ spills 960 B · occ 12.5% (registers) at 256 threads · sm_90a
+                  ~~~~~
+                  warning orbit register-spills: registers spill to local memory: 320 bytes stored and 640 loaded by each thread; it has 255 registers, the most that a thread can have
 2   y[n] = 0;
 3 }
 4 int main() { saxpy<<<1, 256>>>(0, 0); }

@@ -51,10 +51,12 @@ class OrbitServer(LanguageServer):
         workspace, document = params.capabilities.workspace, params.capabilities.text_document
         general, window = params.capabilities.general, params.capabilities.window
         hint = workspace.inlay_hint if workspace else None
+        published = document.publish_diagnostics if document else None
         client = Client(
             encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
             can_ask=bool(window and window.show_message),
             mirror_hints=not (hint and hint.refresh_support),
+            tags=bool(published and published.tag_support),
             draws_lenses=bool(document and document.code_lens),
             # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
             draws_tables=bool(general and general.markdown),

@@ -171,6 +171,31 @@ class CheckMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Costs:
+    """Diagnostics of what a kernel costs, by the compiler's figures."""
+
+    spills: Literal["off", "hint", "warning"] = setting(
+        "warning", "`register-spills`: registers that are stored in local memory, in bytes.", workspace=True
+    )
+    local_memory: Literal["off", "hint", "warning"] = setting(
+        "hint", "`local-memory`: arrays of a thread that are not in registers.", workspace=True
+    )
+    shared_memory: Literal["off", "hint", "warning"] = setting(
+        "warning", "`shared-memory`: a block needs more than the chosen GPU has.", workspace=True
+    )
+    block_size: Literal["off", "hint", "warning"] = setting(
+        "warning",
+        "`block-size`: a block larger than `__launch_bounds__`, its registers or the GPU allow.",
+        workspace=True,
+    )
+    occupancy: Literal["off", "hint", "warning"] = setting(
+        "hint",
+        "`occupancy-step`: one register or 1 KiB of shared memory less would let another block reside.",
+        workspace=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The section `orbit`."""
 
@@ -244,6 +269,7 @@ class Settings:
         "both. Only in VS Code and Neovim; other editors show both.",
         workspace=True,
     )
+    costs: Costs = dataclasses.field(default_factory=Costs)
     hints: Hints = dataclasses.field(default_factory=Hints)
     profile: Profile = dataclasses.field(default_factory=Profile)
     live: Live = dataclasses.field(default_factory=Live)

@@ -38,10 +38,31 @@ OUTCOMES = {
 DIAGNOSTICS = {
     "launch-spec": "A launch spec has an error or a warning at this column. It is checked while you type, against the "
     "kernel's signature; nothing is executed. A spec with an error is not run.",
+    "register-spills": "The kernel needs more registers than it may have, so some are stored in local memory (DRAM, through "
+    "L1) and loaded again. Allow more registers (smaller blocks in `__launch_bounds__`), or keep fewer values alive.",
+    "local-memory": "An array or variable of each thread is not in registers: it is indexed by a value known only at run "
+    "time, or its address is taken. Unroll the loop that indexes it, or put it into shared memory.",
+    "shared-memory": "A block needs more shared memory than a block can have on the GPU that the file is compiled for. "
+    "Triton compiles such a kernel; its launch then fails.",
+    "block-size": "The launch in the file or its launch spec has more threads than `__launch_bounds__`, the kernel's "
+    "registers or the GPU allow, so it fails. Launch smaller blocks, or change the bounds.",
+    "occupancy-step": "The kernel is just over a step: with one register or 1 KiB of shared memory less, one more block "
+    "fits on each multiprocessor. More occupancy is not always faster: measure it.",
     "not launched": "The program ran, but launched no instance of this kernel, so nothing was measured or checked. "
     "Launch it, or write a launch spec above it.",
 }
 """By the code that the diagnostic carries."""
+
+TURNED_OFF = {
+    "launch-spec": ("error or warning", "change or delete the `orbit:` comment"),
+    "not launched": ("information", "run a memory check of a kernel that is launched"),
+    "register-spills": ("warning", "`orbit.costs.spills`"),
+    "local-memory": ("hint", "`orbit.costs.local_memory`"),
+    "shared-memory": ("warning", "`orbit.costs.shared_memory`"),
+    "block-size": ("warning", "`orbit.costs.block_size`"),
+    "occupancy-step": ("hint", "`orbit.costs.occupancy`"),
+}
+"""By the code of a diagnostic of ours: (its severity, what turns it off)."""
 
 LABELS = {
     "⏱": "The time of the last run: the median of several launches.",
@@ -259,6 +280,40 @@ def markdown() -> str:
         lines += ["", f"## {title}", "", f"| {columns} | means |", "|---" * (columns.count("|") + 2) + "|"]
         lines += [_row(entry) for entry in entries() if entry.kind == kind]
     return "\n".join([*lines, ""])
+
+
+def diagnostics_markdown() -> str:
+    """docs/guide/diagnostics.md: every diagnostic that orbit-lsp itself makes, and what turns it off."""
+    rows = [
+        f"| `{code}` | {TURNED_OFF[code][0]} | {text} | {TURNED_OFF[code][1]} |"
+        for code, text in DIAGNOSTICS.items()
+    ]
+    return "\n".join([_DIAGNOSTICS_PAGE, *rows, ""])
+
+
+_DIAGNOSTICS_PAGE = """\
+# Diagnostics
+
+Generated from the texts of `orbit-lsp explain`; do not edit.
+
+The source of a diagnostic says who made it.
+
+| source | made by | turned off by |
+|---|---|---|
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when a file is opened or saved; in its own words, with its number | `orbit.compile_on_save`; a warning also by `-diag-suppress` in `orbit.nvcc_flags` |
+| `triton`, `python` | Triton's compiler or the import of the file, on command | the next compile or run |
+| `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
+| `orbit` | orbit-lsp itself: the codes below; without a code, that a run failed or that a file has too many kernels; in editors that cannot redraw hints, the hints themselves | as below; `orbit.hints` |
+
+Warnings about what nothing uses and about what is deprecated are tagged, so that an editor can fade them or strike them
+through. Instantiations, includes and candidates are related information: in most editors a list of links.
+
+## Codes of orbit-lsp
+
+Settings of `orbit.costs` take `off`, `hint` or `warning`. Costs are shown for the compiler's figures of the present text.
+
+| code | severity | means | turned off by |
+|---|---|---|---|"""
 
 
 def _row(entry: Explanation) -> str:

@@ -108,6 +108,8 @@ class Client:
     """Whether it can put a question with answers to choose from."""
     mirror_hints: bool = False
     """Publish hints as Hint diagnostics too: the client cannot be told to ask for hints again."""
+    tags: bool = True
+    """Whether it draws what is unnecessary or deprecated in its own way."""
     draws_lenses: bool = True
     draws_tables: bool = True
     """Whether its markdown has tables; elsewhere a person would read their pipes."""

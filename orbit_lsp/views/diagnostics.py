@@ -13,6 +13,7 @@ from orbit_lsp.state.documents import Document
 from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
+from orbit_lsp.views.compiler import cost_diagnostics
 from orbit_lsp.views.profile import profile_lines
 from orbit_lsp.views.spec import spec_diagnostics
 from orbit_remote.common import limits
@@ -38,6 +39,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
                 if (one := _diagnostic(session, document, problems, problem))
             ]
     found += spec_diagnostics.diagnostics(session, uri)
+    found += cost_diagnostics.diagnostics(session, uri)
     if file and (beyond := file.scan.left_out):
         text = f"Kernels from this one on are left out: {limits.KERNELS.most:,} are shown of a file."
         where = positions.whole_line(session, file.document, beyond.line)
@@ -67,6 +69,7 @@ def _diagnostic(
         severity=_SEVERITY[problem.severity],
         code=problem.code,
         source=problem.tool,
+        tags=_tags(problem) if session.client.tags else None,
         related_information=[
             lsp.DiagnosticRelatedInformation(_location(session, note.place), note.message)
             for note in problem.notes
@@ -74,6 +77,21 @@ def _diagnostic(
         ]
         or None,
     )
+
+
+_UNNECESSARY = {"#111-D", "#128-D", "#177-D", "#550-D", "#4121-D"}
+"""Warnings of the CUDA front end: code that is never reached, variables that nothing reads."""
+_DEPRECATED = {"#1215-D", "#1444-D", "#1445-D", "-Wdeprecated", "-Wdeprecated-declarations"}
+
+
+def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
+    """How an editor may draw what is named: faded, or struck through."""
+    if problem.severity != "error" and problem.code:
+        if problem.code in _UNNECESSARY or problem.code.startswith("-Wunused"):
+            return [lsp.DiagnosticTag.Unnecessary]
+        if problem.code in _DEPRECATED:
+            return [lsp.DiagnosticTag.Deprecated]
+    return None
 
 
 def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:

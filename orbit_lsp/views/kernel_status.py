@@ -142,14 +142,21 @@ def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
+def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[int | None, int]:
+    """(threads a block, bytes of dynamic shared memory) as launch spec, host code or launch bounds say; None where
+    nothing does.
+    """
+    said = spec_cache.shape(session, uri, kernel) or (0, 0)
+    threads = resources.threads or said[0] or block_of(session, uri, kernel) or resources.max_threads
+    return threads or None, resources.dynamic_shared or said[1]
+
+
 def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> str:
     """`occ 75% (registers)`; with no block size to be had, the best reachable, said so."""
     if resources.registers is None:
         return ""
     shared = resources.static_shared or 0
-    said = spec_cache.shape(session, uri, kernel) or (0, 0)
-    dynamic = resources.dynamic_shared or said[1]
-    threads = resources.threads or said[0] or block_of(session, uri, kernel) or resources.max_threads
+    threads, dynamic = launch_shape(session, uri, kernel, resources)
     if threads:
         found = occupancy.occupancy(
             resources.architecture, resources.registers, threads, shared, dynamic,

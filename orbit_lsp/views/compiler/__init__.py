@@ -1,0 +1,1 @@
+"""What the compiler knows, in the editor: costs, occupancy on every GPU, quick fixes"""
