@@ -170,6 +170,23 @@ def _compile(parser: argparse.ArgumentParser) -> None:
     _engine(parser)
 
 
+def _disassemble(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help=f"{FILE}, or a .cubin")
+    option(parser, "--kernel", "the kernel; needed if a source file has several", metavar="K")
+    option(
+        parser, "--level", "sass, ptx, and of Triton ttir, ttgir and llir; default: sass",
+        metavar="L", choices=("sass", "ptx", "ttir", "ttgir", "llir"), default="sass",
+    )  # fmt: skip
+    option(
+        parser, "--arch", "architecture to compile for, as in --arch sm_90; default: of --gpu", metavar="A"
+    )
+    option(
+        parser, "--against", "print what differs from a git revision (HEAD~1) or another file", metavar="WHAT"
+    )
+    option(parser, "--explain", "below, what each instruction does", action="store_true")
+    _engine(parser)
+
+
 def _show(parser: argparse.ArgumentParser) -> None:
     _file(parser)
     option(parser, "--run", "run it first, so that times are on the lines", action="store_true")
@@ -347,6 +364,11 @@ GROUPS = {
             "compile", "report compiler errors, registers, shared memory and occupancy",
             ("compile k.cu", "compile k.cu --gpu B200 --flag=-DN=4", "compile softmax.py --json"), _compile,
         ),
+        Command(
+            "disassemble", "print a kernel's SASS, PTX or Triton IR, beside its source lines",
+            ("disassemble k.cu --kernel saxpy", "disassemble softmax.py --level ttgir --arch sm_100", "disassemble k.cu --against HEAD~1"), _disassemble,
+            "Compiles, and runs nothing. SASS comes from NVIDIA's nvdisasm, with control codes and the line of each instruction.",
+        ),
     ),
     "Earlier results": (
         Command(
@@ -457,7 +479,7 @@ def _did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def _overview() -> str:
     parts = [
-        "\n".join([f"{title}:", *(f"  {command.name:<10}{command.summary}" for command in group)])
+        "\n".join([f"{title}:", *(f"  {command.name:<12}{command.summary}" for command in group)])
         for title, group in GROUPS.items()
     ]
     return "\n\n".join(parts)

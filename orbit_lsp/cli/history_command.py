@@ -74,7 +74,7 @@ def other(options: argparse.Namespace) -> Candidate:
     named = [
         Candidate("kernel", options.with_kernel) if options.with_kernel else None,
         Candidate("gpu", options.with_gpu) if options.with_gpu else None,
-        _file_or_revision(options.against) if options.against else None,
+        file_or_revision(options.against) if options.against else None,
     ]
     found = [one for one in named if one]
     if len(found) > 1:
@@ -82,7 +82,7 @@ def other(options: argparse.Namespace) -> Candidate:
     return found[0] if found else Candidate("last")
 
 
-def _file_or_revision(name: str) -> Candidate:
+def file_or_revision(name: str) -> Candidate:
     if name == "last":
         return Candidate("last")
     path = Path(name)  # one without a suffix, as a file HEAD or main, is no source

@@ -1,4 +1,4 @@
-"""run, profile, check, compile, show and doctor: the editor's engine with a terminal as its watcher."""
+"""run, profile, check, compile, disassemble, show and doctor: the editor's engine with a terminal as its watcher."""
 
 from __future__ import annotations
 
@@ -141,6 +141,19 @@ async def _main(options: argparse.Namespace) -> int:
             return await history_command.compare(
                 options, session, environment, versions, runs, watcher, uri, target
             )
+        if options.command == "disassemble":
+            from orbit_lsp.cli import disassemble_command
+
+            if disassemble_command.is_compiled(options.file):
+                return await disassemble_command.compiled_code(options, runs)
+            uri = _open(session, options.file)
+            for refused in await environment.find_compilation(uri):
+                _complain(f"nvcc flag {refused}")
+            _say_ignored(session, environment, uri)
+            target = _target(session, uri, options.kernel)
+            if not (options.arch or options.gpu):
+                await environment.look_around()
+            return await disassemble_command.source(options, session, versions, runs, uri, target)
         return await _file(options, session, environment, runs)
     finally:
         await runs.close()
@@ -153,7 +166,9 @@ def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
     if spelled := placement.rented(options.gpu):
         values["gpu"] = spelled
         return ""
-    runs = options.command not in ("compile", "show", "doctor", "draft") or getattr(options, "run", False)
+    runs = options.command not in ("compile", "disassemble", "show", "doctor", "draft") or getattr(
+        options, "run", False
+    )
     architecture = None if runs else architectures.architecture_for(options.gpu)
     if architecture is None and not runs:
         raise UsageError(

@@ -52,9 +52,9 @@ class Variant:
     remarks: tuple[str, ...] = ()
 
 
-def now(session: Session, target: KernelId) -> Variant:
-    """The kernel as it stands in the editor. Raises NoVariant."""
-    return _side(session, target, session.files[target.uri].document.text, "now")
+def now(session: Session, target: KernelId, action: c.Action = "run") -> Variant:
+    """The kernel as it stands in the editor, to be run or to be compiled. Raises NoVariant."""
+    return _side(session, target, session.files[target.uri].document.text, "now", action=action)
 
 
 async def against(
@@ -68,7 +68,7 @@ async def against(
         case "revision":
             return await asyncio.to_thread(_revision, session, side, wanted.name, folder)
         case "file":
-            return await asyncio.to_thread(_file, session, target, wanted.name)
+            return await asyncio.to_thread(_file, session, target, wanted.name, side.job.action)
         case "kernel":
             here = Path(path_of(target.uri)).name
             return _side(
@@ -79,7 +79,13 @@ async def against(
 
 
 def _side(
-    session: Session, target: KernelId, text: str, name: str, spec: str = "", file_name: str = ""
+    session: Session,
+    target: KernelId,
+    text: str,
+    name: str,
+    spec: str = "",
+    file_name: str = "",
+    action: c.Action = "run",
 ) -> Variant:
     """`spec` is the launch spec of now, as `LaunchPlan.lines` has it: for a kernel that has none of its own. `file_name` is
     where the kernel is looked for, if that is not the side's name.
@@ -100,21 +106,21 @@ def _side(
             mark = "//" if file.scan.language == "cuda" else "#"
             lines[at:at] = [f"{mark} orbit:{one}\n" for one in spec.splitlines()]
             return replace(
-                _side(session, target, "".join(lines), name),
+                _side(session, target, "".join(lines), name, action=action),
                 remarks=(f"{name} has no launch spec: the present one is used",),
             )
-        if plan is launch_plan.PROGRAM and not file.scan.entries:
+        if action == "run" and plan is launch_plan.PROGRAM and not file.scan.entries:
             raise NoVariant(
                 f"{name} has neither a launch spec above {target.key} nor a way in, so it cannot be run"
             )
-        if plan.swept:
+        if action == "run" and plan.swept:
             remarks = ("of a sweep, the first values are compared",)
-        if spec and spec != plan.lines:
+        if action == "run" and spec and spec != plan.lines:
             remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
     elif not harness.holds(scratch, target):
         raise NoVariant(f"{name} does not keep the contract that {harness.named(target)} is checked by")
     plan = job_builder.plan_of(scratch, target)
-    if why := job_builder.refusal(scratch, plan):
+    if action == "run" and (why := job_builder.refusal(scratch, plan)):
         raise NoVariant(f"{name} cannot be run: {why}")
     frozen = scratch.freeze(target.uri)
     assert frozen
@@ -125,7 +131,7 @@ def _side(
         target,
         scratch,
         frozen,
-        job_builder.make(scratch, frozen, "run", "", plan),
+        job_builder.make(scratch, frozen, action, "", plan if action == "run" else launch_plan.PROGRAM),
         plan,
         digest,
         remarks,
@@ -187,7 +193,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
     path, folder = path_of(target.uri), folder.resolve()
     try:
         found = git.revision(path, name)
-        made = _side(session, target, found.text, found.title, side.plan.lines)
+        made = _side(session, target, found.text, found.title, side.plan.lines, action=side.job.action)
         made = replace(made, remarks=(*made.remarks, *found.remarks))
         return _with_its_files(session, made, found, path, folder) if found.others else made
     except git.GitError as error:
@@ -215,7 +221,8 @@ def _with_its_files(session: Session, made: Variant, found: git.Revision, path: 
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(root, *place.split("/")), copy)
     there = Path(folder, *found.main.split("/"))
-    moved = _side(session, KernelId(uri_of(str(there)), made.target.key), made.frozen.text, made.name)
+    moved_target = KernelId(uri_of(str(there)), made.target.key)
+    moved = _side(session, moved_target, made.frozen.text, made.name, action=made.job.action)
     directory = _real(session.setup.directory(path))
     inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
     job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
@@ -257,7 +264,7 @@ def _flags(job: c.Job, root: Path, folder: Path) -> tuple[str, ...]:
 # -- elsewhere --------------------------------------------------------------------------------------
 
 
-def _file(session: Session, target: KernelId, name: str) -> Variant:
+def _file(session: Session, target: KernelId, name: str, action: c.Action) -> Variant:
     """The kernel of the same name in another file, or that file's only kernel."""
     path = str(Path(name).resolve())
     if (language := kernels.language_of(path)) is None:
@@ -270,7 +277,7 @@ def _file(session: Session, target: KernelId, name: str) -> Variant:
     known = [one for one, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
     only = known[0] if len(known) == 1 and same not in known and not harness.named(target) else same
-    return _side(session, only, text, Path(path).name)
+    return _side(session, only, text, Path(path).name, action=action)
 
 
 def _gpu(session: Session, side: Variant, name: str) -> Variant:

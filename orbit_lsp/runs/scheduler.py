@@ -111,6 +111,7 @@ class Failed(Exception):  # noqa: N818 - a run that ended, not a bug
 
 
 CANCELLED = c.Failure("cancelled", "cancelled")
+NO_ANSWER = c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
 
 
 class Scheduler:
@@ -153,10 +154,16 @@ class Scheduler:
         return self._build(job_builder.make(self._session, frozen, "build", self.new_id(), plan))
 
     async def _build(self, job: c.Job) -> None:
+        await self.outcome(job)
+
+    async def outcome(self, job: c.Job) -> c.Finished:
+        """Do a job that nobody watches, and file nothing of it."""
+        finished: c.Finished | None = None
         runner = await self._runner(job)
         async with aclosing(runner.run(job)) as events:
-            async for _ in events:
-                pass
+            async for event in events:
+                finished = event if isinstance(event, c.Finished) else finished
+        return finished or c.failed(job.run, NO_ANSWER)
 
     def start(
         self,
@@ -169,6 +176,8 @@ class Scheduler:
         restricted: bool = False,
         detail: Literal["click", "full"] = "click",
         tools: tuple[str, ...] = (),
+        levels: tuple[c.Level, ...] = (),
+        only: bool = False,
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
@@ -176,13 +185,17 @@ class Scheduler:
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
         asks for the file's own program whatever the launch spec says; `restricted` says that the code is
-        not the author's. `detail` is of a profile, `tools` are those of compute-sanitizer.
+        not the author's. `detail` is of a profile, `tools` are those of compute-sanitizer, and `levels` of a compilation:
+        what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
         own = action != "compile" and not program
         plan = job_builder.plan_of(self._session, target) if own else PROGRAM
         job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
+        if levels:
+            kernel = self._session.find(target) if target and only else None
+            job = replace(job, levels=levels, kernel=kernel.name if kernel else None)
         if action in ("profile", "sanitize"):
             job = job_builder.under_a_tool(self._session, job, target, detail, tools)
         if restricted:
@@ -391,9 +404,7 @@ class _OneJob:
             async for event in events:
                 self._take(event)
         if self._finished is None:
-            raise Failed(
-                c.Failure("infrastructure", "the run ended without an answer", "run it again", retryable=True)
-            )
+            raise Failed(NO_ANSWER)
         self._finished = await self._kept(self._finished)
 
     def end(self, failure: c.Failure | None) -> tuple[c.Finished, set[str]]:
@@ -463,6 +474,8 @@ class _OneJob:
     async def _kept(self, finished: c.Finished) -> c.Finished:
         """A profile's report, and what the compiler made, as files on this machine, and no longer in memory."""
         run = self._run
+        if run.action == "compile":
+            return finished
         if not finished.profiles or self._reports is None:
             return replace(finished, report="", dumps=())
         settings = self._session.setup.settings.profile

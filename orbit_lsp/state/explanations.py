@@ -15,7 +15,15 @@ from orbit_lsp.state import config
 from orbit_remote.common.messages import EXIT_CODES
 
 Kind = Literal[
-    "outcome", "diagnostic", "label", "bottleneck", "counter", "stall reason", "launch spec", "setting"
+    "outcome",
+    "diagnostic",
+    "label",
+    "bottleneck",
+    "counter",
+    "stall reason",
+    "launch spec",
+    "instruction",
+    "setting",
 ]
 
 OUTCOMES = {
@@ -216,6 +224,7 @@ class Explanation:
 
 
 def entries() -> list[Explanation]:
+    from orbit_lsp.state.sass_instructions import CONTROL_CODE, MEANINGS
     from orbit_remote.spec.comment_scanner import PARTS, WORDS  # a server that starts needs no launch specs
 
     return [
@@ -226,6 +235,8 @@ def entries() -> list[Explanation]:
         *(Explanation("counter", (name, title), text) for name, (title, text) in COUNTERS.items()),
         *(Explanation("stall reason", (name,), f"The warp {text}.") for name, text in STALLS.items()),
         *(Explanation("launch spec", (name,), f"{text[0].upper()}{text[1:]}.") for name, text in (PARTS | WORDS).items()),
+        Explanation("instruction", ("control code",), f"{CONTROL_CODE[0].upper()}{CONTROL_CODE[1:]}."),
+        *(Explanation("instruction", (name,), f"{text[0].upper()}{text[1:]}.") for name, text in MEANINGS.items()),
         *(Explanation("setting", (f"orbit.{name}", name), _setting(field.default, field.metadata["description"])) for name, _, field in config.rows()),
     ]  # fmt: skip
 
@@ -243,6 +254,11 @@ def explain(word: str) -> list[Explanation]:
             entry
             for entry in entries()
             if entry.kind == "stall reason" and entry.names[0] == stall[1].replace("_", " ")
+        ]
+    if not found and "." in word:  # the modifiers of an instruction, as in LDG.E.64
+        mnemonic = word.partition(".")[0].casefold()
+        found = [
+            one for one in entries() if one.kind == "instruction" and one.names[0].casefold() == mnemonic
         ]
     return found
 
@@ -275,6 +291,7 @@ def markdown() -> str:
         "stall reason": ("Stall reasons", "reason"),
         "launch spec": ("Words of launch specs", "word"),
         "counter": ("Counters", "title | counter"),
+        "instruction": ("Instructions (SASS)", "instruction"),
     }
     for kind, (title, columns) in heads.items():
         lines += ["", f"## {title}", "", f"| {columns} | means |", "|---" * (columns.count("|") + 2) + "|"]

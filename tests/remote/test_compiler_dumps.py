@@ -21,7 +21,7 @@ from orbit_remote.common import messages as c
 from orbit_remote.ncu import compiler_dumps, report_reader
 from orbit_remote.ncu.compiler_dumps import Collected
 from orbit_remote.ncu.report_reader import Answer
-from orbit_remote.toolchain import elf
+from orbit_remote.toolchain import dumps, elf
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "profiles"
 NVDISASM = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "nvdisasm"
@@ -147,12 +147,12 @@ def test_of_a_cuda_file_its_ptx_and_the_kernels_own_code(folder: Path) -> None:
 
 def test_what_is_too_large_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(folder, 0, the_only_cubin("softmax"))
-    monkeypatch.setattr(compiler_dumps, "_MOST_TEXT", 1000)
+    monkeypatch.setattr(dumps, "_MOST_TEXT", 1000)
     found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
     assert levels(found) == [("ttir", 0)]
     assert found.remarks == ("too large to be kept: sass of softmax (1 MiB)",)
-    monkeypatch.setattr(compiler_dumps, "_MOST_TEXT", 1 << 20)
-    monkeypatch.setattr(compiler_dumps, "_MOST_PACKED", 100)
+    monkeypatch.setattr(dumps, "_MOST_TEXT", 1 << 20)
+    monkeypatch.setattr(dumps, "_MOST_PACKED", 100)
     assert levels(compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)) == [("ttir", 0)]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import textwrap
+import zlib
 from pathlib import Path
 
 import pytest
 
 from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.profile import listing
 from orbit_lsp.specs import job_builder
 from orbit_remote.common import messages as c
 from tests.remote.python_children import ADD, Done, at
@@ -34,6 +37,17 @@ def test_constants_are_taken_from_a_launch_in_the_text(job):
     assert resources.constants["BLOCK"] == "256"
     assert resources.constants["x_ptr"] == "*fp32 (assumed)"
     assert resources.constants["n"] == "i32 (assumed)"
+
+
+def test_what_the_compiler_made_is_sent_back_where_it_is_asked_for(job):
+    text = ADD + "def main(x):\n    add[(4,)](x, x, x, 9, BLOCK=256)\n"
+    done = job(text, action="compile", levels=("ttgir", "sass"))
+    ttgir, sass = (zlib.decompress(base64.b64decode(dump.text)).decode() for dump in done.finished.dumps)
+    assert [(dump.name, dump.level) for dump in done.finished.dumps] == [("add", "ttgir"), ("add", "sass")]
+    assert "tt.load" in ttgir
+    loads = [one for one in listing.read(sass) if one.mnemonic.startswith("LDG")]
+    assert {(one.file, one.line) for one in loads} == {(job.path(), 9)}
+    assert done.finished.dumps[0].constants["BLOCK"] == "256"
 
 
 def test_constants_are_taken_from_autotune(job):

@@ -21,6 +21,7 @@ from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.injection import Recorded
 from orbit_remote.recording.recorder import Nothing, Recorder
+from orbit_remote.toolchain import dumps
 
 Send = Callable[[Event], None]
 
@@ -36,15 +37,17 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()
         compiled = triton_compile.compile_file(
-            file, job.architecture or _this_gpu(job.device), job.kernel, job.host_launches
+            file, job.architecture or _this_gpu(job.device), job.kernel, job.host_launches, job.levels
         )
+        remarks = list(compiled.remarks)
         return _finished(
             job,
             compiled.explained,
             problems=compiled.problems,
             resources=compiled.resources,
             build_s=time.perf_counter() - began,
-            remarks=compiled.remarks,
+            dumps=dumps.packed(compiled.made, remarks),
+            remarks=tuple(remarks),
         )
     send(Stage(job.run, "running", time.time()))
     return _run(job, file, recorder or Nothing("launches were not recorded"))

@@ -16,8 +16,9 @@ import importlib
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,10 @@ from orbit_remote.child.triton_assumptions import (
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
 from orbit_remote.common import python_errors
-from orbit_remote.common.messages import HostLaunch, Problem, Resources
+from orbit_remote.common.messages import HostLaunch, Level, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.process import tool_output
-from orbit_remote.toolchain import ptxas
+from orbit_remote.toolchain import disassembly, dumps, ptxas
 
 if TYPE_CHECKING:
     from orbit_remote.child import triton_spec_compile
@@ -46,16 +47,33 @@ _POINTEES = ("fp32", "fp16", "i32")
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`explained` is set where the file itself could not be imported."""
+    """`explained` is set where the file itself could not be imported. `made` is what was asked for of the compiler's output."""
 
     problems: tuple[Problem, ...] = ()
     resources: tuple[Resources, ...] = ()
     remarks: tuple[str, ...] = ()
     explained: Explained | None = None
+    made: tuple[dumps.Made, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
+    each kernel, which are collected in `made`.
+    """
+
+    capability: int
+    path: str
+    levels: Sequence[Level] = ()
+    made: list[dumps.Made] = field(default_factory=list[dumps.Made])
 
 
 def compile_file(
-    file: UserFile, architecture: str | None, kernel: str | None = None, launches: Sequence[HostLaunch] = ()
+    file: UserFile,
+    architecture: str | None,
+    kernel: str | None = None,
+    launches: Sequence[HostLaunch] = (),
+    levels: Sequence[Level] = (),
 ) -> Compiled:
     """Import the file, in this process, and compile its kernels; `kernel` limits it to that one.
 
@@ -71,6 +89,7 @@ def compile_file(
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
         return Compiled(explained=python_errors.explain(error, file.path))
     namespace = imported.module.__dict__
+    target = _Target(capability, file.path, levels)
     remarks = list(imported.remarks)
     functions = _kernels(file, kernel)
     specified = _launch_specs(file, tree)
@@ -78,7 +97,7 @@ def compile_file(
     compiled: list[Compiled] = []
     for each in functions:
         name = each.fn.__name__
-        one = _compile_kernel(each, file, tree, namespace, capability, specified, by_name.get(name))
+        one = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
         kept, lacking = imported.lacking(one.problems)
         if lacking:
             remark = f"{name} was not compiled: {lacking} needs a GPU"
@@ -86,9 +105,8 @@ def compile_file(
         compiled.append(one)
     problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
     resources = tuple(instance for each in compiled for instance in each.resources)
-    return Compiled(
-        tuple(problems), resources, (*remarks, *(text for each in compiled for text in each.remarks))
-    )
+    remarks += [text for each in compiled for text in each.remarks]
+    return Compiled(tuple(problems), resources, tuple(remarks), made=tuple(target.made))
 
 
 def _launch_specs(file: UserFile, tree: ast.Module) -> triton_spec_compile.Read | None:
@@ -106,7 +124,7 @@ def _compile_kernel(
     file: UserFile,
     tree: ast.Module,
     namespace: Mapping[str, Any],
-    capability: int,
+    target: _Target,
     specified: triton_spec_compile.Read | None,
     launch: HostLaunch | None,
 ) -> Compiled:
@@ -115,7 +133,7 @@ def _compile_kernel(
     remarks: list[str] = []
     if specified is not None and name in specified.launches:
         source = f"{name}: types and constants of its launch spec"
-        outcome = _as_launched(function, specified.launches[name], namespace, capability, file.path, source)
+        outcome = _as_launched(function, specified.launches[name], namespace, target, source)
         if outcome is not None:
             return outcome
         remarks.append(f"{name}: Triton does not take the arguments of its launch spec")
@@ -126,7 +144,7 @@ def _compile_kernel(
     if (
         launch
         and not launch.unknown
-        and (outcome := _as_hosted(function, launch, file, tree, namespace, capability))
+        and (outcome := _as_hosted(function, launch, file, tree, namespace, target))
     ):
         return outcome
     configurations, missing = configurations_of(function, tree, namespace)
@@ -138,7 +156,7 @@ def _compile_kernel(
         )
     resources: list[Resources] = []
     for configuration in configurations[:_MOST_CONFIGURATIONS]:
-        outcome = _compile(function, configuration, capability, file.path)
+        outcome = _compile(function, configuration, target)
         if isinstance(outcome, Resources):
             resources.append(outcome)
         elif isinstance(outcome, str):
@@ -170,8 +188,7 @@ def _as_launched(
     function: Any,
     launches: Sequence[triton_spec_compile.Specified],
     namespace: Mapping[str, Any],
-    capability: int,
-    path: str,
+    target: _Target,
     source: str,
 ) -> Compiled | None:
     """The first configurations of its launches; None where it is not the compiler that refuses them."""
@@ -186,14 +203,14 @@ def _as_launched(
                 function, launch, namespace, _MOST_CONFIGURATIONS
             )
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds, and the user's own hooks do
-            explained = python_errors.explain(error, path)
+            explained = python_errors.explain(error, target.path)
             return Compiled(explained.problems) if explained.failure.category == "compile error" else None
         if every > len(compiled):
             remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
         for one in compiled[: _MOST_CONFIGURATIONS - len(found)]:
             constants = triton_instances.instance(function, one).constants | _options(one)
             found[one.hash] = _figures(
-                function, one, constants | triton_spec_compile.types(function, one), capability
+                function, one, constants | triton_spec_compile.types(function, one), target
             )
     return Compiled((), tuple(found.values()), tuple(remarks))
 
@@ -204,7 +221,7 @@ def _as_hosted(
     file: UserFile,
     tree: ast.Module,
     namespace: Mapping[str, Any],
-    capability: int,
+    target: _Target,
 ) -> Compiled | None:
     """As the file's own code launches it; None where that cannot be compiled, for what was guessed perhaps."""
     from orbit_remote.child import triton_spec_compile
@@ -219,11 +236,13 @@ def _as_hosted(
     source = f"{name}: types and constants as launched on line {launch.line}"
     if launch.guessed:
         source += f"; {', '.join(launch.guessed)} assumed"
-    outcome = _as_launched(function, launches, namespace, capability, file.path, source)
-    if outcome is None or not launch.guessed:
-        return outcome
-    if outcome.problems:
+    before = len(target.made)
+    outcome = _as_launched(function, launches, namespace, target, source)
+    if outcome is None or (launch.guessed and outcome.problems):
+        del target.made[before:]
         return None
+    if not launch.guessed:
+        return outcome
     assumed = [
         replace(
             one,
@@ -243,9 +262,7 @@ def _arguments(function: Any) -> set[str]:
 # -- by assumption ----------------------------------------------------------------------------------
 
 
-def _compile(
-    function: Any, configuration: Configuration, capability: int, path: str
-) -> Resources | Explained | str:
+def _compile(function: Any, configuration: Configuration, target: _Target) -> Resources | Explained | str:
     """What it uses, its error, or why neither is known: an error that may be owed to our assumptions.
 
     A static_assert is about types and constants, and those are the assumptions.
@@ -254,13 +271,13 @@ def _compile(
     for pointee in _POINTEES:
         signature = assumed_signature(function, configuration.constants, pointee)
         try:
-            compiled = _triton_compile(function, signature, configuration, capability)
+            compiled = _triton_compile(function, signature, configuration, target.capability)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
             if (words := python_errors.static_assert(error)) is not None:
                 return f"with the constants and types assumed here a static_assert fails: {words}"
-            failures.append(python_errors.explain(error, path))
+            failures.append(python_errors.explain(error, target.path))
             continue
-        return _resources(function, compiled, signature, configuration, capability)
+        return _resources(function, compiled, signature, configuration, target)
     first = failures[0]
     if all(failure.problems == first.problems for failure in failures):
         return first
@@ -288,21 +305,26 @@ def _triton_compile(
 
 
 def _resources(
-    function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, capability: int
+    function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, target: _Target
 ) -> Resources:
     assumed = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
     constants = {name: triton_instances.show(value) for name, value in configuration.constants.items()}
-    return _figures(function, compiled, constants | _options(compiled) | assumed, capability)
+    return _figures(function, compiled, constants | _options(compiled) | assumed, target)
 
 
 def _options(compiled: Any) -> dict[str, str]:
     return {o: str(v) for o in OPTIONS if (v := getattr(compiled.metadata, o, None)) is not None}
 
 
-def _figures(function: Any, compiled: Any, constants: dict[str, str], capability: int) -> Resources:
+def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _Target) -> Resources:
     one = triton_instances.instance(function, compiled)
-    usage = _ptxas(compiled.asm["ptx"], capability)
-    one = replace(one, architecture=_architecture(capability), constants=constants)
+    usage = _ptxas(compiled.asm["ptx"], target.capability)
+    one = replace(one, architecture=_architecture(target.capability), constants=constants)
+    if target.levels:
+        texts: dict[Level, bytes] = {
+            level: text for level in target.levels if (text := _text_of(compiled, level))
+        }
+        target.made.append(dumps.Made(one.symbol, one.name, constants, texts))
     if usage is None:
         return one
     return replace(
@@ -313,6 +335,22 @@ def _figures(function: Any, compiled: Any, constants: dict[str, str], capability
         spill_loads=usage.spill_loads,
         barriers=usage.barriers,
     )
+
+
+def _text_of(compiled: Any, level: Level) -> bytes:
+    """What Triton made of a kernel at one level; its machine code by nvdisasm. Empty where there is none."""
+    if level != "sass":
+        return str(compiled.asm.get(level) or "").encode("utf-8", "surrogateescape")
+    code: Any = compiled.asm.get("cubin")
+    nvdisasm = disassembly.find()
+    if not isinstance(code, bytes) or not isinstance(nvdisasm, str):
+        return b""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        command = disassembly.command(nvdisasm, Path(file.name))
+        done = tool_output.ask(command, timeout_s=disassembly.LIMIT_S, limit=disassembly.MOST_OUTPUT)
+    return disassembly.listings(code, done.stdout).get(compiled.name, "").encode("utf-8", "replace")
 
 
 def _ptxas(ptx: str, capability: int) -> Resources | None:

@@ -108,6 +108,9 @@ STATE: Final = Limit(
 BUILD: Final = Limit(
     "a compiled program, alone or in the build cache", 1 << 30, "It is not kept for the next time."
 )
+CUBIN: Final = Limit(
+    "compiled code that is disassembled", 20 << 20, "The file is not read, and the message names the limit."
+)
 PROFILE: Final = Limit(
     "a profile that is kept, with the text that was profiled", 128 << 20, "The profile is not shown again."
 )

@@ -22,7 +22,9 @@ Outcome = Literal[
     "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
 ]
 Severity = Literal["error", "warning", "information"]
-Action = Literal["compile", "build", "run", "profile", "sanitize", "calibrate"]
+Action = Literal["compile", "disassemble", "build", "run", "profile", "sanitize", "calibrate"]
+Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
+"""What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
 Source = Literal["measured", "compiler", "derived", "device"]
 """Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
 
@@ -78,7 +80,8 @@ class Job:
     """Compile a file for what the compiler says of it, or build it and run it, or build it so that a
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
     counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
-    (memcheck, racecheck, initcheck, synccheck) in turn. `calibrate` is the worker's own: what the GPU reaches.
+    (memcheck, racecheck, initcheck, synccheck) in turn. `disassemble` is of compiled code: `text` is then the file in
+    base64. `calibrate` is the worker's own: what the GPU reaches.
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
@@ -90,7 +93,8 @@ class Job:
     `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
     whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
-    own code, for the kernels that have no launch spec.
+    own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
+    back, as `Finished.dumps`.
     """
 
     run: str
@@ -117,6 +121,7 @@ class Job:
     host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
+    levels: tuple[Level, ...] = ()
     version: int = VERSION
 
 
@@ -418,17 +423,13 @@ class Profile:
     tool: str = ""
 
 
-Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
-"""What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
-
-
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What the compiler made, at one level, of an instance of a kernel that was profiled.
+    """What the compiler made, at one level, of an instance of a kernel that was profiled, or compiled for its `levels`.
 
     `instance` counts those of one symbol from 0: a JIT gives several one name; `constants` tell them apart. The one of
-    the longest profiled launch comes first. `text` is compressed by zlib and in base64; the author's side keeps it as a
-    file and empties the field.
+    the longest profiled launch comes first. `text` is compressed by zlib and in base64; of a profile, the author's side
+    keeps it as a file and empties the field.
     """
 
     symbol: str
@@ -557,7 +558,7 @@ class Finished:
     `files` are the user's own files that were read besides the main one, by content hash. `points` are
     what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
     file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field. `dumps` are of
-    the kernels of `profiles`.
+    the kernels of `profiles`, or of those that were compiled.
     """
 
     run: str

@@ -5,27 +5,19 @@ Of a kernel's instances those are told whose machine code is in the report, byte
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import sys
-import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from orbit_remote.common import codec, limits, regular_files, symbols
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import Dump, Level, Profile, Resources
-from orbit_remote.ncu import sass_listing
 from orbit_remote.ncu.report_reader import Answer
-from orbit_remote.toolchain import elf
+from orbit_remote.toolchain import dumps, elf, sass_listing
 from orbit_remote.toolchain.elf import Cubin
 
-_MOST_TEXT = 8 << 20
-"""Bytes of one level; LLVM IR of large kernels has two million."""
-_MOST_PACKED = 6 << 20
-"""Characters of all of them as they travel: IR packs to a tenth."""
 _MOST_INSTANCES = 8
 _DURATION = "gpu__time_duration.sum"
 _REGISTERS = "launch__registers_per_thread"
@@ -76,7 +68,8 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
     remarks: list[str] = []
     if len(found) > _MOST_INSTANCES:
         remarks.append(f"what the compiler made is kept of {_MOST_INSTANCES} of {len(found)} instances")
-    return Collected(_packed(found[:_MOST_INSTANCES], remarks), tuple(remarks))
+    made = [dumps.Made(one.symbol, one.name, one.constants, one.texts) for one in found[:_MOST_INSTANCES]]
+    return Collected(dumps.packed(made, remarks), tuple(remarks))
 
 
 # -- which they are ---------------------------------------------------------------------------------
@@ -118,31 +111,6 @@ def _kept(file: Path) -> _Instance | None:
         return _Instance(said.symbol, said.name, code, said.constants, said.threads, said.registers, texts)
     except (OSError, ValueError):
         return None
-
-
-# -- their texts ------------------------------------------------------------------------------------
-
-
-def _packed(found: Sequence[_Instance], remarks: list[str]) -> tuple[Dump, ...]:
-    dumps: list[Dump] = []
-    left_out: list[str] = []
-    room = _MOST_PACKED
-    counted: dict[str, int] = {}
-    for one in found:
-        number = counted[one.symbol] = counted.get(one.symbol, -1) + 1
-        for level in get_args(Level):
-            if level not in one.texts:
-                continue
-            text = one.texts[level]
-            packed = base64.b64encode(zlib.compress(text)).decode("ascii") if len(text) <= _MOST_TEXT else ""
-            if packed and len(packed) <= room:
-                room -= len(packed)
-                dumps.append(Dump(one.symbol, one.name, level, number, one.constants, packed))
-            else:
-                left_out.append(f"{level} of {symbols.short_name(one.name)} ({max(1, len(text) >> 20)} MiB)")
-    if left_out:
-        remarks.append(f"too large to be kept: {', '.join(left_out)}")
-    return tuple(dumps)
 
 
 def _content(file: Path) -> bytes:

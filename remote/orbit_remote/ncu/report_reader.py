@@ -19,8 +19,7 @@ from typing import Any
 
 from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.messages import Advice, Line, Metric, Profile
-from orbit_remote.ncu import sass_listing
-from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining
+from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
@@ -37,6 +36,7 @@ _COUNTED = {
     "local_sectors": "memory_l2_theoretical_sectors_local",
 }
 """Field of `Line` -> the metric of the section SourceCounters that has it by instruction."""
+_TARGET = re.compile(r"(?:`\([^)]*\) *)?0x([0-9a-f]+)")
 _LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
 _MOST_SASS = 16 << 20
 """Characters from which on no more is read of further launches."""
@@ -152,8 +152,13 @@ class _Reader:
         if symbol in self._told and len(self._lines.get(symbol, [])) < 2:
             return ""
         self._told.add(symbol)
+        first = _first_instruction(action)
+        if first is None:
+            return ""
         frames = self._frames(action, symbol)
-        return sass_listing.listing(action, symbol, _first_instruction(action), frames)
+        return sass_listing.text(
+            f"{symbol}, as it ran", _instructions(action, first), lambda offset: frames(first + offset)
+        )
 
     def _metrics(self, action: Any) -> Iterator[tuple[str, Metric]]:
         """Numbers of the launch as a whole."""
@@ -289,6 +294,22 @@ def _first_instruction(action: Any) -> int | None:
         return int(told.as_uint64(0))
     executed = action.metric_by_name(_COUNTED["instructions"])
     return min((at for at, _ in _by_instruction(executed)), default=None) if executed is not None else None
+
+
+def _instructions(action: Any, first: int) -> list[str]:
+    """Jumps within the kernel go to an offset in it. NVIDIA's reader takes about 50 us for each."""
+    texts: list[str] = []
+    while len(texts) < sass_listing.MOST and (
+        text := str(action.sass_by_pc(first + len(texts) * sass_listing.INSTRUCTION) or "")
+    ):
+        texts.append(text)
+    end = first + len(texts) * sass_listing.INSTRUCTION
+
+    def within(found: re.Match[str]) -> str:
+        at = int(found[1], 16)
+        return f"0x{at - first:04x}" if first <= at < end else found[0]
+
+    return [_TARGET.sub(within, text.strip()) for text in texts]
 
 
 def _extents(metrics: dict[str, Metric], what: str) -> tuple[int, int, int] | None:

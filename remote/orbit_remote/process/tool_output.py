@@ -26,8 +26,14 @@ class Answer:
     stderr: str
 
 
-def ask(command: Sequence[str | os.PathLike[str]], *, timeout_s: float, stdin: str = "") -> Answer:
-    """Run a tool to its end. Raises OSError where it cannot be started, and subprocess.TimeoutExpired, with its whole
+def ask(
+    command: Sequence[str | os.PathLike[str]],
+    *,
+    timeout_s: float,
+    stdin: str = "",
+    limit: int = TOOL_OUTPUT.most,
+) -> Answer:
+    """Run a tool to its end; `limit` bytes of each output are kept. Raises OSError where it cannot be started, and subprocess.TimeoutExpired, with its whole
     process group ended.
     """
     process = subprocess.Popen(
@@ -41,7 +47,7 @@ def ask(command: Sequence[str | os.PathLike[str]], *, timeout_s: float, stdin: s
     assert process.stderr
     kept = bytearray(), bytearray()
     threads = [
-        threading.Thread(target=_keep, args=arguments, daemon=True)
+        threading.Thread(target=_keep, args=(*arguments, limit), daemon=True)
         for arguments in zip((process.stdout, process.stderr), kept, strict=True)
     ]
     if process.stdin:
@@ -61,10 +67,10 @@ def ask(command: Sequence[str | os.PathLike[str]], *, timeout_s: float, stdin: s
     return Answer(status, out, err)
 
 
-def _keep(pipe: BinaryIO, kept: bytearray) -> None:
+def _keep(pipe: BinaryIO, kept: bytearray, limit: int) -> None:
     with suppress(OSError, ValueError), pipe:
         while chunk := os.read(pipe.fileno(), 1 << 16):
-            kept += chunk[: max(0, TOOL_OUTPUT.most - len(kept))]
+            kept += chunk[: max(0, limit - len(kept))]
 
 
 def _write(pipe: BinaryIO, content: bytes) -> None:

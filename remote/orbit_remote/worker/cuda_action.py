@@ -26,6 +26,10 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
             return built
         if job.action == "compile":
             context.ahead.compiled(job)
+        if job.action == "compile" and job.levels:
+            from orbit_remote.worker import disassemble_action
+
+            return await disassemble_action.of_build(job, built, context)
         if job.action != "run":
             return builds.finished(job, built)
         assert device is not None

@@ -90,6 +90,10 @@ class Worker:
                 from orbit_remote.worker import profile_action
 
                 finished = await profile_action.profile(job, self._context)
+            elif job.action == "disassemble":
+                from orbit_remote.worker import disassemble_action
+
+                finished = await disassemble_action.of_file(job, self._context)
             elif job.action == "sanitize":
                 from orbit_remote.worker import sanitize_action
 

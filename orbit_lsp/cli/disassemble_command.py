@@ -1,0 +1,280 @@
+"""`orbit-lsp disassemble`: what the compiler made of a kernel, as text or JSON; nothing is run."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import difflib
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli.history_command import file_or_revision
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.history import variants
+from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.profile import dump_files, listing, report_store
+from orbit_lsp.runs.scheduler import Scheduler
+from orbit_lsp.state import sass_instructions
+from orbit_lsp.state.documents import split_lines
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import Session
+from orbit_remote.common import architectures, limits, regular_files
+from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
+
+_COMPILED = (".cubin", ".fatbin", ".o", ".so", ".ncu-rep")
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What the compiler made of one instance of a kernel; `instructions` are those of SASS."""
+
+    dump: c.Dump
+    text: str
+    instructions: tuple[listing.Instruction, ...]
+
+
+def is_compiled(name: str) -> bool:
+    return name.lower().endswith(_COMPILED)
+
+
+def compiled_job(options: argparse.Namespace, run: str) -> c.Job:
+    """Raises UsageError."""
+    if options.level != "sass":
+        raise UsageError(f"compiled code holds no {options.level} that can be read; its SASS can")
+    if options.against:
+        raise UsageError("--against is of a source file: it compiles both versions")
+    path = str(Path(options.file).absolute())
+    try:
+        content = regular_files.read(path, limits.CUBIN)
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {options.file}") from None
+    except OSError as error:
+        raise UsageError(f"{options.file} cannot be read: {error.strerror}") from None
+    text = base64.b64encode(content).decode("ascii")
+    return c.Job(run, "disassemble", "cuda", path, text, kernel=options.kernel, levels=("sass",))
+
+
+async def compiled_code(options: argparse.Namespace, runs: Scheduler) -> int:
+    """Of a cubin, or of the cubins in another file. Returns the exit code. Raises UsageError."""
+    finished = await runs.outcome(compiled_job(options, runs.new_id()))
+    if finished.outcome == "ok" and not finished.dumps:
+        of = f" {options.kernel}" if options.kernel else ""
+        raise UsageError(f"{options.file} has no kernel{of}")
+    return _told(options, finished, _made(finished), None, "")
+
+
+async def source(
+    options: argparse.Namespace,
+    session: Session,
+    versions: HistoryTracker,
+    runs: Scheduler,
+    uri: str,
+    target: KernelId | None,
+) -> int:
+    """Of a kernel of a source file. Returns the exit code. Raises UsageError."""
+    file = session.files[uri]
+    kernels = [one for one, kernel, _ in session.kernels(uri) if kernel.launchable]
+    kernel = target or terminal_text.only_kernel(kernels)
+    language = file.scan.language
+    if language == "cuda" and options.level in ("ttir", "ttgir", "llir"):
+        raise UsageError(f"{options.level} is made by Triton alone; a CUDA kernel has ptx and sass")
+    if options.arch:
+        session.setup.figures_for = _architecture(options.arch)
+    levels: tuple[c.Level, ...] = (options.level,)
+    run = runs.start("compile", uri, kernel, levels=levels, only=True)
+    assert run
+    finished = await runs.result(run)
+    if finished.outcome != "ok":
+        for line in [*terminal_text.problems(session), *terminal_text.spec_faults(session, uri)]:
+            print(visible(line), file=sys.stderr if options.json else sys.stdout)
+        return _failed(options, finished)
+    made = _made(finished)
+    if not made:
+        return _failed(options, _none(finished, kernel, options.level))
+    if not options.against:
+        return _told(options, finished, made, None, architecture_of(finished, run.job))
+    with tempfile.TemporaryDirectory(prefix="orbit-lsp-") as folder:
+        try:
+            now = variants.now(session, kernel, "compile")
+            other = await variants.against(
+                session, versions, now, file_or_revision(options.against), Path(folder)
+            )
+        except variants.NoVariant as why:
+            raise UsageError(str(why)) from None
+        job = replace(other.job, run=runs.new_id(), levels=levels, kernel=run.job.kernel)
+        before = await runs.outcome(job)
+    for remark in other.remarks:
+        print(visible(f"note: {remark}"), file=sys.stderr)
+    if before.outcome != "ok" or not before.dumps:
+        failure = before.failure or _none(before, kernel, options.level).failure
+        assert failure
+        text = f"{other.name}: {failure.message}"
+        return _failed(options, c.failed(before.run, replace(failure, message=text)))
+    return _told(options, finished, made, (other.name, _made(before)), architecture_of(finished, run.job))
+
+
+def architecture_of(finished: c.Finished, job: c.Job) -> str:
+    return next((one.architecture for one in finished.resources if one.architecture), job.architecture or "")
+
+
+def _architecture(name: str) -> str:
+    if architecture := architectures.architecture_for(name):
+        return architecture
+    raise UsageError(f"{name!r:.40} is not an architecture, as in --arch sm_90")
+
+
+def _made(finished: c.Finished) -> list[_Made]:
+    found: list[_Made] = []
+    for dump in finished.dumps:
+        text = report_store.unpack(dump.text).decode("utf-8", "replace")
+        found.append(_Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
+    return found
+
+
+def _none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
+    why = (
+        "; ".join(finished.remarks)
+        or "the compiler made no code of it: a template needs a launch spec or an instantiation"
+    )
+    return c.failed(finished.run, c.Failure("compile error", f"there is no {level} of {kernel.key}: {why}"))
+
+
+def _failed(options: argparse.Namespace, finished: c.Finished) -> int:
+    assert finished.failure
+    failure = finished.failure
+    if options.json:
+        told = {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
+        print(json.dumps({"failure": told}, ensure_ascii=False, indent=2))
+    print(visible(f"orbit-lsp: error: {failure.message} [{finished.outcome}]"), file=sys.stderr)
+    if failure.remedy:
+        print(visible(f"  {failure.remedy}"), file=sys.stderr)
+    return c.EXIT_CODES[finished.outcome]
+
+
+# -- what is printed --------------------------------------------------------------------------------
+
+
+def _told(
+    options: argparse.Namespace,
+    finished: c.Finished,
+    made: Sequence[_Made],
+    before: tuple[str, Sequence[_Made]] | None,
+    architecture: str,
+) -> int:
+    if finished.outcome != "ok":
+        return _failed(options, finished)
+    for remark in finished.remarks:
+        print(visible(f"note: {remark}"), file=sys.stderr)
+    pairs = _paired(made, before[1] if before else ())
+    if options.json:
+        shown = [_json(one, of) for one, of in pairs]
+        told: dict[str, Any] = {
+            "file": str(Path(options.file).absolute()),
+            "level": options.level,
+            "architecture": architecture or None,
+            "against": before[0] if before else None,
+            "instances": shown,
+            "toolchain": finished.toolchain,
+            "remarks": finished.remarks,
+        }
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+        return 0
+    sources = _Sources()
+    for one, of in pairs:
+        head = f"{dump_files.TITLES[one.dump.level]} of {dump_files.instance(one.dump)}"
+        head += f", {architecture}" if architecture else ""
+        head += f", against {before[0]}" if before else ""
+        print(visible(f"// {head}"))
+        if one.instructions and all(each.line is None for each in one.instructions):
+            print("// its lines are not known: it was compiled without line information")
+        print(visible(_changed(one, of, sources) if before else _listed(one, sources)), end="\n\n")
+        if options.explain and one.instructions:
+            print("\n".join(_explained(one.instructions)), end="\n\n")
+    return 0
+
+
+def _listed(one: _Made, sources: _Sources) -> str:
+    if not one.instructions:
+        return one.text.rstrip()
+    changes = [listing.Change(" ", each) for each in one.instructions]
+    return listing.text(changes, sources.of(one.instructions), marked=False)
+
+
+def _changed(one: _Made, of: _Made | None, sources: _Sources) -> str:
+    """The instructions, or the lines of another level, that differ from the other version, and how many."""
+    if of is None:
+        return "// the other version has no such instance"
+    if not one.instructions:
+        return _difference(of.text, one.text)
+    changes = listing.compare(of.instructions, one.instructions)
+    moved = ", ".join(
+        f"{name} {then} -> {now}"
+        for name, then, now in listing.counts(of.instructions, one.instructions)[:12]
+    )
+    total = f"// {len(of.instructions)} -> {len(one.instructions)} instructions"
+    if all(change.mark == " " for change in changes):
+        return f"{total}: no difference"
+    text = listing.text(listing.near(changes), sources.of(one.instructions), marked=True)
+    return "\n".join([total + (f": {moved}" if moved else ""), text])
+
+
+def _difference(before: str, now: str) -> str:
+    lines = difflib.unified_diff(before.splitlines(), now.splitlines(), "before", "now", lineterm="")
+    return "\n".join(lines) or "// no difference"
+
+
+def _paired(made: Sequence[_Made], before: Sequence[_Made]) -> list[tuple[_Made, _Made | None]]:
+    """Each with the same instance of the other version: by its symbol and number, else the only one there is."""
+    named = {(one.dump.symbol, one.dump.instance): one for one in before}
+    only = before[0] if len(before) == len(made) == 1 else None
+    return [(one, named.get((one.dump.symbol, one.dump.instance), only)) for one in made]
+
+
+def _explained(instructions: Sequence[listing.Instruction]) -> list[str]:
+    names = sorted({one.mnemonic.partition(".")[0] for one in instructions})
+    told = [(name, sass_instructions.meaning(name)) for name in names]
+    lines = [f"// {name:<12}{text}" for name, text in told if text]
+    return [*lines, f"// {'control code':<12} {sass_instructions.CONTROL_CODE}"]
+
+
+def _json(one: _Made, of: _Made | None) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "symbol": one.dump.symbol, "name": one.dump.name, "constants": one.dump.constants, "text": one.text,
+        "instructions": [_instruction(each) for each in one.instructions],
+    }  # fmt: skip
+    if of is not None:
+        changes = listing.compare(of.instructions, one.instructions)
+        told["changes"] = [
+            {"mark": change.mark, **_instruction(change.instruction)}
+            for change in changes
+            if change.mark != " "
+        ]
+    return told
+
+
+def _instruction(one: listing.Instruction) -> dict[str, Any]:
+    return {
+        "offset": one.offset, "control": one.control or None, "text": one.text, "file": one.file or None, "line": one.line,
+    }  # fmt: skip
+
+
+class _Sources:
+    """The lines of the files that listings speak of, read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, Sequence[str]] = {}
+
+    def of(self, instructions: Sequence[listing.Instruction]) -> dict[str, Sequence[str]]:
+        for file in {one.file for one in instructions if one.file} - set(self._read):
+            try:
+                self._read[file] = split_lines(regular_files.text(file, limits.QUOTED))
+            except (OSError, ValueError):
+                self._read[file] = ()
+        return self._read

@@ -1,0 +1,120 @@
+"""Listings of compiled code (`sass_listing` writes them): their instructions with source lines, and what differs between two."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_LINE = re.compile(r"// (?P<file>.*?):(?P<line>\d+)(?P<inner>(?:, in [^,]+:\d+)*)")
+_INSTRUCTION = re.compile(
+    r" +/\*(?P<at>[0-9a-f]{4,})\*/  (?:(?P<control>B[\d-]{6}:R[\d-]:W[\d-]:[Y-]:S\d\d)  )?(?P<text>.*)"
+)
+_PREDICATE = re.compile(r"@!?U?P\w+ +")
+_JUMP = re.compile(r"\b(BRA|BSSY|CALL|JMP|WARPSYNC|BRX)\b(.*?)0x[0-9a-f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """`offset` is in bytes; `line`, from 1, is the line of `file` that it is of, None where that is not known; `inner`
+    names where it was inlined from (`, in half.h:12`).
+    """
+
+    offset: int
+    control: str
+    text: str
+    file: str = ""
+    line: int | None = None
+    inner: str = ""
+
+    @property
+    def mnemonic(self) -> str:
+        """`LDG.E` of `@P0 LDG.E R0, [R2]`."""
+        return _PREDICATE.sub("", self.text).partition(" ")[0]
+
+
+def read(listing: str) -> tuple[Instruction, ...]:
+    """The instructions of a listing; other text has none."""
+    file, line, inner = "", None, ""
+    found: list[Instruction] = []
+    for text in listing.splitlines():
+        if code := _INSTRUCTION.fullmatch(text):
+            found.append(
+                Instruction(int(code["at"], 16), code["control"] or "", code["text"], file, line, inner)
+            )
+        elif place := _LINE.fullmatch(text):
+            file, line, inner = place["file"], int(place["line"]), place["inner"]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`mark` is `+` for an instruction that the newer listing alone has, `-` for one that the older alone has, else a space."""
+
+    mark: str
+    instruction: Instruction
+
+
+def compare(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[Change]:
+    """In the order of the newer listing. Where a jump leads does not count, since every offset behind a change moves."""
+    old, new = [_counted(one) for one in before], [_counted(one) for one in now]
+    first = next(
+        (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
+    )
+    found = [Change(" ", one) for one in now[:first]]
+    matcher = difflib.SequenceMatcher(None, old[first:], new[first:])
+    for kind, a, b, c, d in matcher.get_opcodes():
+        if kind == "equal":
+            found += [Change(" ", one) for one in now[first + c : first + d]]
+        else:
+            found += [Change("-", one) for one in before[first + a : first + b]]
+            found += [Change("+", one) for one in now[first + c : first + d]]
+    return found
+
+
+def _counted(one: Instruction) -> str:
+    return _JUMP.sub(r"\1\2", one.text)
+
+
+def counts(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[tuple[str, int, int]]:
+    """(mnemonic, how many before, how many now) of those whose number differs, the largest difference first."""
+    old, new = Counter(one.mnemonic for one in before), Counter(one.mnemonic for one in now)
+    changed = [(name, old[name], new[name]) for name in {*old, *new} if old[name] != new[name]]
+    return sorted(changed, key=lambda row: (-abs(row[1] - row[2]), row[0]))
+
+
+def text(changes: Sequence[Change], sources: dict[str, Sequence[str]], *, marked: bool) -> str:
+    """A listing for people: above instructions their source line with its text, as far as `sources`, cut into lines by
+    path, has it. `marked` puts the mark of each change at the margin.
+    """
+    lines: list[str] = []
+    shown: tuple[str, int | None, str] = ("", None, "")
+    for change in changes:
+        one = change.instruction
+        place = one.file, one.line, one.inner
+        if place != shown and one.line is not None and change.mark != "-":
+            shown = place
+            own = sources.get(one.file, ())
+            quoted = own[one.line - 1].strip() if 0 < one.line <= len(own) else ""
+            lines.append(f"// {one.file}:{one.line}{one.inner}" + (f"    {quoted}" if quoted else ""))
+        control = f"{one.control}  " if one.control else ""
+        margin = f"{change.mark}       " if marked else "        "
+        lines.append(f"{margin}/*{one.offset:04x}*/  {control}{one.text}".rstrip())
+    return "\n".join(lines)
+
+
+def near(changes: Sequence[Change], context: int = 3) -> list[Change]:
+    """Those that differ, with `context` instructions around each."""
+    kept: set[int] = set()
+    for at, change in enumerate(changes):
+        if change.mark != " ":
+            kept.update(range(at - context, at + context + 1))
+    return [change for at, change in enumerate(changes) if at in kept]
+
+
+def of_line(instructions: Sequence[Instruction], path: str, line: int) -> list[Instruction]:
+    """Those that line `line`, from 1, of the file at `path` was compiled to, inlined ones included."""
+    return [one for one in instructions if one.line == line and Path(one.file) == Path(path)]

@@ -1,0 +1,135 @@
+"""Compiled code as text without a GPU: SASS by NVIDIA's `nvdisasm`, a kernel's own part of the PTX of a build."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from orbit_remote.common import symbols
+from orbit_remote.common.messages import Failure
+from orbit_remote.toolchain import dwarf_lines, nvcc, sass_listing
+from orbit_remote.toolchain.dwarf_lines import Frame, Lines
+from orbit_remote.toolchain.elf import Cubin
+
+LIMIT_S = 60.0
+"""How long nvdisasm may take; it takes 0.3 s, and 15 s for a library of thousands of kernels."""
+MOST_OUTPUT = 64 << 20
+_NVDISASM = "nvdisasm.exe" if os.name == "nt" else "nvdisasm"
+_FUNCTION = re.compile(r"\.text\.(\S+):")
+_LABEL = re.compile(r"(\.L\S*):")
+_CODE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*")
+_JUMP = re.compile(r"`\((\.L[^)\s]*)\)")
+_ENTRY = re.compile(r"^(?:\.(?:visible|weak|extern)[ \t]+)*\.(?:entry|func)\b[^;{]*", re.MULTILINE)
+_LOC = re.compile(r"^([ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t][^\n]*)$", re.MULTILINE)
+_FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+
+
+def find(root: str | None = None, pythons: Collection[str | None] = (None,)) -> str | Failure:
+    """The path of nvdisasm: of the toolkit at `root`, of PATH, of NVIDIA's wheel or of Triton's in these Pythons."""
+    for path in _candidates(root, pythons):
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    return Failure(
+        "infrastructure",
+        "no nvdisasm was found, which turns compiled code into SASS",
+        "install it with the CUDA toolkit, or `pip install nvidia-cuda-nvdisasm`; Triton brings one too",
+    )
+
+
+def _candidates(root: str | None, pythons: Collection[str | None]) -> Iterator[Path]:
+    if root:
+        yield Path(root, "bin", _NVDISASM)
+    if named := shutil.which(_NVDISASM):
+        yield Path(named)
+    yield Path(nvcc.SYSTEM, "bin", _NVDISASM)
+    for python in dict.fromkeys(pythons):
+        for folder in nvcc.site_packages(python):
+            yield from sorted(folder.glob(f"nvidia/cu1[3-9]/bin/{_NVDISASM}"), reverse=True)
+            yield folder / "nvidia" / "cuda_nvdisasm" / "bin" / _NVDISASM
+            yield folder / "triton" / "backends" / "nvidia" / "bin" / _NVDISASM
+
+
+def command(nvdisasm: str, cubin: Path) -> list[str]:
+    return [nvdisasm, "-c", str(cubin)]
+
+
+def refused(status: int, errors: str, name: str) -> Failure:
+    """Why nvdisasm made nothing of a file."""
+    first = next((line for line in errors.splitlines() if line.strip()), f"it ended with status {status}")
+    remedy = (
+        "it may be damaged, or of an architecture that this nvdisasm does not know: try a newer CUDA toolkit"
+    )
+    return Failure("compile error", f"nvdisasm cannot read {name}: {first.strip()}", remedy)
+
+
+def instructions(output: str) -> dict[str, list[str]]:
+    """What nvdisasm printed, by mangled name of the function; jumps go to offsets, padding at the end is left out."""
+    functions: dict[str, list[str]] = {}
+    labels: dict[str, int] = {}
+    code: list[str] = []
+    for line in output.splitlines():
+        if found := _FUNCTION.fullmatch(line):
+            code = functions.setdefault(found[1], [])
+        elif found := _LABEL.fullmatch(line.strip()):
+            labels[found[1]] = len(code) * sass_listing.INSTRUCTION
+        elif (found := _CODE.fullmatch(line)) and int(found[1], 16) == len(code) * sass_listing.INSTRUCTION:
+            code.append(found[2])
+
+    def target(found: re.Match[str]) -> str:
+        return f"0x{labels[found[1]]:04x}" if found[1] in labels else found[0]
+
+    for name, code in functions.items():
+        while code and code[-1] == "NOP":
+            code.pop()
+        functions[name] = [_JUMP.sub(target, text) for text in code]
+    return functions
+
+
+def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -> dict[str, str]:
+    """The listing of each function, by mangled name, of all or of those that are `wanted`; `output` is nvdisasm's of
+    `cubin`. Raises ValueError for what is no cubin.
+    """
+    code = Cubin(cubin)
+    try:
+        lines, missing = dwarf_lines.read(cubin, wanted), ""
+    except ValueError as error:
+        lines, missing = dict[str, Lines](), f"lines are not known: {error}"
+    found: dict[str, str] = {}
+    for symbol, texts in instructions(output).items():
+        if wanted is not None and symbol not in wanted:
+            continue
+        known = lines.get(symbol)
+        why = missing or ("" if known else "lines are not known: the code was compiled without -lineinfo")
+
+        def frames(offset: int, known: Lines | None = known) -> tuple[Frame, ...]:
+            return known.at(offset) if known else ()
+
+        content = code.section(f".text.{symbol}")
+        found[symbol] = sass_listing.text(symbols.demangle(symbol), texts, frames, content, why)
+    return found
+
+
+def ptx_of(ptx: str, symbol: str) -> str:
+    """A kernel's own part of a PTX text, below the text's head; each `.loc` says its file and line. Empty where the
+    kernel is not in it.
+    """
+    starts = [match.start() for match in _ENTRY.finditer(ptx)]
+    head = ptx[: starts[0]] if starts else ""
+    name = re.compile(rf"\.entry[ \t]+{re.escape(symbol)}(?![\w$])")
+    for at, start in enumerate(starts):
+        end = starts[at + 1] if at + 1 < len(starts) else len(ptx)
+        if name.search(ptx, start, min(end, start + 4096)):
+            files = dict(_FILE.findall(ptx))
+            body = re.split(r"^[ \t]*\.(?:file|section)\b", ptx[start:end], maxsplit=1, flags=re.MULTILINE)[0]
+            return head + _with_lines(body, files)
+    return ""
+
+
+def _with_lines(body: str, files: dict[str, str]) -> str:
+    def told(found: re.Match[str]) -> str:
+        return f"{found[1]} // {files[found[2]]}:{found[3]}" if found[2] in files else found[1]
+
+    return _LOC.sub(told, body)
