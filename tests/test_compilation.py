@@ -209,7 +209,8 @@ def test_a_virtual_environments_torch(tmp_path: Path) -> None:
     project(tmp_path, files)
     made = find(tmp_path, "csrc/k.cu", python=f"{tmp_path}/.venv/bin/python")
     flags = [flag.removeprefix(f"{tmp_path}/") for flag in made.flags]
-    assert flags[:6] == [
+    folders = flags[flags.index("-isystem") :]
+    assert folders[:6] == [
         "-isystem", f"{site}/torch/include", "-isystem", f"{site}/torch/include/torch/csrc/api/include",
         "-isystem", ".venv/include/python3.11",
     ]  # fmt: skip
@@ -253,6 +254,62 @@ def test_an_extension_of_setuptools_names_folders_and_flags(tmp_path: Path) -> N
         """,
         "csrc/deep/k.cu",
     )  # fmt: skip
+
+
+TORCH = {
+    ".venv/lib/python3.11/site-packages/torch/include/torch/extension.h": "",
+    ".venv/lib/python3.11/site-packages/torch/utils/cpp_extension.py": "cuda_cflags = ['-std=c++20']\n",
+    ".venv/include/python3.11/Python.h": "", "k.cu": "#include <torch/extension.h>\n",
+}  # fmt: skip
+NO_OPERATORS = "-D__CUDA_NO_HALF_OPERATORS__"
+SETUP = "from torch.utils.cpp_extension import CUDAExtension\nCUDAExtension('k', ['k.cu'], extra_compile_args={'nvcc': [%s]})\n"
+
+
+def with_torch(folder: Path, name: str, text: str) -> list[str]:
+    project(folder, {**TORCH, name: text})
+    return (
+        " ".join(find(folder, "k.cu", python=f"{folder}/.venv/bin/python").flags)
+        .replace("-std ", "-std=")
+        .split()
+    )
+
+
+def test_a_project_takes_back_what_torch_defines(tmp_path: Path) -> None:
+    flags = with_torch(tmp_path, "setup.py", SETUP % "'-U__CUDA_NO_HALF_OPERATORS__'")
+    assert flags.index(NO_OPERATORS) < flags.index("-U__CUDA_NO_HALF_OPERATORS__")
+
+
+@pytest.mark.parametrize(("named", "used"), [("c++14", "c++20"), ("c++17", "c++20"), ("c++23", "c++23")])
+def test_of_two_standards_the_newer(tmp_path: Path, named: str, used: str) -> None:
+    flags = with_torch(tmp_path, "setup.py", SETUP % f"'-std={named}'")
+    assert [flag for flag in flags if flag.startswith("-std")] == [f"-std={used}"]
+
+
+def test_a_standard_older_than_the_compilers_own_is_not_asked_for(tmp_path: Path) -> None:
+    project(tmp_path, {"Makefile": "FLAGS = -std=c++11 --extended-lambda\n", "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("--extended-lambda",)
+
+
+def test_cmake_decides_itself_about_the_operators_of_half(tmp_path: Path) -> None:
+    assert NO_OPERATORS not in with_torch(tmp_path, "CMakeLists.txt", "find_package(Torch)\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("CMakeLists.txt", "cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON"), ("meson.build", "meson setup build"), ("Makefile", "bear -- make")],
+)  # fmt: skip
+def test_a_project_without_a_database_is_told_how_to_get_one(tmp_path: Path, name: str, command: str) -> None:
+    project(tmp_path, {name: "", "k.cu": ""})
+    made = find(tmp_path, "k.cu")
+    assert made.source.endswith(f"because there is no compile_commands.json (`{command}` writes it)")
+    missing_macro = Problem("error", 'identifier "TILE" is undefined', "nvcc", Place("/p/k.cu", 1, 1))
+    syntax = Problem("error", 'expected a ";"', "nvcc", Place("/p/k.cu", 2, 1))
+    first, second = compiler_messages.explained((syntax, missing_macro), "/p/k.cu", "", made)
+    assert first.message == 'expected a ";"'
+    assert second.message == (
+        'identifier "TILE" is undefined; if the project\'s build has flags for this, '
+        f"`{command}` writes them for orbit"
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
 _EXTENSIONS = {"CUDAExtension", "CppExtension", "Extension", "BuildExtension", "Pybind11Extension", "load"}
+_OLDEST = 17
+"""nvcc compiles C++17 by itself, and CUDA's own headers need it: an older standard was named for an older nvcc."""
 _MOST = 400
 """Values that one list of a setup.py may come to."""
 
@@ -55,18 +57,36 @@ class Folder(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What the build files above a source file say: include folders in their order, and flags with the file that
-    names each.
+    names each. `nearest` is the build file nearest to the source; "" where there is none.
     """
 
     folders: tuple[Folder, ...] = ()
     flags: tuple[tuple[str, str], ...] = ()
+    nearest: str = ""
+
+    @property
+    def torch_builds(self) -> bool:
+        """Whether torch's own builder may compile the file: by a setup.py, or when a program runs."""
+        return not self.nearest or self.nearest.endswith(".py")
+
+    @property
+    def database_command(self) -> str:
+        """How the project writes a compile_commands.json; "" where its build system has no command for that."""
+        name = os.path.basename(self.nearest)
+        if name == "CMakeLists.txt":
+            return "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
+        if name == "meson.build":
+            return "`meson setup build`"
+        return "`bear -- make`" if name.lower().endswith("makefile") else ""
 
 
 def declared(path: str, root: str) -> Declared:
     """From the build files of the file's folder and of those above it, up to the root; the nearest first. Reads files."""
     folders: list[Folder] = []
     flags: dict[str, str] = {}
+    nearest = ""
     for file in _above(Path(path).parent, root):
+        nearest = nearest or file
         try:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError):
@@ -86,10 +106,17 @@ def declared(path: str, root: str) -> Declared:
         if standards:
             named[f"-std=c++{max(standards, key=_year)}"] = file
         for flag, where in named.items():
-            standard = flag.startswith("-std") and any(one.startswith("-std") for one in flags)
+            asked = year(flag)
+            standard = asked is not None and (asked < _OLDEST or any(map(year, flags)))
             if flag not in flags and not standard:
                 flags[flag] = where
-    return Declared(tuple(dict.fromkeys(folders)), tuple(flags.items()))
+    return Declared(tuple(dict.fromkeys(folders)), tuple(flags.items()), nearest)
+
+
+def year(flag: str) -> int | None:
+    """The standard that `-std=c++17` asks for, 17; None for any other flag."""
+    found = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
+    return _year(found[1]) if found else None
 
 
 def _year(standard: str) -> int:

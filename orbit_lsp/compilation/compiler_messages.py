@@ -28,6 +28,10 @@ _REMOVED = re.compile(
     r"texture is not a template"
 )
 """Errors about what CUDA 13 no longer has."""
+_OF_FLAGS = re.compile(
+    r"is undefined|is not found|has no member|not a template|#error|ambiguous|no instance of|not declared"
+)
+"""Errors that come of a macro, a folder or a standard that the build would have given, as likely as of the code."""
 _INCLUDE = re.compile(r'\#\s*(?:include|import)\s*(["<][^">\n]+[">])')
 _INSTALLED = re.compile(r"[\\/](?:site-packages|dist-packages|\.venv|venv|\.conda)[\\/]")
 _MOST_NOTES = 12
@@ -38,7 +42,25 @@ def explained(
 ) -> tuple[Problem, ...]:
     """The same problems for a reader of `path`, whose text is `text`; what only follows from one is among its notes."""
     placed = [_placed(_named(problem, compilation), path, text, compilation.root) for problem in problems]
-    return tuple(_folded(placed))
+    return tuple(_with_database(_folded(placed), compilation.database_command))
+
+
+def _with_database(problems: list[Problem], command: str) -> list[Problem]:
+    """The first error that the project's own flags may answer says how to get them."""
+    at = next(
+        (
+            at
+            for at, each in enumerate(problems)
+            if each.severity == "error" and _OF_FLAGS.search(each.message)
+        ),
+        None,
+    )
+    if at is None or not command:
+        return problems
+    advised = (
+        f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit"
+    )
+    return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
 
 
 def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem, ...], name: str) -> Failure:

@@ -73,21 +73,32 @@ class Finder:
         inferred = inference.infer(
             question.path, question.text, kept, headers, installed, declared, self._texts
         )
-        named, reasons = _declared_flags(declared, kept, root)
-        inferred_flags = [
+        # of several standards the newest: a package's headers need theirs
+        of_package = [flag for flag in inferred.flags if build_files.year(flag)]
+        standards = [flag for flag, _ in declared.flags if build_files.year(flag)] + of_package
+        standard = "" if _has_standard(kept) else max(standards, key=_year, default="")
+        named, reasons = _declared_flags(declared, kept, root, standard)
+        folders = [
             flag
             for flag in inferred.flags
-            if not (flag.startswith("-std") and _has_standard((*kept, *named)))
+            if not build_files.year(flag) or (flag == standard and not _has_standard(named))
         ]
+        # a package's -D come first, so that the project's -U of the same name wins; folders keep their order
+        defines = [flag for flag in folders if flag.startswith("-D")]
+        flags = (*defines, *kept, *named, *(flag for flag in folders if flag not in defines))
         return Compilation(
-            (*kept, *named, *inferred_flags),
-            _source(match, root, headers),
-            (*reasons, *_used(inferred, inferred_flags)),
+            flags,
+            _source(match, root, headers, declared),
+            (
+                *reasons,
+                *(each for each in inferred.reasons if each.what in flags or not build_files.year(each.what)),
+            ),
             refused,
             self._explained(inferred, headers, question.python),
             nvcc=_compiler(match) if question.trusted else None,
             python=question.python,
             root=root,
+            database_command="" if match else declared.database_command,
         )
 
     def _headers_of(self, root: str) -> Headers:
@@ -145,27 +156,23 @@ def _has_standard(flags: Sequence[str]) -> bool:
 
 
 def _declared_flags(
-    declared: build_files.Declared, kept: Sequence[str], root: str
+    declared: build_files.Declared, kept: Sequence[str], root: str, standard: str
 ) -> tuple[list[str], list[Reason]]:
     flags: list[str] = []
     reasons: list[Reason] = []
     for flag, file in declared.flags:
         taken, _ = nvcc_flags.allowed_flags((flag,), trusted=False)  # a guess gets no more than anybody
-        if taken and flag not in kept and not (flag.startswith("-std") and _has_standard(kept)):
+        if taken and flag not in kept and (flag == standard or not build_files.year(flag)):
             flags += taken
             reasons.append(Reason(flag, f"{os.path.relpath(file, root)} names it"))
     return flags, reasons
 
 
-def _used(inferred: Inferred, flags: Sequence[str]) -> list[Reason]:
-    return [
-        reason
-        for reason in inferred.reasons
-        if not (reason.what.startswith("-std") and reason.what not in flags)
-    ]
+def _year(flag: str) -> int:
+    return build_files.year(flag) or 0
 
 
-def _source(match: Match | None, root: str, headers: Headers) -> str:
+def _source(match: Match | None, root: str, headers: Headers, declared: build_files.Declared) -> str:
     if match:
         shown = os.path.relpath(match.database, root)
         said = f"as {shown} says"
@@ -173,7 +180,8 @@ def _source(match: Match | None, root: str, headers: Headers) -> str:
             said = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
         return "; ".join([said, *match.command.remarks])
     partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
-    return f"by what was found in {root}{partly}, because there is no compile_commands.json"
+    command = f" ({declared.database_command} writes it)" if declared.database_command else ""
+    return f"by what was found in {root}{partly}, because there is no compile_commands.json{command}"
 
 
 def _compiler(match: Match | None) -> str | None:

@@ -14,7 +14,7 @@ from orbit_lsp.closure.includes import rewrite
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.build_files import Declared
 from orbit_lsp.compilation.headers import Headers
-from orbit_lsp.compilation.installed import STANDARD, Installed, is_toolkits, nvidia_folders
+from orbit_lsp.compilation.installed import INCOMPATIBLE, STANDARD, Installed, is_toolkits, nvidia_folders
 from orbit_lsp.state.compilation import Reason
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import INCLUDING
@@ -211,6 +211,8 @@ class _Walk:
         for folder in package.folders:
             self._add("-isystem", folder, why)
         for flag in package.flags:
+            if flag in INCOMPATIBLE and not self.declared.torch_builds:
+                continue  # a CMake project takes these out again where it uses the operators
             if not (flag.startswith("-std") and any(one.startswith("-std") for one in self.inferred.flags)):
                 self._flag(flag, f"{package.name} compiles with it")
         if package.name == "torch":

@@ -21,10 +21,12 @@ from orbit_remote.common.limits import BUILD_FILE
 _OF_TORCH = re.compile(r"(?:torch|ATen|c10|caffe2)/.*")
 _SYSTEM = ("/usr/local/include", "/usr/include")
 _STANDARD_FLAG = re.compile(r"['\"]-std=(c\+\+\d\w)['\"]")
-_TORCH_FLAGS = (
+INCOMPATIBLE = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__", "--expt-relaxed-constexpr", "-DTORCH_API_INCLUDE_EXTENSION_H",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
 )  # fmt: skip
+"""With these `half` has no operators: torch's headers have their own."""
+_TORCH_FLAGS = (*INCOMPATIBLE, "--expt-relaxed-constexpr", "-DTORCH_API_INCLUDE_EXTENSION_H")
 """What torch.utils.cpp_extension gives nvcc for every extension (COMMON_NVCC_FLAGS)."""
 
 
