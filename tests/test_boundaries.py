@@ -89,9 +89,22 @@ def test_each_contract_can_fail(name: str) -> None:
         ),
         (
             "orbit_lsp.server.handlers; orbit_lsp.server.handlers.load()",
-            {"modal", "torch", "triton", "pydantic", "tree_sitter", "orbit_remote.spec.comment_scanner"},
+            {
+                "modal",
+                "torch",
+                "triton",
+                "pydantic",
+                "tree_sitter",
+                "orbit_remote.spec.comment_scanner",
+                "mcp",
+                "fastapi",
+            },
         ),
         ("orbit_lsp.cli.run_command", {"pygls", "lsprotocol", "pydantic", "modal", "statistics", "torch"}),
+        (
+            "orbit_lsp.cli.doors.jobs_command",
+            {"pygls", "lsprotocol", "pydantic", "modal", "torch", "mcp", "fastapi", "watchfiles"},
+        ),
         ("orbit_lsp.cli.main", {"pygls", "lsprotocol", "pydantic", "asyncio"}),
     ],
 )

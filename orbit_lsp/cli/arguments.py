@@ -308,6 +308,10 @@ def _jobs(parser: argparse.ArgumentParser) -> None:
     _json(parser)
 
 
+def _mcp(parser: argparse.ArgumentParser) -> None:
+    _pool(parser)
+
+
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
@@ -387,6 +391,11 @@ GROUPS = {
             ("jobs submit a.cu b.py --pool local:0,local:1", "jobs list --under-way", "jobs cancel 3f2a91c0"), _jobs,
             "Every job has a row in one file, jobs.sqlite in the user's state folder, which is written before each of its "
             "phases.",
+        ),
+        Command(
+            "mcp", "serve coding agents: run, profile, check and compare as MCP tools, on standard input and output",
+            ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), _mcp,
+            "The limit of spending is the one that is given here; no agent can raise it. Needs pip install 'orbit-lsp[mcp]'.",
         ),
     ),
     "Set up and help": (

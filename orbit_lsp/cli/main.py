@@ -139,8 +139,12 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import report_command
 
         return report_command.main(options)
+    if options.command == "mcp":
+        from orbit_lsp.cli.doors import door_commands
+
+        return door_commands.main(options)
     if options.command == "jobs":
-        from orbit_lsp.cli import jobs_command
+        from orbit_lsp.cli.doors import jobs_command
 
         return jobs_command.main(options)
     from orbit_lsp.cli import run_command

@@ -9,7 +9,7 @@ import re
 import sys
 from typing import Any
 
-from orbit_lsp.cli import pool_options
+from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.queue import job_queue, result_text
 from orbit_lsp.queue import request as requests

@@ -1,0 +1,441 @@
+"""`orbit-lsp mcp`: the engine as tools for coding agents, over the Model Context Protocol.
+
+Each answer has structured content for programs and a short text for a model. The limit of spending is that of the command
+line which started the server: no tool changes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import anyio
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp_types import CallToolResult, TextContent
+
+from orbit_lsp import __version__
+from orbit_lsp.profile import bottleneck
+from orbit_lsp.queue import request as requests
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import Job, Result, StoreError
+from orbit_lsp.queue.pool import COMPILER
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.state import units
+from orbit_remote.common import limits, regular_files
+
+_LINES = 70
+_WAIT_S = 50.0
+"""Less than the minute after which many clients give a call up."""
+_MOST_WAIT_S = 600.0
+
+INSTRUCTIONS = """\
+Run, profile, check and compare CUDA and Triton kernels on real GPUs. Give `file` (a path) or `text` with `name`. A kernel \
+without host code runs by the launch spec in the comments above it: `// orbit: n = 1 << 20; x = randn(n); y = empty(n)` and \
+`// orbit: launch k<<<(n + 255) / 256, 256>>>(n, x, y)` and `// orbit: expect y == x`. Times are device times of the GPU's own \
+records, never printed ones; a number that is not known is absent. A call waits at most wait_s seconds; then it returns the job's \
+id, and `job` waits on. Cancelling a call ends the work."""
+
+# the SDK makes its schemas from classes without slots
+
+
+@dataclass(frozen=True)
+class Number:
+    """One measured or compiled number; `source` says where it comes from."""
+
+    kernel: str
+    what: str
+    value: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    severity: str
+    file: str | None
+    line: int | None
+    column: int | None
+    message: str
+    tool: str
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
+    timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
+    rented or its price is not known.
+    """
+
+    job: str
+    state: str
+    outcome: str | None
+    summary: str
+    action: str
+    file: str
+    kernel: str | None
+    place: str
+    position: int | None
+    failure: str
+    remedy: str
+    problems: tuple[Problem, ...]
+    numbers: tuple[Number, ...]
+    verdict: str
+    usd: float | None
+    resources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """One GPU of the pool; `gpu` is empty where its name is not known yet, `job` where it is free."""
+
+    name: str
+    gpu: str
+    job: str
+
+
+@dataclass(frozen=True)
+class Pool:
+    places: tuple[Place, ...]
+    waiting: int
+    budget_usd: float
+    """What rented GPUs may cost in this calendar month; only who started the server can change it."""
+
+
+Answer = Annotated[CallToolResult, JobAnswer]
+Priority = Literal["high", "normal", "low"]
+
+
+class _Tools:
+    """The tools' common part."""
+
+    def __init__(self, queue: JobQueue, budget_usd: float) -> None:
+        self.queue = queue
+        self._budget = budget_usd
+
+    async def carry(self, context: Context[Any], wait_s: float, **asked: Any) -> Answer:
+        """Submit a job and wait for it."""
+        try:
+            job = await self.queue.submit(await asyncio.to_thread(_request, asked))
+        except (Refused, StoreError) as why:
+            raise ToolError(str(why)) from None
+        return await self.waited(context, job, wait_s)
+
+    async def waited(self, context: Context[Any], job: Job, wait_s: float) -> Answer:
+        """The job once it is over, or as it is after `wait_s`; a call that is cancelled ends the job."""
+        step = 0
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(max(wait_s, 0), _MOST_WAIT_S)):
+                    async for followed in self.queue.follow(job.id):
+                        job = followed.job
+                        step += 1
+                        await context.report_progress(step, None, result_text.line(job, followed.position))
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await self.queue.cancel(job.id)
+            raise
+        return await self.answer(job.id)
+
+    async def answer(self, job: str) -> Answer:
+        followed = await self.queue.job(job)
+        if followed is None:
+            raise ToolError(f"there is no job {job!r:.40}")
+        known = followed.job
+        result = await asyncio.to_thread(result_text.result_of, self.queue.store, known)
+        answer = _answer(known, followed.position, result)
+        lines = result_text.lines(known, result, followed.position)
+        if len(lines) > _LINES:
+            more = len(lines) - _LINES
+            lines = [*lines[:_LINES], f"({more} more lines: resource orbit://job/{known.id}/text)"]
+        if not known.over:
+            lines.append(
+                f'not over yet: call the tool `job` with id "{known.id}" to wait on, or with cancel to end it'
+            )
+        return CallToolResult(
+            content=[TextContent(type="text", text="\n".join(lines))],
+            structured_content=_plain(answer),
+            is_error=known.outcome not in (None, "ok"),
+        )
+
+    def pool(self) -> Pool:
+        places = tuple(
+            Place(slot.name, slot.gpu, self.queue.at(slot.name) or "")
+            for slot in self.queue.slots
+            if slot.name != COMPILER
+        )
+        return Pool(places, self.queue.waiting(), self._budget)
+
+
+def server(queue: JobQueue, *, budget_usd: float) -> MCPServer[Any]:
+    """The server over a queue that takes jobs; `budget_usd` is only told."""
+    made: MCPServer[Any] = MCPServer(
+        "orbit-lsp", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    tools = _Tools(queue, budget_usd)
+    _measuring(made, tools)
+    _following(made, tools)
+    _resources(made, queue)
+    return made
+
+
+def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
+    @made.tool()
+    async def run(
+        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
+        flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
+        priority: Priority = "normal", key: str = "", wait_s: float = _WAIT_S,
+    ) -> Answer:  # fmt: skip
+        """Build a file, run it on a GPU, check its results and time every kernel on the device.
+
+        Without `kernel`: the file's main, its KernelBench or popcorn contract, or its only launch spec.
+        """
+        return await tools.carry(
+            ctx, wait_s, action="run", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
+            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key,
+        )  # fmt: skip
+
+    @made.tool()
+    async def profile(
+        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "", full: bool = False,
+        flags: list[str] | None = None, timeout_s: float | None = None, priority: Priority = "normal", wait_s: float = _WAIT_S,
+    ) -> Answer:  # fmt: skip
+        """Count what the hardware does in one launch: the bottleneck, the hot lines with their stalls, what to try.
+
+        `full` collects every section of Nsight Compute and takes longer. Without permission to read counters: times, and why.
+        """
+        return await tools.carry(
+            ctx, wait_s, action="profile", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
+            timeout_s=timeout_s, priority=priority, detail="full" if full else "click",
+        )  # fmt: skip
+
+    @made.tool()
+    async def check(
+        ctx: Context[Any], file: str = "", text: str = "", name: str = "", kernel: str = "", gpu: str = "",
+        checks: list[Literal["memcheck", "racecheck", "initcheck", "synccheck"]] | None = None,
+        compile_only: bool = False, flags: list[str] | None = None, timeout_s: float | None = None, wait_s: float = _WAIT_S,
+    ) -> Answer:  # fmt: skip
+        """Find memory faults and races with compute-sanitizer, at their lines; all four checks by default.
+
+        With `compile_only` nothing runs and no GPU is needed: compiler errors, registers, shared memory, spills, occupancy.
+        """
+        return await tools.carry(
+            ctx, wait_s, action="compile" if compile_only else "check", file=file, text=text, name=name, kernel=kernel, gpu=gpu,
+            flags=flags, timeout_s=timeout_s, tools=checks,
+        )  # fmt: skip
+
+    @made.tool()
+    async def compare(
+        ctx: Context[Any], file: str = "", text: str = "", name: str = "", other_file: str = "", other_text: str = "",
+        kernel: str = "", gpu: str = "", flags: list[str] | None = None, timeout_s: float | None = None, wait_s: float = _WAIT_S,
+    ) -> Answer:  # fmt: skip
+        """Which is faster: a kernel, or the kernel of the same name in another file? Both run in turn until one is known to be
+        faster, or no difference can be shown. The verdict has an interval of 95 %.
+        """
+        return await tools.carry(
+            ctx, wait_s, action="compare", file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
+            timeout_s=timeout_s, other_file=other_file, other_text=other_text,
+        )  # fmt: skip
+
+
+def _following(made: MCPServer[Any], tools: _Tools) -> None:
+    @made.tool()
+    async def submit(
+        ctx: Context[Any], action: requests.Action = "run", file: str = "", text: str = "", name: str = "", kernel: str = "",
+        gpu: str = "", flags: list[str] | None = None, arguments: list[str] | None = None, timeout_s: float | None = None,
+        priority: Priority = "low", key: str = "", wait_limit_s: float = requests.WAIT_LIMIT_S,
+    ) -> Answer:  # fmt: skip
+        """Hand in a job and return at once with its id; the tool `job` waits for it. The same `key` is the same job."""
+        return await tools.carry(
+            ctx, 0, action=action, file=file, text=text, name=name, kernel=kernel, gpu=gpu, flags=flags,
+            arguments=arguments, timeout_s=timeout_s, priority=priority, key=key, wait_limit_s=wait_limit_s,
+        )  # fmt: skip
+
+    @made.tool()
+    async def job(ctx: Context[Any], id: str, wait_s: float = _WAIT_S, cancel: bool = False) -> Answer:  # noqa: A002 - the tool's own word
+        """A job by its id: wait for it, or cancel it. A wait that is cancelled leaves the job running."""
+        known = await tools.queue.job(id)
+        if known is None:
+            raise ToolError(f"there is no job {id!r:.40}")
+        if cancel:
+            await tools.queue.cancel(known.job.id)
+            return await tools.answer(known.job.id)
+        step = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(max(wait_s, 0), _MOST_WAIT_S)):
+                async for followed in tools.queue.follow(known.job.id):
+                    step += 1
+                    await ctx.report_progress(step, None, result_text.line(followed.job, followed.position))
+        return await tools.answer(known.job.id)
+
+    @made.tool()
+    async def gpus() -> Annotated[CallToolResult, Pool]:
+        """Which GPUs jobs can run on, what runs there now, how many jobs wait, and what renting may cost this month."""
+        found = tools.pool()
+        lines = [
+            f"{place.name}  {place.gpu or 'name not known yet'}  {f'runs job {place.job}' if place.job else 'free'}"
+            for place in found.places
+        ]
+        lines += [
+            f"{found.waiting} jobs wait",
+            f"budget for rented GPUs: {units.money(found.budget_usd)} this month",
+        ]
+        return CallToolResult(
+            content=[TextContent(type="text", text="\n".join(lines))], structured_content=_plain(found)
+        )
+
+
+def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
+    async def known(job: str) -> tuple[Job, Result | None]:
+        if (followed := await queue.job(job)) is None:
+            raise ResourceError(f"there is no job {job!r:.40}")
+        return followed.job, await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
+
+    @made.resource(
+        "orbit://job/{id}/text", mime_type="text/plain", description="All that is known of a job, as text."
+    )
+    async def text(id: str) -> str:  # noqa: A002 - the template's name
+        return "\n".join(result_text.lines(*await known(id)))
+
+    @made.resource(
+        "orbit://job/{id}/log", mime_type="text/plain", description="What the job's program printed."
+    )
+    async def output(id: str) -> str:  # noqa: A002
+        _, result = await known(id)
+        return f"{result.finished.stdout}{result.finished.stderr}" if result else ""
+
+    @made.resource(
+        "orbit://job/{id}/record", mime_type="application/json", description="The whole record of a job."
+    )
+    async def record(id: str) -> dict[str, Any]:  # noqa: A002
+        await known(id)
+        followed = await queue.job(id)
+        assert followed
+        return await asyncio.to_thread(result_text.as_json, queue.store, followed)
+
+    @made.resource(
+        "orbit://report/{id}",
+        mime_type="text/html",
+        description="The report of a run or a profile, as a page.",
+    )
+    async def report(id: str) -> str:  # noqa: A002
+        _, result = await known(id)
+        if not result or not result.report:
+            raise ResourceError(f"job {id} has no report; a profile has one, and a run by a launch spec")
+        try:
+            return await asyncio.to_thread(regular_files.text, result.report, limits.PROFILE)
+        except OSError as error:
+            raise ResourceError(f"the report is gone: {error.strerror}") from None
+
+
+# -- from and to the queue --------------------------------------------------------------------------
+
+
+def _request(asked: dict[str, Any]) -> Request:
+    """Raises Refused."""
+    file, text, name = asked.pop("file"), asked.pop("text"), asked.pop("name")
+    other_file, other_text = asked.pop("other_file", ""), asked.pop("other_text", "")
+    for several in ("flags", "arguments", "tools"):
+        asked[several] = requests.words(asked.get(several))
+    asked["kernel"] = asked.get("kernel") or None
+    if bool(file) == bool(text):
+        raise Refused("give either `file`, a path, or `text` with `name`")
+    if asked["action"] == "compare":
+        if bool(other_file) == bool(other_text):
+            raise Refused("give either `other_file` or `other_text` to compare with")
+        asked |= {
+            "against": requests.read(other_file)[0] if other_file else (name or file),
+            "against_text": other_text,
+        }
+    if file:
+        return requests.from_file(file, **asked)
+    return Request(name=name or "kernel.cu", text=text, **asked)
+
+
+def _answer(job: Job, position: int | None, result: Result | None) -> JobAnswer:
+    finished = result.finished if result else None
+    failure = finished.failure if finished else None
+    problems = tuple(
+        Problem(
+            problem.severity,
+            problem.place.file if problem.place else None,
+            problem.place.line if problem.place else None,
+            problem.place.column if problem.place else None,
+            problem.message,
+            problem.tool,
+        )
+        for problem in (result.problems if result else ())
+    )
+    resources = [f"orbit://job/{job.id}/{what}" for what in ("text", "log", "record")] if result else []
+    resources += [f"orbit://report/{job.id}"] if result and result.report else []
+    return JobAnswer(
+        job.id, job.state, job.outcome, job.summary, job.action, job.file, job.kernel, job.slot, position,
+        failure.message if failure else "", failure.remedy if failure else "", problems,
+        _numbers(result) if result else (), _verdict(result) if result else "",
+        finished.cost.usd if finished and finished.cost else None, tuple(resources),
+    )  # fmt: skip
+
+
+def _numbers(result: Result) -> tuple[Number, ...]:
+    """Of launches and of the compiler, in the order in which they were made."""
+    found: list[Number] = []
+    for one in result.finished.launches:
+        timing = one.timing
+        found.append(Number(one.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock))
+        if timing.spread is not None:
+            found.append(Number(one.name, "spread of the time", 100 * timing.spread, "%", timing.clock))
+        if one.warm:
+            found.append(
+                Number(one.name, f"time, median ({one.warm.label})", one.warm.median, "ns", one.warm.clock)
+            )
+        if one.registers is not None:
+            found.append(Number(one.name, "registers per thread", one.registers, "", "CUPTI"))
+    for made in result.finished.resources:
+        for what, value, unit in (
+            ("registers per thread", made.registers, ""),
+            ("static shared memory", made.static_shared, "byte"),
+            ("spill stores", made.spill_stores, "byte"),
+            ("spill loads", made.spill_loads, "byte"),
+        ):
+            if value is not None:
+                found.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
+    for profile in result.finished.profiles:
+        found += [
+            Number(
+                profile.name, metric.name, metric.value, metric.unit, f"Nsight Compute {profile.tool}".strip()
+            )
+            for metric in (profile.metrics[name] for name in sorted(profile.metrics))
+            if metric.name in _SHOWN
+        ]
+    return tuple(found)
+
+
+_SHOWN = frozenset(
+    {
+        "gpu__time_duration.sum",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "launch__registers_per_thread",
+    }
+)
+"""Counters that are in an answer; the others are in the record."""
+
+
+def _verdict(result: Result) -> str:
+    if sentence := result.versus.get("sentence"):
+        return str(sentence)
+    profiles = result.finished.profiles
+    first = max(profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0, default=None)
+    found = bottleneck.verdict(first) if first and first.tier == "counters" else None
+    return found.text if found else ""
+
+
+def _plain(value: Any) -> Any:
+    """A dataclass as JSON."""
+    return dataclasses.asdict(value)

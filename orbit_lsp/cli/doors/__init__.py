@@ -1,0 +1,1 @@
+"""Commands that take jobs: jobs, mcp, watch, api"""

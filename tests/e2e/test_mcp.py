@@ -1,0 +1,175 @@
+"""`orbit-lsp mcp`, spoken to by the SDK's own client. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPError
+
+from orbit_lsp.agents import mcp_server
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_store import JobStore
+from orbit_lsp.queue.slot_engine import EngineOptions
+from tests.e2e.forks import LIMIT_S
+from tests.e2e.test_history import FASTER, SAXPY
+
+BAD = "__global__ void k() { BUG; }\n"
+SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
+
+
+@asynccontextmanager
+async def agent(folder: Path, python: str) -> AsyncIterator[tuple[Client, JobQueue]]:
+    """A client whose server is in this process."""
+    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}}, (str(folder),))
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "mcp")
+    await queue.start()
+    try:
+        async with asyncio.timeout(LIMIT_S), Client(mcp_server.server(queue, budget_usd=0.0)) as client:
+            yield client, queue
+    finally:
+        await queue.close()
+        queue.store.close()
+
+
+def said(result: Any) -> str:
+    text = "\n".join(block.text for block in result.content)
+    return re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
+
+
+async def test_the_tools_and_what_they_answer(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    file = str(tmp_path / "saxpy.cu")
+    async with agent(tmp_path, recorded_python) as (client, _):
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert sorted(tools) == ["check", "compare", "gpus", "job", "profile", "run", "submit"]
+        assert all(tool.output_schema and tool.description for tool in tools.values())
+        # a model reads all of it in each conversation
+        assert sum(len(str(tool.model_dump(exclude={"output_schema"}))) for tool in tools.values()) < 16_000
+
+        steps: list[str] = []
+
+        async def step(_: float, __: float | None, message: str | None) -> None:
+            steps.append(re.sub(r"^[0-9a-f]{16} +", "", message or ""))
+
+        ran = await client.call_tool("run", {"file": file}, progress_callback=step)
+        name = "saxpy(int, float, const float *, float *)"
+        assert said(ran).startswith(
+            f"ID  ok              run saxpy.cu: {name} 288 µs, 1 check passed\nsaxpy: run just now\n"
+        )
+        assert re.search(r"time, median +288 µs ±0.2% .*\[CUPTI activity records\]", said(ran))
+        answer = ran.structured_content
+        assert (answer["outcome"], answer["place"], answer["problems"]) == ("ok", "local:0", [])
+        assert answer["numbers"][0] == {
+            "kernel": name, "what": f"time, median ({answer['numbers'][0]['what'][14:-1]})", "value": 288_032,
+            "unit": "ns", "source": "CUPTI activity records",
+        }  # fmt: skip
+        assert steps[-1].startswith(f"ok              run saxpy.cu: {name} 288 µs")
+
+        wrong = await client.call_tool("run", {"text": BAD, "name": "bad.cu"})
+        assert wrong.is_error
+        assert 'bad.cu:1:23: error: identifier "BUG" is undefined [nvcc #20]\n' in said(wrong) + "\n"
+        assert wrong.structured_content["problems"][0] == {
+            "severity": "error", "file": "bad.cu", "line": 1, "column": 23, "message": 'identifier "BUG" is undefined',
+            "tool": "nvcc",
+        }  # fmt: skip
+
+        compared = await client.call_tool("compare", {"file": file, "other_text": FASTER})
+        assert "saxpy takes 7." in compared.structured_content["verdict"]
+        assert " more time than saxpy.cu " in compared.structured_content["verdict"]
+
+        page = await client.read_resource(f"orbit://report/{answer['job']}")
+        assert "<!doctype html>" in str(page.contents[0])
+        record = await client.read_resource(f"orbit://job/{answer['job']}/record")
+        assert '"version": 1' in getattr(record.contents[0], "text", "")
+
+
+async def test_a_long_job_is_followed_by_its_id_and_cancelled(tmp_path: Path, recorded_python: str) -> None:
+    async with agent(tmp_path, recorded_python) as (client, queue):
+        started = await client.call_tool("run", {"text": SLOW, "name": "saxpy.cu", "wait_s": 0.01})
+        job = started.structured_content["job"]
+        assert not started.is_error
+        assert said(started).endswith('call the tool `job` with id "ID" to wait on, or with cancel to end it')
+        behind = await client.call_tool("submit", {"text": SAXPY, "name": "saxpy.cu", "key": "once"})
+        again = await client.call_tool("submit", {"text": SAXPY, "name": "saxpy.cu", "key": "once"})
+        assert behind.structured_content["job"] == again.structured_content["job"]
+        pool_text = said(await client.call_tool("gpus", {}))
+        assert re.fullmatch(
+            r"local:0  name not known yet  (runs job ID|free)\n[012] jobs wait\nbudget for rented GPUs: \$0.00 this month",
+            pool_text,
+        )
+        ended = await client.call_tool("job", {"id": job, "cancel": True})
+        assert ended.structured_content["outcome"] == "cancelled"
+        rest = await client.call_tool("job", {"id": behind.structured_content["job"]})
+        assert rest.structured_content["outcome"] == "ok"
+        assert queue.waiting() == 0
+
+
+async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_python: str) -> None:
+    async with agent(tmp_path, recorded_python) as (client, queue):
+        runs = asyncio.Event()
+
+        async def step(_: float, __: float | None, message: str | None) -> None:
+            if "running" in (message or ""):
+                runs.set()
+
+        call = asyncio.create_task(
+            client.call_tool("run", {"text": SLOW, "name": "saxpy.cu"}, progress_callback=step)
+        )
+        await runs.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        [job] = queue.store.jobs()
+        ended = await queue.wait(job.id, LIMIT_S)
+        assert ended
+        assert ended.outcome == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "sentence"),
+    [
+        ("run", {}, "give either `file`, a path, or `text` with `name`"),
+        ("run", {"file": "/absent.cu"}, "there is no file /absent.cu"),
+        ("run", {"text": BAD, "gpu": "B200"}, "no place of this pool is 'B200'; it has local:0"),
+        (
+            "run",
+            {"text": BAD, "flags": ["-ccbin", "/x"]},
+            "a compiler flag is not permitted: -ccbin is left out",
+        ),
+        ("compare", {"text": BAD}, "give either `other_file` or `other_text` to compare with"),
+        ("job", {"id": "ffff"}, "there is no job 'ffff'"),
+    ],
+)
+async def test_what_is_refused(
+    tmp_path: Path, recorded_python: str, tool: str, arguments: dict[str, Any], sentence: str
+) -> None:
+    async with agent(tmp_path, recorded_python) as (client, _):
+        refused = await client.call_tool(tool, arguments)
+        assert refused.is_error
+        assert sentence in said(refused)
+        with pytest.raises(MCPError):
+            await client.read_resource("orbit://job/ffffffff/text")
+
+
+async def test_the_real_command_over_stdio(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    places = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-P", "-m", "orbit_lsp", "mcp", "--pool", "local:0", "--python", recorded_python],
+        cwd=tmp_path,
+        env=places,
+    )
+    async with asyncio.timeout(LIMIT_S), Client(command) as client:
+        assert client.server_info.name == "orbit-lsp"
+        ran = await client.call_tool("run", {"file": str(tmp_path / "saxpy.cu")})
+        assert ran.structured_content["outcome"] == "ok"
