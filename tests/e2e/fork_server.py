@@ -34,6 +34,10 @@ BYTES = 1 << 20
 STREAMS = 3
 
 
+EXTRAS = ("orbit_lsp.agents.", "orbit_lsp.api.")
+"""Doors with packages of their own, a second to import: their tests start them otherwise."""
+
+
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     prepare(sys.argv[2:])
@@ -70,7 +74,7 @@ def prepare(more: list[str]) -> None:
     from orbit_lsp.server import handlers
 
     for module in pkgutil.walk_packages(orbit_lsp.__path__, "orbit_lsp."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and not module.name.startswith(EXTRAS):
             importlib.import_module(module.name)
     del asyncio, sqlite3, tree_sitter_python  # imported, and that is all
     assert "modal" not in sys.modules, "a command that needs no Modal must not import it"
