@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests import random_cases
+from tests import processes_check, random_cases
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # workers over pipes, which end with their test; what is about shared ones asks for `shared_workers`
+    os.environ["ORBIT_SHARED_WORKER"] = "no"
     random_cases.in_full = config.getoption("--slow")
 
 
@@ -25,6 +32,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads the history of whoever runs it, or writes to it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+
+
+@pytest.fixture
+def shared_workers(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
+    """A runtime folder of this test, in which workers are shared as users share them; they are ended with the test."""
+    monkeypatch.delenv("ORBIT_SHARED_WORKER")
+    with tempfile.TemporaryDirectory(prefix="orbit-") as folder:  # short: it is part of a socket's path
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder) / "orbit-lsp"
+        end_workers(Path(folder) / "orbit-lsp")
+
+
+def end_workers(folder: Path) -> None:
+    """Kill those that are left; each is known by the folder in its command."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if f"{folder}" in processes_check.command(int(process.name)) and int(process.name) != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), signal.SIGKILL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -404,6 +404,12 @@ GROUPS = {
             ("doctor", "doctor saxpy.cu", "doctor --json"), _doctor,
         ),
         Command(
+            "stop", "end the worker that editors and commands share, and what it runs",
+            ("stop", "stop --json", "stop && orbit-lsp doctor"), _json,
+            "Ends every worker of yours on this machine, of any Python and version; their jobs are cancelled. The next command "
+            "or click starts a new one. `orbit-lsp doctor` lists them.",
+        ),
+        Command(
             "trust", "use what a folder brings along: its Python, compilers, compiler flags and settings",
             ("trust", "trust ~/kernels", "trust --list"), _trust,
             "Remembers that you trust the authors of a folder and of all in it, on the command line and in editors without "

@@ -11,6 +11,7 @@ from pathlib import Path
 from orbit_lsp.runners import Runner
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
+from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
 
 _TRITON = ("torch", "triton")
@@ -85,19 +86,42 @@ def lines(
     compiles_on_modal: bool,
     compiler: c.Failure | None = None,
     python_from: str = "",
+    workers: Sequence[str] = (),
 ) -> list[str]:
     """What there is, what works with it, and what is missing, the most useful first. What is missing is
     named once, whatever it holds back, and packages that nothing here could use are not missing. `compiler` is
-    what `compiler_failure` returned, `python_from` what chose the Python.
+    what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
+    `worker_lines` returned.
     """
     compiles_on_modal = compiles_on_modal and setup.modal_account
     return [
         *_inventory(machine, python_from),
+        *workers,
         "",
         "works now",
         *([f"  ✓ {one}" for one in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
         *_missing(setup, machine, compiles_on_modal, compiler),
     ]
+
+
+def worker_lines(workers: Sequence[handshake.Status], own: str, now: float) -> list[str]:
+    """The processes that this user's clients share; `own` is the name of the client that asks, `now` in seconds."""
+    return [_worker_line(worker, own, now) for worker in workers]
+
+
+def _worker_line(worker: handshake.Status, own: str, now: float) -> str:
+    clients = list(worker.clients)
+    if own in clients:
+        clients.remove(own)
+    age = max(0, round((now - worker.since) / 60))
+    parts = [
+        f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
+        f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
+        "a warm process holds GPU memory" if worker.warm else "",
+        f"clients: {', '.join(clients)}" if clients else "no other client",
+        f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",
+    ]
+    return f"worker    {'; '.join(part for part in parts if part)} (orbit-lsp stop ends it)"
 
 
 def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str]) -> list[str]:

@@ -135,6 +135,10 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import trust_command
 
         return trust_command.main(options)
+    if options.command == "stop":
+        from orbit_lsp.cli import stop_command
+
+        return stop_command.main(options)
     if options.command == "report":
         from orbit_lsp.cli import report_command
 

@@ -21,13 +21,14 @@ from orbit_lsp.closure import includers
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
+from orbit_lsp.runners import shared_worker
 from orbit_lsp.runs import run_environment, summary
 from orbit_lsp.runs.scheduler import Action, Run, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.session import Session, path_of, uri_of
+from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Table
 from orbit_remote.common import architectures, limits, regular_files
@@ -95,7 +96,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    session = Session(setup=Setup(folders=_folders()))
+    session = Session(setup=Setup(folders=_folders()), client=Client(name=f"orbit-lsp {options.command}"))
     watcher = TerminalWatcher(quiet=options.json)
     environment = run_environment.Environment(session, _complain, watcher.changed)
     environment.budget.lifted = options.over_budget
@@ -528,7 +529,8 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
     failure = await doctor.compiler_failure(environment.runner(), machine)
     if as_json:
         whole = replace(machine, problems=(*machine.problems, *([failure] if failure else [])))
-        print(json.dumps(dataclasses.asdict(whole), ensure_ascii=False, indent=2))
+        workers = {"workers": [dataclasses.asdict(worker) for worker in await shared_worker.running()]}
+        print(json.dumps(dataclasses.asdict(whole) | workers, ensure_ascii=False, indent=2))
         return 0
     compiles_on_modal = environment.compiles_on_modal()
     text = doctor.lines(
@@ -537,6 +539,7 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         compiles_on_modal=compiles_on_modal,
         compiler=failure,
         python_from=environment.python_choice().why,
+        workers=doctor.worker_lines(await shared_worker.running(), session.client.name, time.time()),
     )
     print("\n".join(text))
     compiles = (machine.nvcc and failure is None) or compiles_on_modal

@@ -1,4 +1,5 @@
-"""This machine's own compiler and GPU, through a worker process that lives as long as the server.
+"""This machine's own compiler and GPU, through a worker process: the one that this user's clients share, or one of
+this process's own that ends with it.
 
 The worker runs in the Python that has the user's torch and triton, reached by the file
 `orbit_remote/__main__.py` so that none of the server's own packages come onto its path.
@@ -12,6 +13,7 @@ import json
 import logging
 import os
 import re
+import select
 import signal
 import sys
 import tempfile
@@ -23,24 +25,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from orbit_lsp.runners import refusals
+from orbit_lsp.runners import refusals, shared_worker
+from orbit_lsp.runners.shared_worker import LINE_LIMIT, WorkerError
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
-from orbit_remote.process.process_groups import MARK, end_marked, exit_status, kill_group
+from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group
 
 log = logging.getLogger("orbit.worker")
 
-_LINE_LIMIT = 64 << 20
 _CLOSE_S = 3.0
+_DEATH_S = 2.0
 _CANCEL_S = 30.0  # longer than a worker waits for what it has killed
 _ids = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the worker is started with; another value needs another worker."""
+    """What a worker is started or attached with; another value needs another one, or attaching again.
+
+    `shared`: the worker that all clients of this user share, where that is possible. `client` is the name by which
+    others see this one, as in *Neovim*.
+    """
 
     python: str = sys.executable
     cache: str = ""
@@ -48,10 +55,8 @@ class Options:
     spare_idle_s: float = 300
     environment: tuple[str, ...] = ()
     nvcc: str | None = None
-
-
-class WorkerError(Exception):
-    """The worker cannot be started or has gone; the text is a sentence for the user."""
+    shared: bool = True
+    client: str = "orbit-lsp"
 
 
 def _writable(folder: Path) -> Path:
@@ -68,26 +73,23 @@ def _writable(folder: Path) -> Path:
         return fallback
 
 
-class _Worker:
-    """One worker process and the queues of the jobs that wait for its events."""
+class _Pipes:
+    """A worker of this runner's own, over pipes: it ends with the runner, and with this process."""
 
     def __init__(self, process: asyncio.subprocess.Process, mark: str) -> None:
-        self.process = process
+        assert process.stdout is not None
+        assert process.stdin is not None
+        self._process = process
         self._mark = mark
-        self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
-        self.groups: set[int] = set()
-        self.gone: WorkerError | None = None
-        self._tasks = [
-            asyncio.ensure_future(self._read_events()),
-            asyncio.ensure_future(self._read_log()),
-        ]
+        self.reader = process.stdout
+        self.writer = process.stdin
+        self._log = asyncio.ensure_future(self._read_log())
 
     @classmethod
-    async def start(cls, options: Options) -> _Worker:
-        cache = Path(options.cache) if options.cache else cache_folder()
+    async def start(cls, options: Options, cache: Path) -> _Pipes:
         command = [
             options.python, "-P", str(MAIN), "worker",
-            "--cache", str(_writable(cache)),
+            "--cache", str(cache),
             "--cache-bytes", str(options.cache_bytes),
             "--spare-idle-s", str(options.spare_idle_s),
             "--environment", ",".join(options.environment),
@@ -95,16 +97,15 @@ class _Worker:
             *(("--ends-with-parent",) if threading.current_thread() is threading.main_thread() else ()),
         ]  # fmt: skip
         mark = uuid.uuid4().hex
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                limit=_LINE_LIMIT,
+                limit=LINE_LIMIT,
                 start_new_session=os.name == "posix",
-                env=environment | {MARK: mark},
+                env=_variables() | {MARK: mark},
             )
         except OSError as error:
             raise WorkerError(
@@ -113,10 +114,114 @@ class _Worker:
             ) from None
         return cls(process, mark)
 
+    async def death(self, groups: set[int]) -> WorkerError:
+        """Once its stream has ended: end what it left, and say how it ended."""
+        status = await exit_status(self._process)
+        for pgid in groups:
+            kill_group(pgid)
+        if status:
+            await asyncio.to_thread(end_marked, self._mark)
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+        return WorkerError(f"the worker process ended unexpectedly ({how}); its log is in the server's log")
+
+    def leave(self) -> None:
+        """Let it end its jobs; its stream ends then."""
+        self.writer.close()
+
+    def kill(self) -> None:
+        kill_group(self._process.pid)
+
+    async def forget(self) -> None:
+        self._log.cancel()
+
+    async def _read_log(self) -> None:
+        assert self._process.stderr is not None
+        with suppress(ValueError, ConnectionError):
+            async for line in self._process.stderr:
+                log.info("%s", line.decode(errors="replace").rstrip())
+
+
+class _Socket:
+    """The worker that this user's clients share: it stays when the runner leaves, without the runner's jobs."""
+
+    def __init__(self, attached: shared_worker.Attached) -> None:
+        self.reader = attached.reader
+        self.writer = attached.writer
+        self._welcome = attached.welcome
+        self._left = False
+        self._process: int | None = None
+        with suppress(OSError):  # it has gone already: its stream ends next
+            self._process = os.pidfd_open(attached.welcome.pid)
+
+    @classmethod
+    async def attach(cls, options: Options, cache: Path) -> _Socket:
+        wanted = shared_worker.Wanted(
+            options.python,
+            str(cache),
+            _variables(),
+            options.environment,
+            options.cache_bytes,
+            options.spare_idle_s,
+            options.client,
+        )
+        return cls(await shared_worker.attach(wanted))
+
+    async def death(self, groups: set[int]) -> WorkerError:
+        """As of `_Pipes`; but a worker that has only dropped this client goes on for others."""
+        if self._left:
+            return WorkerError("the runner is closed")
+        if self._process is None:
+            gone = not alive(self._welcome.pid)
+        else:
+            gone = await asyncio.to_thread(_ended_soon, self._process)
+        for pgid in groups:
+            kill_group(pgid)
+        if not gone:
+            return WorkerError(f"the worker has closed the connection; its log is {self._welcome.log}")
+        await asyncio.to_thread(end_marked, self._welcome.mark)
+        return WorkerError(f"the worker process ended unexpectedly; its log is {self._welcome.log}")
+
+    def leave(self) -> None:
+        """Its end of the connection follows when it has ended this runner's jobs."""
+        self._left = True
+        with suppress(OSError, RuntimeError):
+            self.writer.write_eof()
+
+    def kill(self) -> None:
+        """Of the worker, only what is this runner's: others use it."""
+        self.writer.transport.abort()
+
+    async def forget(self) -> None:
+        self.writer.close()
+        if self._process is not None:
+            os.close(self._process)
+            self._process = None
+
+
+class _Worker:
+    """One worker and the queues of the jobs that wait for its events."""
+
+    def __init__(self, link: _Pipes | _Socket) -> None:
+        self._link = link
+        self.jobs: dict[str, asyncio.Queue[c.Event | WorkerError]] = {}
+        self._groups: set[int] = set()
+        self.gone: WorkerError | None = None
+        self._reading = asyncio.ensure_future(self._read_events())
+
+    @classmethod
+    async def start(cls, options: Options) -> _Worker:
+        """Raises WorkerError."""
+        cache = _writable(Path(options.cache) if options.cache else cache_folder())
+        if options.shared and shared_worker.possible():
+            try:
+                return cls(await _Socket.attach(options, cache))
+            except OSError as error:  # as a full disk: jobs need no socket
+                log.warning("the worker cannot be shared: %s", error)
+        return cls(await _Pipes.start(options, cache))
+
     def send(self, request: c.Request) -> None:
-        assert self.process.stdin is not None
         with suppress(ConnectionError, RuntimeError):  # gone: the reader says so
-            self.process.stdin.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
+            self._link.writer.write(c.encode(request).encode("utf-8", "surrogatepass") + b"\n")
 
     def expect(self, run: str) -> asyncio.Queue[c.Event | WorkerError]:
         events: asyncio.Queue[c.Event | WorkerError] = asyncio.Queue()
@@ -124,29 +229,29 @@ class _Worker:
         return events
 
     async def close(self) -> None:
-        """Let it end its jobs, then end it."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        """Let it end this runner's jobs, then leave it, or end it where it is this runner's own."""
+        self._link.leave()
         try:
             async with asyncio.timeout(_CLOSE_S):
-                await asyncio.gather(*self._tasks)
+                await asyncio.shield(self._reading)
         except TimeoutError:
-            kill_group(self.process.pid)
-        for task in self._tasks:
-            task.cancel()
-        await self._end_groups(await exit_status(self.process))
+            await self.end()
+        await self._link.forget()
+
+    async def end(self) -> None:
+        """At once: it has not ended a job that it was to end."""
+        self._link.kill()
+        await asyncio.shield(self._reading)
 
     async def _read_events(self) -> None:
-        assert self.process.stdout is not None
         try:
-            async for line in self.process.stdout:
+            async for line in self._link.reader:
                 self._dispatch(line)
         except (ValueError, ConnectionError) as error:  # a line over the limit, or a broken pipe
             log.error("the worker's events cannot be read: %s", error)
-            kill_group(self.process.pid)
-        status = await exit_status(self.process)
-        self.gone = WorkerError(_death(status))
-        await self._end_groups(status)
+            self._link.kill()
+        self.gone = await self._link.death(self._groups)
+        self._groups.clear()
         for events in self.jobs.values():
             events.put_nowait(self.gone)
 
@@ -164,23 +269,19 @@ class _Worker:
                 self.jobs[run].put_nowait(broken)
             return
         if isinstance(event, c.Group):
-            (self.groups.add if event.alive else self.groups.discard)(event.pgid)
+            (self._groups.add if event.alive else self._groups.discard)(event.pgid)
         elif events := self.jobs.get(event.run):
             events.put_nowait(event)
 
-    async def _read_log(self) -> None:
-        assert self.process.stderr is not None
-        with suppress(ValueError, ConnectionError):
-            async for line in self.process.stderr:
-                log.info("%s", line.decode(errors="replace").rstrip())
 
-    async def _end_groups(self, status: int) -> None:
-        """The worker's children, where it could not end them itself."""
-        for pgid in self.groups:
-            kill_group(pgid)
-        self.groups.clear()
-        if status:
-            await asyncio.to_thread(end_marked, self._mark)
+def _variables() -> dict[str, str]:
+    """What a worker knows of this process's environment: Modal's credentials are no business of a job's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
+
+
+def _ended_soon(process: int) -> bool:
+    """Whether a process ends within the time that a connection's end may be seen before its own."""
+    return bool(select.select([process], [], [], _DEATH_S)[0])
 
 
 def _run_of(line: bytes) -> str | None:
@@ -192,11 +293,6 @@ def _run_of(line: bytes) -> str | None:
         return told[1].decode(errors="replace") if told else None
     run = cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
     return run if isinstance(run, str) else None
-
-
-def _death(status: int) -> str:
-    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-    return f"the worker process ended unexpectedly ({how}); its log is in the server's log"
 
 
 class LocalRunner:
@@ -298,9 +394,8 @@ async def _ended(worker: _Worker, events: asyncio.Queue[c.Event | WorkerError]) 
             while not isinstance(await events.get(), (c.Finished, WorkerError)):
                 pass
     except TimeoutError:
-        log.error("the worker did not end a cancelled job within %g s and is ended itself", _CANCEL_S)
-        kill_group(worker.process.pid)
-        await exit_status(worker.process)
+        log.error("the worker did not end a cancelled job within %g s", _CANCEL_S)
+        await worker.end()
 
 
 def _unreachable(run: str, error: WorkerError) -> c.Finished:

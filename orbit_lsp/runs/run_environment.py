@@ -285,6 +285,8 @@ class Environment:
             spare_idle_s=settings.spare_idle_s,
             environment=tuple(settings.environment),
             nvcc=settings.nvcc or None,
+            shared=settings.shared_worker,
+            client=self._session.client.name,
         )
         if self._runner is None or self._runner.options != options:
             _retire(self._runner)

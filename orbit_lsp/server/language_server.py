@@ -53,6 +53,7 @@ class OrbitServer(LanguageServer):
         hint = workspace.inlay_hint if workspace else None
         published = document.publish_diagnostics if document else None
         client = Client(
+            name=params.client_info.name if params.client_info else "an editor",
             encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
             can_ask=bool(window and window.show_message),
             mirror_hints=not (hint and hint.refresh_support),

@@ -256,6 +256,11 @@ class Settings:
         "before it ends and gives its GPU memory back, in seconds. 0: none is kept.",
         ge=0,
     )
+    shared_worker: bool = setting(
+        True,
+        "Share one worker - the process that compiles and runs - between this user's editors and commands. false: each "
+        "editor and each command starts its own. Linux only.",
+    )
     cache_gib: float = setting(2, "Limit of the build cache on disk, in GiB.", ge=0)
     trusted: bool = setting(
         False,

@@ -101,8 +101,9 @@ class Running:
 
 @dataclass(slots=True)
 class Client:
-    """What the client can do."""
+    """What the client can do. `name` is what others see who wait for its runs, as in *Neovim*."""
 
+    name: str = "orbit-lsp"
     encoding: Encoding = "utf-16"
     can_ask: bool = False
     """Whether it can put a question with answers to choose from."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import pytest
 from tests.e2e.conftest import SERVER, Editor
 from tests.e2e.forks import LIMIT_S, command
 from tests.e2e.test_run import MEASURED, SOURCE, named_gpu
+from tests.remote.nvcc_check import needs_nvcc
 
 
 async def test_a_server_started_as_an_editor_starts_it_and_a_forked_one_are_the_same(
@@ -73,3 +76,17 @@ def test_a_forked_command_has_its_own_environment_and_folder(tmp_path: Path) -> 
     assert command(tmp_path, "show", "k.py").returncode == 0
     assert Path.cwd() != tmp_path
     assert sys.argv[1:] != ["show", "k.py"]
+
+
+@needs_nvcc
+async def test_an_editor_and_a_command_share_one_worker(start, shared_workers: Path) -> None:
+    del shared_workers
+    editor = await start("neovim-0.12")
+    editor.open("k.cu", "__global__ void k(float* x) { x[0] = y; }\n")
+    await editor.until(editor.diagnostics)
+    ended = await asyncio.to_thread(command, editor.folder, "doctor", "--json")
+    (worker,) = json.loads(ended.stdout)["workers"]
+    assert sorted(worker["clients"]) == ["an editor", "orbit-lsp doctor"]
+    await editor.close()
+    ended = await asyncio.to_thread(command, editor.folder, "stop")
+    assert ended.stdout == f"stopped 1 worker: process {worker['pid']}\n"

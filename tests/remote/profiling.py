@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
 import os
@@ -16,8 +15,9 @@ from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
 from orbit_remote.worker import builds
-from orbit_remote.worker.context import Context
-from orbit_remote.worker.main import Worker
+from orbit_remote.worker.calibration_store import CalibrationStore
+from orbit_remote.worker.context import Client, Context, Shared
+from orbit_remote.worker.jobs import Jobs
 from tests import processes_check
 
 
@@ -36,13 +36,10 @@ class Bench:
             (self.folder / "cache").mkdir()
             for name in ("builds", "cupti"):
                 (self.folder / "cache" / name).symlink_to(self.kept / name)
-        options = argparse.Namespace(
-            cache=str(self.folder / "cache"), cache_bytes=1 << 30, environment="", author_python="",
-            spare_idle_s=60.0,
-        )  # fmt: skip
+        self.shared = Shared(self.folder / "cache", spare_idle_s=60.0)
         self.profiling = asyncio.Event()
-        self.context = Context(options, self._said, builds.build_ahead)  # pyright: ignore[reportArgumentType]
-        self.worker = Worker(self.context)
+        self.context = Context(self.shared, Client(self._said, os.environ), builds.build_ahead)
+        self.jobs = Jobs(self.context, CalibrationStore(self.folder / "reached.json"))
 
     def _said(self, event: c.Event) -> None:
         self.events.append(event)
@@ -68,7 +65,7 @@ class Bench:
 
     async def profile(self, job: c.Job) -> c.Finished:
         self.events.clear()
-        await self.worker._perform(job)
+        await self.jobs._perform(job)
         finished = self.events[-1]
         assert isinstance(finished, c.Finished)
         return finished
@@ -87,6 +84,7 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
         yield found
     finally:
         await found.context.close()
+        await found.shared.close()
 
 
 def hottest(profile: c.Profile) -> c.Line:

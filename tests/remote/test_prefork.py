@@ -210,13 +210,29 @@ async def test_another_environment_is_another_template(own_pool, quick):
     assert out == "1\n"
 
 
+async def test_a_job_sees_its_own_clients_variables_and_a_warm_process_serves_both(own_pool, quick):
+    text = """
+        import os, tempfile
+        def main():
+            print(os.environ.get("TERM"), os.environ.get("PATH"), os.environ.get("OURS"), tempfile.gettempdir())
+    """
+    clients = [{"TERM": "xterm", "PATH": "/editor", "OURS": "1"}, {"PATH": "/shell", "TMPDIR": "/dev/shm"}]
+    said, templates = [], set()
+    for client in clients:
+        child = await own_pool.take(job(text), {"PYTHONPATH": quick["PYTHONPATH"], **client})
+        templates.add(psutil.Process(child.pid).ppid())
+        said.append((await finish(child))[2])
+    assert said == ["xterm /editor 1 /tmp\n", "None /shell None /dev/shm\n"]
+    assert len(templates) == 1
+
+
 async def test_an_idle_spare_is_ended_and_the_template_stays(own_pool, quick):
     status, _, _, _ = await run(own_pool, "def main(): pass", quick)
     assert status == 0
     await own_pool.prepare(quick)
     spare = own_pool.waiting
     template = psutil.Process(spare).ppid()
-    own_pool._idle_s = 0.0
+    own_pool.idle_s = 0.0
     await own_pool.prepare(quick)
     await ended(spare)
     assert own_pool.waiting is None

@@ -91,9 +91,9 @@ async def bench(
     # not by the path, which belongs to what a build is known by
     monkeypatch.setattr(ncu_options, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
     monkeypatch.setattr(ncu_run, "_now", bench.time)
-    bench.context._reports = reader
+    bench.shared._reports = reader
     yield bench
-    bench.context._reports = None
+    bench.shared._reports = None
     await bench.context.close()
     assert not await profiling.left_over(tmp_path)
 
@@ -460,7 +460,7 @@ async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPat
 
 async def test_a_profile_is_cancelled(bench: Faked) -> None:
     bench.ncu()
-    task = asyncio.ensure_future(bench.worker._perform(saxpy(bench, arguments=("0", "hang"))))
+    task = asyncio.ensure_future(bench.jobs._perform(saxpy(bench, arguments=("0", "hang"))))
     await bench.profiling.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import shutil
@@ -19,7 +18,7 @@ from orbit_remote.process import program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.spec import launch_spec
 from orbit_remote.worker import builds, probe, sanitize_action
-from orbit_remote.worker.context import Context
+from orbit_remote.worker.context import Client, Context, Shared
 from tests.processes_check import is_alive
 from tests.recordings import planted
 
@@ -40,10 +39,8 @@ class Desk:
     def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
         self.events: list[c.Event] = []
-        options = argparse.Namespace(
-            cache=str(cache), cache_bytes=1 << 30, environment="", author_python="", spare_idle_s=0
-        )
-        self.context = Context(options, self.events.append, builds.build_ahead)  # pyright: ignore[reportArgumentType]
+        shared = Shared(cache, spare_idle_s=0)
+        self.context = Context(shared, Client(self.events.append, os.environ), builds.build_ahead)
 
     def job(self, name: str, text: str | None = None, **fields: object) -> c.Job:
         source = text or (planted.PROGRAMS / name).read_text()

@@ -19,12 +19,13 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from orbit_remote import MAIN
-from orbit_remote.child import python_job, triton_instances
+from orbit_remote.child import python_job, surroundings, triton_instances
 from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection, recorder
@@ -87,6 +88,8 @@ def _has_gpu() -> bool:
 def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
     """Carry out a job and write its events."""
     job = order.job
+    if order.environment is not None:
+        surroundings.become(order.environment)
     if isinstance(recording, recorder.Native):
         recording.overhead = order.overhead
 
@@ -172,19 +175,26 @@ def _line(connection: socket.socket) -> bytes:
 class Order:
     """What a child is given to do; `image` is what the launch spec of a `.cu` file launches, `compiled` the
     folder in which it leaves what Triton made of the kernels, if any. `overhead` is taken off the times of a program.
+    `environment` are the variables that the job sees, None where the process was started with them.
     """
 
     job: c.Job
     image: Image | None = None
     compiled: str = ""
     overhead: injection.Overhead = UNKNOWN
+    environment: dict[str, str] | None = None
 
 
 def order(
-    job: c.Job, image: Image | None = None, compiled: str = "", overhead: injection.Overhead = UNKNOWN
+    job: c.Job,
+    image: Image | None = None,
+    compiled: str = "",
+    overhead: injection.Overhead = UNKNOWN,
+    environment: Mapping[str, str] | None = None,
 ) -> bytes:
     """One line."""
-    order = dataclasses.asdict(Order(job, image, compiled, overhead))
+    variables = None if environment is None else dict(environment)
+    order = dataclasses.asdict(Order(job, image, compiled, overhead, variables))
     text = json.dumps(order, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from orbit_remote.process import tool_output
+from orbit_remote.process import client_environment, tool_output
 
 _VERSION_S = 20.0
 _OLDEST = (2023, 3)
@@ -67,8 +67,15 @@ def find() -> Tool | None:
 
 
 def _candidates() -> list[Path]:
-    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"]
-    found = [shutil.which("ncu"), *(shutil.which("ncu", path=f"{root}/bin") for root in roots if root)]
+    roots = [
+        *map(client_environment.current().get, ("CUDA_HOME", "CUDA_PATH")),
+        "/usr/local/cuda",
+        "/opt/cuda",
+    ]
+    found = [
+        client_environment.which("ncu"),
+        *(shutil.which("ncu", path=f"{root}/bin") for root in roots if root),
+    ]
     apart = [
         *Path("/opt/nvidia/nsight-compute").glob("*/ncu"),
         *Path("/usr/local").glob("cuda*/nsight-compute*/ncu"),

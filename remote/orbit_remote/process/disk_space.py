@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from orbit_remote.common.messages import Failure
+from orbit_remote.process import client_environment
 
 SAID = re.compile(r"No space left on device|Disk quota exceeded|not enough space", re.IGNORECASE)
 """Words of compilers, linkers and the C library."""
@@ -22,9 +23,10 @@ _ROOM = 4 << 20
 
 def temporary() -> Path:
     """Where compilers write what they delete again, full or not; Python's own choice passes over full folders."""
+    variables = client_environment.current()
     if os.name == "nt":
-        return Path(os.environ.get("TMP") or os.environ.get("TEMP") or tempfile.gettempdir())
-    return Path(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108 - where they write themselves
+        return Path(variables.get("TMP") or variables.get("TEMP") or tempfile.gettempdir())
+    return Path(variables.get("TMPDIR") or "/tmp")  # noqa: S108 - where they write themselves
 
 
 def full(folder: Path) -> bool:

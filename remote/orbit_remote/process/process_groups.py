@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from orbit_remote.common import limits
+from orbit_remote.process import client_environment
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -135,7 +136,7 @@ async def start(
         asyncio.create_subprocess_exec(
             *(os.fspath(part) for part in command),
             cwd=cwd,
-            env=None if env is None else dict(env),
+            env=dict(client_environment.current() if env is None else env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -262,6 +263,37 @@ def _children() -> dict[int, dict[int, int]]:
                 _, parent, _, session, *_ = stat.read().rpartition(b")")[2].split(maxsplit=4)
                 found.setdefault(int(parent), {})[int(entry.name)] = int(session)
     return found
+
+
+def command(pid: int) -> list[bytes]:
+    """The words that a process was started with; none where it has gone. Linux only."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as words:  # noqa: PTH123
+            return words.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def memory(root: int) -> int | None:
+    """Bytes of memory that a process and all below it hold, each shared page counted for its share; None where the
+    system does not say. Linux only.
+    """
+    if _prctl is None:
+        return None
+    children = _children()
+    tree = [root]
+    for pid in tree:
+        tree += children.get(pid, ())
+    held = [_proportional(pid) for pid in tree]
+    return sum(size for size in held if size is not None) if held[0] is not None else None
+
+
+def _proportional(pid: int) -> int | None:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup", "rb") as sizes:  # noqa: PTH123
+        for line in sizes:
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) << 10
+    return None
 
 
 def end_marked(worker: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from orbit_remote.common.limits import TOOL_OUTPUT
-from orbit_remote.process import process_groups
+from orbit_remote.process import client_environment, process_groups
 
 _DRAIN_S = 1.0
 """How long a pipe may be held open by what the tool has left behind."""
@@ -41,6 +41,7 @@ def ask(
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env=dict(client_environment.current()),
         process_group=0 if os.name == "posix" else None,
     )
     assert process.stdout

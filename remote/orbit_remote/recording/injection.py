@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,7 +30,7 @@ from orbit_remote import PACKAGE
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, LaunchSeries, clock_label
-from orbit_remote.process import disk_space, tool_output
+from orbit_remote.process import client_environment, disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
 _FLAGS = [
@@ -159,8 +158,12 @@ _Place = tuple[list[Path], list[Path]]
 
 
 def _toolkits(nvcc: str | None) -> Iterator[_Place]:
-    roots = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda", "/opt/cuda"]
-    compiler = shutil.which(nvcc or "nvcc")
+    roots = [
+        *map(client_environment.current().get, ("CUDA_HOME", "CUDA_PATH")),
+        "/usr/local/cuda",
+        "/opt/cuda",
+    ]
+    compiler = client_environment.which(nvcc or "nvcc")
     if compiler is not None:
         roots.insert(0, str(Path(compiler).resolve().parent.parent))
     for root in dict.fromkeys(Path(r) for r in roots if r):
@@ -216,7 +219,7 @@ def _text(path: Path) -> str:
 
 def build(cache: Path, cupti: Cupti, *, compiler: str = "g++") -> Path:
     """The recorder for this CUPTI, compiled unless `cache` has it. Raises Unavailable."""
-    gxx = shutil.which(compiler)
+    gxx = client_environment.which(compiler)
     if gxx is None:
         raise Unavailable("launches cannot be measured: there is no C++ compiler (g++)", "install g++")
     defines = [f"-DORBIT_KERNEL_RECORD={cupti.record}", f'-DORBIT_CUPTI_LIBRARY="{cupti.library}"']

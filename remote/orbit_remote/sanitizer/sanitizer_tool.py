@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from orbit_remote.common import limits, plain_text, regular_files
 from orbit_remote.common.messages import Failure
-from orbit_remote.process import process_groups, program, tool_output
+from orbit_remote.process import client_environment, process_groups, program, tool_output
 from orbit_remote.toolchain import nvcc
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -90,9 +89,11 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
 
 
 def _candidates(compiler: str | None) -> Iterator[Path]:
-    if found := shutil.which(_NAME):
+    if found := client_environment.which(_NAME):
         yield Path(found)
-    roots = [Path(root) for name in ("CUDA_HOME", "CUDA_PATH") if (root := os.environ.get(name))]
+    roots = [
+        Path(root) for name in ("CUDA_HOME", "CUDA_PATH") if (root := client_environment.current().get(name))
+    ]
     known = nvcc.find(compiler)
     roots += [] if isinstance(known, Failure) else [Path(known.root)]
     roots += [

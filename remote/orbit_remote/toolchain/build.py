@@ -19,7 +19,7 @@ from typing import Any
 from orbit_remote.common import architectures, codec, limits, plain_text, regular_files
 from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources, content_hash
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
-from orbit_remote.process import disk_space, process_groups
+from orbit_remote.process import client_environment, disk_space, process_groups
 from orbit_remote.process.process_groups import Started
 from orbit_remote.toolchain import diagnostics, nvcc, ptx, ptxas
 from orbit_remote.toolchain.build_cache import Cache, Entry
@@ -216,7 +216,9 @@ class _Build:
 
     def _environment(self) -> dict[str, str]:
         """The temporary files of every tool lie where they are removed; messages come in English."""
-        environment = {k: v for k, v in os.environ.items() if k not in ("LC_ALL", "LANGUAGE")}
+        environment = {
+            k: v for k, v in client_environment.current().items() if k not in ("LC_ALL", "LANGUAGE")
+        }
         return environment | {
             "TMPDIR": str(self.work), "TMP": str(self.work), "TEMP": str(self.work),
             "LC_MESSAGES": "C", "LC_CTYPE": "C.UTF-8",
@@ -337,7 +339,7 @@ class _Build:
         parts: list[Any] = [
             _CACHE_FORMAT, "run" if self.running else "compile", self.job.path, self.directory, content_hash(self.job.text.encode("utf-8", "replace")),
             self.flags, self.target, self.compiler.path, self.compiler.version, self.compiler.host_compiler,
-            self.compiler.host_version, [os.environ.get(name) for name in _STATE],
+            self.compiler.host_version, [client_environment.current().get(name) for name in _STATE],
         ]  # fmt: skip
         return content_hash(repr(parts).encode("utf-8", "surrogateescape"))
 

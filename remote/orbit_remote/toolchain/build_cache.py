@@ -45,7 +45,7 @@ class Cache:
 
     def __init__(self, folder: Path, limit: int = 2 << 30) -> None:
         self._folder = folder
-        self._limit = limit
+        self.limit = limit
 
     def load(self, known: str) -> Entry | None:
         """The build for everything known before compiling, if no file it read has changed."""
@@ -69,7 +69,7 @@ class Cache:
         """Keep a build. Raises OSError where the folder cannot be written; nothing half-written stays."""
         self._folder.mkdir(parents=True, exist_ok=True)
         record = json.dumps(entry.record, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        if len(record) + len(entry.artifact) > self._limit:
+        if len(record) + len(entry.artifact) > self.limit:
             return
         self._write(self._folder / _name(known, entry.files.items()), record, entry.artifact)
         self._write(self._paths_file(known), json.dumps({"paths": sorted(entry.files)}).encode(), b"")
@@ -118,7 +118,7 @@ class Cache:
                     kept.append((status.st_mtime, status.st_size, Path(item.path)))
         total = sum(size for _, size, _ in kept)
         for _, size, path in sorted(kept):
-            if total <= self._limit:
+            if total <= self.limit:
                 break
             path.unlink(missing_ok=True)
             total -= size

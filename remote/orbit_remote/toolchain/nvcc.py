@@ -16,7 +16,7 @@ from pathlib import Path
 from orbit_remote.common import plain_text
 from orbit_remote.common.architectures import architecture_of
 from orbit_remote.common.messages import Failure
-from orbit_remote.process import disk_space, tool_output
+from orbit_remote.process import client_environment, disk_space, tool_output
 
 __all__ = ["PROBE_LIMIT_S", "Nvcc", "architecture_of", "candidates", "examine", "find"]
 
@@ -59,7 +59,7 @@ def find(setting: str | None = None, *, python: str | None = None) -> Nvcc | Fai
             "there is no CUDA compiler for macOS: NVIDIA's support ended with CUDA 10.2",
             "use a machine with Linux or Windows to compile CUDA",
         )
-    path = _from_setting(setting) if setting else next(candidates(os.environ, python), None)
+    path = _from_setting(setting) if setting else next(candidates(client_environment.current(), python), None)
     if path:
         return examine(path)
     if setting:
@@ -97,7 +97,7 @@ def _from_setting(setting: str) -> Path | None:
         path = path / "bin" / _NVCC
     if path.is_file():
         return path
-    found = None if "/" in setting or "\\" in setting else shutil.which(setting)
+    found = None if "/" in setting or "\\" in setting else client_environment.which(setting)
     return Path(found) if found else None
 
 
@@ -122,7 +122,7 @@ def examine(path: Path) -> Nvcc | Failure:
         status = path.stat()
     except OSError as error:
         return Failure("infrastructure", f"{path} cannot be used: {error.strerror}", _REINSTALL)
-    key = ((str(path), status.st_mtime_ns, status.st_size), os.environ.get("PATH", ""))
+    key = ((str(path), status.st_mtime_ns, status.st_size), client_environment.current().get("PATH", ""))
     if key not in _known:
         answer = _ask(path)
         if isinstance(answer, Failure):
@@ -165,7 +165,7 @@ def _ask(path: Path) -> Nvcc | Failure:
         str(path),
         version[1],
         os.path.normpath(root[1]) if root else str(path.parent.parent),
-        shutil.which("cl" if os.name == "nt" else "g++") or "",
+        client_environment.which("cl" if os.name == "nt" else "g++") or "",
         next(iter(host.strip().splitlines()), "unknown"),
     )
 
@@ -178,7 +178,7 @@ def _said(command: list[str]) -> tuple[int, str]:
 
 def _no_host_compiler() -> Failure | None:
     needed = ("cl",) if os.name == "nt" else ("gcc", "g++")
-    missing = [name for name in needed if shutil.which(name) is None]
+    missing = [name for name in needed if client_environment.which(name) is None]
     if not missing:
         return None
     return Failure(
@@ -197,6 +197,6 @@ def _host_remedy() -> str:
         ("pacman", "sudo pacman -S gcc"),
         ("zypper", "sudo zypper install gcc-c++"),
     ):
-        if shutil.which(manager):
+        if client_environment.which(manager):
             return command
     return "install GCC's C++ compiler (g++)"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -30,40 +30,36 @@ _ROOM = 1 << 30
 """Bytes that must be free in memory before a compiler's temporary files are put there."""
 
 
-class Context:
-    """What every job needs of the worker."""
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Whoever hands in jobs: where its events go, and its environment, of which jobs see an allow-list and what is
+    `passed`. `author_python` is the client's own Python, `name` as in *Neovim*.
+    """
 
-    def __init__(
-        self,
-        options: argparse.Namespace,
-        send: Send,
-        build_ahead: Callable[[c.Job, Context], Awaitable[None]],
-    ) -> None:
-        """`build_ahead` builds an executable into the cache before it is run."""
-        self.send = send
-        self.home = Path(options.cache)
-        self.scratches = self.home / "scratch"
+    send: Callable[[c.Event], None]
+    environment: Mapping[str, str]
+    passed: tuple[str, ...] = ()
+    author_python: str | None = None
+    name: str = ""
+
+
+class Shared:
+    """What all clients of a worker share: folders, caches, places among the builds, GPUs, prepared processes."""
+
+    def __init__(self, home: Path, *, cache_bytes: int = 2 << 30, spare_idle_s: float = 300.0) -> None:
+        self.home = home
+        self.scratches = home / "scratch"
         self.intermediates = _memory_folder() or self.scratches
         """Where a compiler's temporary files lie: in memory, which saves 0.15 of 1.5 s (H100 machine)."""
-        self.cache = Cache(self.home / "builds", limit=options.cache_bytes)
-        self.counters = self.home / "counters"
-        """Whether profiles were permitted the GPU's counters."""
-        self.environment_names: tuple[str, ...] = tuple(filter(None, options.environment.split(",")))
-        self.author_python: str | None = options.author_python or None
-        self.idle_s: float = options.spare_idle_s
-        self.overheads = OverheadStore(self.home / "cupti")
+        self.cache = Cache(home / "builds", limit=cache_bytes)
+        self.idle_s = spare_idle_s
+        self.overheads = OverheadStore(home / "cupti")
+        self.builds = asyncio.Semaphore(os.cpu_count() or 1)
+        self.alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+        self.gpus: dict[int, asyncio.Lock] = {}
+        self.holders: dict[int, str] = {}
         self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
-        self._builds = asyncio.Semaphore(os.cpu_count() or 1)
-        self._gpus: dict[int, asyncio.Lock] = {}
-        self._holders: dict[int, str] = {}
-        self._alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
-        self._build_ahead = build_ahead
-        self.ahead = Prebuild(self._one_more_build)
-
-    async def _one_more_build(self, job: c.Job) -> None:
-        async with self._builds:
-            await self._build_ahead(job, self)
 
     @property
     def spares(self) -> PreforkPool:
@@ -83,15 +79,73 @@ class Context:
             self._reports = Reader()
         return self._reports
 
+    @property
+    def warm(self) -> bool:
+        """Whether a prepared Python waits, which holds memory of the GPU."""
+        return self._spares is not None and self._spares.waiting is not None
+
+    def adjust(self, *, cache_bytes: int, spare_idle_s: float) -> None:
+        """What the client that came last has set."""
+        self.cache.limit = cache_bytes
+        self.idle_s = spare_idle_s
+        if self._spares is not None:
+            self._spares.idle_s = spare_idle_s
+
     async def close(self) -> None:
-        await self.ahead.close()
         if self._reports is not None:
             await self._reports.close()
         if self._spares is not None:
             await self._spares.close()
 
+    def forget_the_dead(self) -> None:
+        """Remove scratch folders of workers that were killed."""
+        for path in (*self.scratches.glob("*-*"), *self.intermediates.glob("*-*")):
+            pid = path.name.partition("-")[0]
+            if pid.isdigit() and not process_groups.alive(int(pid)):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+class Context:
+    """What every job needs of the worker: what is shared, and what is its client's own."""
+
+    def __init__(
+        self, shared: Shared, client: Client, build_ahead: Callable[[c.Job, Context], Awaitable[None]]
+    ) -> None:
+        """`build_ahead` builds an executable into the cache before it is run."""
+        self._shared = shared
+        self._client = client
+        self.send = client.send
+        self.author_python = client.author_python
+        self.home = shared.home
+        self.cache = shared.cache
+        self.counters = shared.home / "counters"
+        """Whether profiles were permitted the GPU's counters."""
+        self.overheads = shared.overheads
+        self._build_ahead = build_ahead
+        self.ahead = Prebuild(self._one_more_build)
+
+    async def _one_more_build(self, job: c.Job) -> None:
+        async with self._shared.builds:
+            await self._build_ahead(job, self)
+
+    @property
+    def spares(self) -> PreforkPool:
+        return self._shared.spares
+
+    @property
+    def reports(self) -> Reader:
+        return self._shared.reports
+
+    @property
+    def idle_s(self) -> float:
+        return self._shared.idle_s
+
+    async def close(self) -> None:
+        """The client has left, and its jobs have ended."""
+        await self.ahead.close()
+
     def environment(self) -> dict[str, str]:
-        return program.environment(os.environ, self.environment_names)
+        return program.environment(self._client.environment, self._client.passed)
 
     def stage(self, job: c.Job, state: c.State, why: str = "") -> None:
         self.send(c.Stage(job.run, state, time.time(), why))
@@ -105,47 +159,42 @@ class Context:
     @asynccontextmanager
     async def build(self, job: c.Job) -> AsyncGenerator[None]:
         """One of as many builds as there are cores: an editor may open a hundred files at once."""
-        if self._builds.locked():
+        if self._shared.builds.locked():
             self.stage(job, "queued", "waiting for other builds")
-        async with self._builds:
+        async with self._shared.builds:
             self.stage(job, "building")
             yield
 
     @asynccontextmanager
     async def alone(self, what: Hashable) -> AsyncGenerator[None]:
         """Nobody else does `what` meanwhile: the second of two that build the same finds the first one's result."""
-        lock = self._alone.get(what)
+        lock = self._shared.alone.get(what)
         if lock is None:
-            lock = self._alone[what] = asyncio.Lock()
+            lock = self._shared.alone[what] = asyncio.Lock()
         async with lock:
             yield
 
     @asynccontextmanager
     async def gpu(self, job: c.Job) -> AsyncGenerator[None]:
         """The GPU for this job alone: two jobs at once would measure each other."""
-        lock = self._gpus.setdefault(job.device, asyncio.Lock())
+        lock = self._shared.gpus.setdefault(job.device, asyncio.Lock())
         if lock.locked():
-            self.stage(job, "queued", f"waiting for the GPU: {self._holders.get(job.device, 'another run')}")
+            self.stage(
+                job, "queued", f"waiting for the GPU: {self._shared.holders.get(job.device, 'another run')}"
+            )
         async with lock:
-            self._holders[job.device] = f"{job.kernel or Path(job.path).name} is running on it"
+            self._shared.holders[job.device] = f"{job.kernel or Path(job.path).name} is running on it"
             yield
 
     @asynccontextmanager
     async def scratch(self) -> AsyncGenerator[Path]:
         """A folder of the job's own, gone when the job is over."""
-        with _own_folder(self.scratches) as path:
+        with _own_folder(self._shared.scratches) as path:
             yield path
 
     def intermediate(self) -> AbstractContextManager[Path]:
         """A folder for a build's temporary files, gone when the build is over."""
-        return _own_folder(self.intermediates)
-
-    def forget_the_dead(self) -> None:
-        """Remove scratch folders of workers that were killed."""
-        for path in (*self.scratches.glob("*-*"), *self.intermediates.glob("*-*")):
-            pid = path.name.partition("-")[0]
-            if pid.isdigit() and not process_groups.alive(int(pid)):
-                shutil.rmtree(path, ignore_errors=True)
+        return _own_folder(self._shared.intermediates)
 
 
 @contextmanager

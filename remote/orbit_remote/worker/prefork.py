@@ -19,6 +19,7 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
+from orbit_remote.common import handshake
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
 from orbit_remote.recording.injection import UNKNOWN, Overhead
@@ -35,6 +36,7 @@ class Zygote:
 
     def __init__(self, process: Process, control: socket.socket, env: Mapping[str, str]) -> None:
         self.env = dict(env)
+        self._loaded = handshake.loaded(env)
         self.alive = True
         self._process = process
         self._control = control
@@ -52,6 +54,10 @@ class Zygote:
                 command, env=env, stdin=theirs.fileno(), stdout=None, stderr=None
             )
         return cls(process, ours, env)
+
+    def serves(self, env: Mapping[str, str]) -> bool:
+        """Whether a job with this environment can have one of its children: the rest a job is given when it begins."""
+        return handshake.loaded(env) == self._loaded
 
     async def fork(self, ended: Callable[[Forked], None]) -> Forked:
         """Raises OSError where the template has died; the next one may live."""
@@ -115,7 +121,7 @@ class PreforkPool:
 
     def __init__(self, *, cache: Path, idle_s: float = 300.0) -> None:
         self._cache = cache
-        self._idle_s = idle_s
+        self.idle_s = idle_s
         self._template: Zygote | None = None
         self._former: list[Zygote] = []
         self._changing = asyncio.Lock()
@@ -159,7 +165,7 @@ class PreforkPool:
             self._running += 1
         try:
             await child.ready()
-            await child.begin(child_main.order(job, image, overhead=overhead))
+            await child.begin(child_main.order(job, image, overhead=overhead, environment=env))
         except BaseException:
             child.kill()
             raise
@@ -196,7 +202,7 @@ class PreforkPool:
         for last in (False, True):
             if self._closed:
                 raise OSError("the worker is leaving")
-            if self._template is None or not self._template.alive or self._template.env != dict(env):
+            if self._template is None or not self._template.alive or not self._template.serves(env):
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env)
             try:
@@ -238,7 +244,7 @@ class PreforkPool:
     def _used(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._end_idle)
+        self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end_idle)
 
     def _end_idle(self) -> None:
         """Give back the GPU memory of contexts nobody uses; the template, which has none, stays."""

@@ -1,0 +1,30 @@
+"""The environment of whoever a job is for: a worker that serves several clients has none of its own to go by.
+
+Each client's tasks, and the threads they start, see that client's variables here. Outside of them, and in a worker
+that serves one client over pipes, it is the process's own environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+_variables: ContextVar[Mapping[str, str] | None] = ContextVar("client environment", default=None)
+
+
+def use(variables: Mapping[str, str]) -> None:
+    """From now on in this task, and in those that it creates."""
+    _variables.set(variables)
+
+
+def current() -> Mapping[str, str]:
+    known = _variables.get()
+    return os.environ if known is None else known
+
+
+def which(program: str) -> str | None:
+    """`shutil.which` with the client's PATH."""
+    known = _variables.get()
+    return shutil.which(program, path=None if known is None else known.get("PATH", os.defpath))

@@ -1,0 +1,39 @@
+"""Locks that the kernel holds for whoever has opened a file, and gives back when its holder has died. POSIX only."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+
+def opened(path: Path, *, mode: int = 0o600) -> int:
+    """A descriptor of the lock file, which is made where it is missing; to be closed by the caller, which gives the lock
+    back. Raises OSError, for a link too.
+
+    For reading: a lock needs no more, and a file of another user's may be shared that way.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would be waited for
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+            os.fchmod(descriptor, mode)  # whatever the umask is
+        except FileExistsError:  # made in this moment
+            descriptor = os.open(path, flags)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file, and cannot be locked")
+    return descriptor
+
+
+def taken(descriptor: int) -> bool:
+    """Take the lock, if nobody else has it; whether that went well. Does not wait."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,54 @@
+"""The user's folder of sockets and locks: one that nobody else can have made, changed or looked into."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+_LONGEST = 80
+"""Bytes of the folder above ours. The path of a socket has 107 at most (unix(7)), of which our names take under 30."""
+
+
+class RefusedError(Exception):
+    """The folder cannot be trusted; the text is a sentence with what to do."""
+
+
+def folder() -> Path:
+    """`$XDG_RUNTIME_DIR/orbit-lsp`, or `/tmp/orbit-lsp-UID` where there is no such variable; made where it is missing.
+
+    Raises RefusedError where somebody else could use it, OSError where it cannot be made. POSIX only.
+    """
+    path = _place()
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if reason := _refused(found):
+        raise RefusedError(
+            f"the runtime folder {path} {reason}; remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+        )
+    return path
+
+
+def _place() -> Path:
+    given = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(given) and len(os.fsencode(given)) <= _LONGEST:  # noqa: PTH117 - the XDG specification
+        try:
+            if os.stat(given).st_uid == os.getuid():  # noqa: PTH116 - after `sudo -E` it is another user's
+                return Path(given) / "orbit-lsp"
+        except OSError:
+            pass
+    return Path("/tmp") / f"orbit-lsp-{os.getuid()}"  # noqa: S108 - who owns it is looked at
+
+
+def _refused(found: os.stat_result) -> str:
+    if stat.S_ISLNK(found.st_mode):
+        return "is a link"
+    if not stat.S_ISDIR(found.st_mode):
+        return "is not a folder"
+    if found.st_uid != os.getuid():
+        return f"belongs to another user (uid {found.st_uid})"
+    if found.st_mode & 0o077:
+        return f"is open to other users (its permissions are {stat.S_IMODE(found.st_mode):o}, and not 700)"
+    return ""

@@ -1,0 +1,129 @@
+"""The jobs of one client: each request is carried out in a task of its own, and has exactly one answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.recording import injection
+from orbit_remote.worker import plain_action, probe
+from orbit_remote.worker.calibration_store import CalibrationStore
+from orbit_remote.worker.context import Context
+
+
+class Jobs:
+    """Ids of runs are the client's own: another client may use the same ones, and reaches none of these."""
+
+    def __init__(self, context: Context, reached: CalibrationStore) -> None:
+        self._context = context
+        self._reached = reached
+        self._jobs: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def take(self, line: str) -> None:
+        """Begin what a client asks for."""
+        try:
+            self._take(codec.decode_request(line))
+        except ValueError as error:
+            print(f"orbit worker: a request was not understood: {error}", file=sys.stderr)
+
+    async def end(self) -> None:
+        """The client has gone: end what is under way, children included."""
+        jobs = list(self._jobs.values())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await self._context.close()
+
+    def _take(self, request: c.Request) -> None:
+        match request:
+            case c.Cancel(run=run):
+                if job := self._jobs.get(run):
+                    job.cancel()
+            case c.Probe():
+                self._begin(request.run, self._probe(request))
+            case c.Warm():
+                self._begin(request.run, self._warm(request))
+            case c.Job():
+                self._begin(request.run, self._perform(request))
+
+    def _begin(self, run: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._jobs[run] = task
+        task.add_done_callback(lambda _: self._over(run, task))
+
+    def _over(self, run: str, task: asyncio.Task[None]) -> None:
+        if self._jobs.get(run) is task:
+            del self._jobs[run]
+        if task.cancelled():  # before it took its first step: nobody else has said so
+            self._context.send(_cancelled(run))
+
+    async def _probe(self, request: c.Probe) -> None:
+        self._context.send(await probe.probe(request, self._context.author_python, self._context.counters))
+
+    async def _warm(self, request: c.Warm) -> None:
+        if request.language == "triton" and self._context.idle_s > 0:
+            await self._context.spares.prepare(self._context.environment())
+        else:
+            await asyncio.to_thread(_prepare_recorder, self._context.home)
+
+    async def _perform(self, job: c.Job) -> None:
+        """Exactly one Finished, whatever happens."""
+        try:
+            if job.action == "profile":
+                from orbit_remote.worker import profile_action
+
+                finished = await profile_action.profile(job, self._context)
+            elif job.action == "disassemble":
+                from orbit_remote.worker import disassemble_action
+
+                finished = await disassemble_action.of_file(job, self._context)
+            elif job.action == "sanitize":
+                from orbit_remote.worker import sanitize_action
+
+                finished = await sanitize_action.check_memory(job, self._context)
+            else:
+                finished = await plain_action.build_or_run(job, self._context)
+        except asyncio.CancelledError:
+            finished = _cancelled(job.run)
+        except OSError as error:
+            finished = c.failed(job.run, _no_room(error))
+        except Exception as error:  # noqa: BLE001 - ours: the author gets a sentence, the log the rest
+            traceback.print_exc()
+            text = f"orbit's worker failed: {type(error).__name__}: {error}"
+            failure = c.Failure("infrastructure", text, "see the worker's log, and please report it", True)
+            finished = c.failed(job.run, failure)
+        device = self._reached.told(finished.device)
+        self._context.send(replace(finished, device=device))
+        if device and job.through == "spec" and finished.outcome == "ok":
+            self._reached.measure(device, self._context)
+
+
+def _prepare_recorder(home: Path) -> None:
+    """Compile the launch recorder before a first run needs it."""
+    with contextlib.suppress(injection.Unavailable):  # a run says so, at its place
+        injection.environment(home / "cupti", cache=home / "cupti")
+
+
+def _no_room(error: OSError) -> c.Failure:
+    """A file that could not be written or read, in a sentence."""
+    where = f" ({error.filename})" if error.filename else ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return c.Failure("infrastructure", f"the disk is full{where}", "free some space and run it again")
+    return c.Failure("infrastructure", f"{os.strerror(error.errno or 0)}{where}", "", retryable=True)
+
+
+def _cancelled(run: str) -> c.Finished:
+    return c.failed(run, c.Failure("cancelled", "cancelled by the user"))

@@ -1,0 +1,366 @@
+"""One worker for all clients of a user: started once, each client with jobs and variables of its own, ended with care.
+
+The workers are real processes; what they compile with is a script, which waits where a test wants a job under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orbit_lsp.runners import shared_worker
+from orbit_lsp.runners.local import LocalRunner, Options
+from orbit_remote.common import messages as c
+from orbit_remote.worker.shared_worker import _SendToSocket
+from tests import processes_check
+from tests.cli_check import orbit
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are shared on Linux")
+
+COMPILER = """#!/bin/sh
+case "$*" in
+*--version) echo release 13.0, V13.0.1;;
+*--dryrun*) ;;
+*) echo $$ >> "{log}"; exec sleep 600;;
+esac
+"""
+
+
+class Clients:
+    """Runners as editors and commands have them, each a client of its own; `hangs` is a compiler that never ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "compilers"
+        self.hangs = self.compiler(folder, COMPILER.format(log=self._log))
+        self._made: list[LocalRunner] = []
+
+    def compiler(self, folder: Path, script: str) -> str:
+        folder.mkdir(exist_ok=True)
+        (folder / "nvcc").write_text(script)
+        (folder / "nvcc").chmod(0o755)
+        return str(folder / "nvcc")
+
+    def client(self, name: str = "Neovim") -> LocalRunner:
+        self._made.append(LocalRunner(Options(cache=str(self.folder / "cache"), client=name)))
+        return self._made[-1]
+
+    async def compile(self, runner: LocalRunner, run: str = "r", text: str = "") -> list[c.Event]:
+        job = c.Job(
+            run, "compile", "cuda", str(self.folder / "k.cu"), text, nvcc=self.hangs, build_timeout_s=600
+        )
+        async with aclosing(runner.run(job)) as events:
+            return [event async for event in events]
+
+    async def compilers(self, count: int) -> list[int]:
+        """The process ids of compilers, once so many have been started."""
+        async with asyncio.timeout(processes_check.LIMIT_S):
+            while not self._log.exists() or len(pids := self._log.read_text().split()) < count:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        return [int(pid) for pid in pids]
+
+    async def close(self) -> None:
+        for runner in self._made:
+            await runner.close()
+
+
+@pytest.fixture
+async def clients(shared_workers: Path, tmp_path: Path) -> AsyncIterator[Clients]:
+    del shared_workers
+    clients = Clients(tmp_path)
+    yield clients
+    await clients.close()
+
+
+async def workers() -> list[str]:
+    """Each running worker by the names of its clients."""
+    return [" + ".join(sorted(worker.clients)) for worker in await shared_worker.running()]
+
+
+async def pid() -> int:
+    (worker,) = await shared_worker.running()
+    return worker.pid
+
+
+def last(events: list[c.Event]) -> c.Finished:
+    finished = [event for event in events if isinstance(event, c.Finished)]
+    assert events[-1:] == finished
+    return finished[0]
+
+
+async def test_clients_that_come_at_once_start_one_worker(clients: Clients) -> None:
+    await asyncio.gather(*(clients.client(f"client {number}").machine() for number in range(6)))
+    assert await workers() == [" + ".join(f"client {number}" for number in range(6))]
+
+
+async def test_a_worker_is_nobodys_child_and_of_no_terminal(clients: Clients) -> None:
+    await clients.client().machine()
+    worker = psutil.Process(await pid())
+    assert worker not in psutil.Process().children(recursive=True)
+    assert os.getsid(worker.pid) == os.getpgid(worker.pid) == worker.pid
+    assert worker.terminal() is None
+
+
+async def test_runs_of_two_clients_with_one_id_are_two(clients: Clients) -> None:
+    one, other = clients.client("one"), clients.client("other")
+    first = asyncio.create_task(clients.compile(one, "r", "// 1"))
+    (compiler,) = await clients.compilers(1)
+    second = asyncio.create_task(clients.compile(other, "r", "// 2"))
+    pids = await clients.compilers(2)
+    second.cancel()
+    await asyncio.wait([second])
+    await processes_check.ended(*(pid for pid in pids if pid != compiler))
+    assert processes_check.is_alive(compiler)
+    first.cancel()
+    await asyncio.wait([first])
+
+
+@pytest.mark.parametrize("leaving", ["closes", "vanishes"])
+async def test_the_jobs_of_a_client_that_goes_are_ended(clients: Clients, leaving: str) -> None:
+    goes, stays = clients.client("goes"), clients.client("stays")
+    await stays.machine()
+    job = asyncio.create_task(clients.compile(goes))
+    (compiler,) = await clients.compilers(1)
+    if leaving == "closes":
+        await goes.close()
+    else:
+        assert goes._worker
+        goes._worker._link.writer.transport.abort()
+    await processes_check.ended(compiler)
+    await asyncio.wait([job])
+    assert await workers() == ["stays"]
+
+
+async def test_a_killed_worker_is_one_outcome_for_each_job_and_the_next_job_has_another(
+    clients: Clients,
+) -> None:
+    one, other = clients.client("one"), clients.client("other")
+    jobs = [asyncio.create_task(clients.compile(one, text="// 1"))]
+    jobs.append(asyncio.create_task(clients.compile(other, text="// 2")))
+    compilers = await clients.compilers(2)
+    killed = await pid()
+    os.kill(killed, signal.SIGKILL)
+    for job in jobs:
+        failure = last(await job).failure
+        assert failure
+        assert (failure.category, failure.retryable) == ("infrastructure", True)
+        assert failure.message.startswith("the worker process ended unexpectedly; its log is ")
+    await processes_check.ended(*compilers)
+    assert await one.machine()
+    assert await pid() != killed
+
+
+async def test_stop_cancels_what_runs_and_ends_the_worker(clients: Clients) -> None:
+    runner = clients.client()
+    job = asyncio.create_task(clients.compile(runner))
+    (compiler,) = await clients.compilers(1)
+    worker = await pid()
+    assert await shared_worker.stop() == [worker]
+    assert last(await job).outcome == "cancelled"
+    await processes_check.ended(worker, compiler)
+    assert await workers() == []
+    assert await shared_worker.stop() == []
+
+
+async def test_a_worker_leaves_when_its_last_client_has(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_worker, "LEAVE_S", 0.0)
+    first, second = clients.client(), clients.client()
+    await first.machine()
+    await second.machine()
+    worker = await pid()
+    await first.close()
+    assert await second.machine()
+    await second.close()
+    await processes_check.ended(worker)
+
+
+async def test_each_client_has_its_own_variables(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PATH says where tools are; what counts when a process starts makes another worker."""
+    found: list[str | None] = []
+    for name in ("one", "other"):
+        compiler = clients.compiler(clients.folder / name, COMPILER)
+        monkeypatch.setenv("PATH", f"{Path(compiler).parent}:{os.environ['PATH']}")
+        machine = await clients.client(name).machine()
+        found.append(machine and machine.nvcc)
+    assert found == [str(clients.folder / name / "nvcc") for name in ("one", "other")]
+    assert await workers() == ["one + other"]
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
+    await clients.client("a third").machine()
+    assert await workers() == ["one + other", "a third"]
+
+
+async def test_a_socket_that_a_dead_worker_left_is_replaced(clients: Clients) -> None:
+    runner = clients.client()
+    await runner.machine()
+    os.kill(killed := await pid(), signal.SIGKILL)
+    await processes_check.ended(killed)
+    assert await clients.client().machine()
+    assert await pid() != killed
+
+
+# -- the runtime folder -------------------------------------------------------------------------------
+
+
+def link(folder: Path) -> None:
+    folder.parent.joinpath("elsewhere").mkdir()
+    folder.symlink_to("elsewhere")
+
+
+def open_to_others(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o755)
+
+
+def of_another_user(folder: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root gives a folder away")
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (link, "is a link"),
+        (lambda folder: folder.write_text(""), "is not a folder"),
+        (open_to_others, "is open to other users (its permissions are 755, and not 700)"),
+        (of_another_user, "belongs to another user (uid 65534)"),
+    ],
+)
+async def test_a_folder_that_others_could_use_is_refused(
+    clients: Clients, shared_workers: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    make(shared_workers)
+    finished = last(await clients.compile(clients.client()))
+    assert finished.failure
+    assert finished.failure.message == (
+        f"the runtime folder {shared_workers} {reason}; remove it, or set XDG_RUNTIME_DIR to a folder of your own"
+    )
+
+
+@pytest.mark.parametrize("value", ["relative", "/no/such/folder", f"/tmp/{'x' * 80}"])
+def test_a_runtime_folder_that_cannot_hold_sockets_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    from orbit_remote.process import runtime_folder
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", value)
+    assert runtime_folder._place() == Path(f"/tmp/orbit-lsp-{os.getuid()}")
+
+
+# -- other clients ------------------------------------------------------------------------------------
+
+
+def socket_in(folder: Path) -> Path:
+    (path,) = folder.glob("*.sock")
+    return path
+
+
+def permit(*opened: tuple[Path, int]) -> None:
+    for path, mode in opened:
+        path.chmod(mode)
+
+
+async def test_another_user_is_not_answered(clients: Clients, shared_workers: Path) -> None:
+    if os.getuid():
+        pytest.skip("only root becomes another user")
+    await clients.client().machine()
+    path = socket_in(shared_workers)
+    permit((shared_workers.parent, 0o755), (shared_workers, 0o755), (path, 0o777))
+    script = (
+        "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+        's.sendall(b\'{"kind": "stop"}\\n\'); print(s.recv(99))'
+    )
+    answer = await asyncio.to_thread(
+        subprocess.run,
+        ["/usr/bin/env", "python3", "-c", script, path],
+        user=65534,
+        capture_output=True,
+        text=True,
+    )
+    assert answer.stdout in ("b''\n", "")
+    permit((shared_workers, 0o700))
+    assert await workers() == ["Neovim"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"\n",
+        b"{\n",
+        b"[]\n",
+        b'{"kind": 1}\n',
+        b'{"kind": "hello"}\n',
+        b"\xff" * 9,
+        b'{"kind": "hello", ',
+    ],
+)
+async def test_a_client_that_is_none_disturbs_nobody(
+    clients: Clients, shared_workers: Path, words: bytes
+) -> None:
+    await clients.client().machine()
+    path = socket_in(shared_workers)
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(words)
+    writer.write_eof()
+    assert await reader.read() == b""
+    writer.close()
+    assert await workers() == ["Neovim"]
+
+
+async def test_a_client_of_another_version_is_refused(clients: Clients, shared_workers: Path) -> None:
+    await clients.client().machine()
+    path = socket_in(shared_workers)
+    reader, writer = await asyncio.open_unix_connection(path)
+    hello = {"kind": "hello", "key": path.stem, "client": "x", "environment": {}, "version": c.VERSION + 1}
+    writer.write(json.dumps(hello).encode() + b"\n")
+    answer = json.loads(await reader.readline())
+    writer.close()
+    assert (answer["kind"], f"speaks version {c.VERSION}" in answer["why"]) == ("refused", True)
+
+
+async def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orbit_remote.worker.shared_worker._BEHIND", 1 << 20)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_connection(sock=ours)
+        send = _SendToSocket(writer, "sleepy")
+        for _ in range(64):
+            send(c.Output("r", "stdout", "x" * (1 << 16)))
+        assert await reader.read() == b""
+        assert writer.is_closing()
+
+
+# -- the commands -------------------------------------------------------------------------------------
+
+
+def test_doctor_names_the_worker_and_stop_ends_it(shared_workers: Path, tmp_path: Path) -> None:
+    del shared_workers
+    _, text, _ = orbit(tmp_path, "doctor", "--json")
+    (worker,) = json.loads(text)["workers"]
+    assert (worker["clients"], worker["warm"]) == (["orbit-lsp doctor"], False)
+    _, text, _ = orbit(tmp_path, "doctor")
+    assert f"process {worker['pid']}, for 0 min, Python " in text
+    assert orbit(tmp_path, "stop")[:2] == (0, f"stopped 1 worker: process {worker['pid']}\n")
+    assert orbit(tmp_path, "stop")[:2] == (0, "no worker runs\n")
+    processes_check.wait_until_ended(worker["pid"])
+
+
+def test_the_setting_turns_sharing_off(shared_workers: Path, tmp_path: Path) -> None:
+    del shared_workers
+    settings = json.dumps({"shared_worker": False})
+    assert json.loads(orbit(tmp_path, "doctor", "--json", "--settings", settings)[1])["workers"] == []
