@@ -143,7 +143,7 @@ OPENS = {
     "remote/orbit_remote/common/content_store.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/process/process_groups.py": (4, "/proc, for every process of the machine"),
-    "remote/orbit_remote/process/file_lock.py": (3, "lock files, which are not read"),
+    "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
     "orbit_lsp/runners/shared_worker.py": (1, "the log that it gives a worker"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
     "remote/orbit_remote/child/child_main.py": (3, "its own streams, and a file that it writes"),

@@ -27,7 +27,7 @@ from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.results import Results
-from orbit_lsp.state.session import Session, path_of, uri_of
+from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
@@ -77,7 +77,9 @@ class _Watcher:
 class SlotEngine:
     def __init__(self, slot: Slot, options: EngineOptions) -> None:
         self._options = options
-        self._session = Session(setup=Setup(folders=list(options.folders)))
+        self._session = Session(
+            setup=Setup(folders=list(options.folders)), client=Client(name="orbit-lsp jobs", batch=True)
+        )
         self._environment = run_environment.Environment(self._session, options.complain, lambda _: None)
         self._environment.budget.remedy = options.remedy
         self._base: dict[str, Any] = {**options.settings, **dict(slot.options)}

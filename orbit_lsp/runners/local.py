@@ -94,6 +94,7 @@ class _Pipes:
             "--spare-idle-s", str(options.spare_idle_s),
             "--environment", ",".join(options.environment),
             "--author-python", sys.executable,
+            "--client", options.client,
             *(("--ends-with-parent",) if threading.current_thread() is threading.main_thread() else ()),
         ]  # fmt: skip
         mark = uuid.uuid4().hex

@@ -46,6 +46,7 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
+        batch=session.client.batch,
     )
 
 

@@ -104,6 +104,8 @@ class Client:
     """What the client can do. `name` is what others see who wait for its runs, as in *Neovim*."""
 
     name: str = "orbit-lsp"
+    batch: bool = False
+    """Nobody looks at the screen for its runs: they wait for a GPU behind those that somebody has clicked."""
     encoding: Encoding = "utf-16"
     can_ask: bool = False
     """Whether it can put a question with answers to choose from."""

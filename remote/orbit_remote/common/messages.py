@@ -94,7 +94,7 @@ class Job:
     a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
     whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
     own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
-    back, as `Finished.dumps`.
+    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked.
     """
 
     run: str
@@ -121,6 +121,7 @@ class Job:
     host_launches: tuple[HostLaunch, ...] = ()
     detail: Literal["click", "full"] = "click"
     tools: tuple[str, ...] = ()
+    batch: bool = False
     levels: tuple[Level, ...] = ()
     version: int = VERSION
 

@@ -13,19 +13,29 @@ def opened(path: Path, *, mode: int = 0o600) -> int:
 
     For reading: a lock needs no more, and a file of another user's may be shared that way.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would be waited for
     try:
-        descriptor = os.open(path, flags)
+        return opened_if_there(path)
     except FileNotFoundError:
-        try:
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
-            os.fchmod(descriptor, mode)  # whatever the umask is
-        except FileExistsError:  # made in this moment
-            descriptor = os.open(path, flags)
+        pass
+    try:
+        descriptor = os.open(path, _flags() | os.O_CREAT | os.O_EXCL, mode)
+    except FileExistsError:  # made in this moment
+        return opened_if_there(path)
+    os.fchmod(descriptor, mode)  # whatever the umask is
+    return descriptor
+
+
+def opened_if_there(path: Path) -> int:
+    """As `opened`, of a file that is not made. Raises OSError."""
+    descriptor = os.open(path, _flags())
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(f"{path} is not a regular file, and cannot be locked")
     return descriptor
+
+
+def _flags() -> int:
+    return os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would be waited for
 
 
 def taken(descriptor: int) -> bool:

@@ -18,6 +18,8 @@ from weakref import WeakValueDictionary
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups, program
 from orbit_remote.toolchain.build_cache import Cache
+from orbit_remote.worker import probe
+from orbit_remote.worker.lease import Leases
 from orbit_remote.worker.overhead_store import OverheadStore
 from orbit_remote.worker.prebuild import Prebuild
 
@@ -56,8 +58,7 @@ class Shared:
         self.overheads = OverheadStore(home / "cupti")
         self.builds = asyncio.Semaphore(os.cpu_count() or 1)
         self.alone: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
-        self.gpus: dict[int, asyncio.Lock] = {}
-        self.holders: dict[int, str] = {}
+        self.leases = Leases(home / "leases")
         self._spares: PreforkPool | None = None
         self._reports: Reader | None = None
 
@@ -177,13 +178,15 @@ class Context:
     @asynccontextmanager
     async def gpu(self, job: c.Job) -> AsyncGenerator[None]:
         """The GPU for this job alone: two jobs at once would measure each other."""
-        lock = self._shared.gpus.setdefault(job.device, asyncio.Lock())
-        if lock.locked():
-            self.stage(
-                job, "queued", f"waiting for the GPU: {self._shared.holders.get(job.device, 'another run')}"
-            )
-        async with lock:
-            self._shared.holders[job.device] = f"{job.kernel or Path(job.path).name} is running on it"
+        device = await asyncio.to_thread(probe.device, job.device)
+        gpu = (device and device.uuid) or f"gpu-{job.device}"
+        what = job.kernel or Path(job.path).name
+        async with self._shared.leases.hold(
+            gpu,
+            f"{what} in {self._client.name}" if self._client.name else what,
+            batch=job.batch,
+            waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
+        ):
             yield
 
     @asynccontextmanager

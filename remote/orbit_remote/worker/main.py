@@ -46,7 +46,7 @@ async def _serve_pipes(options: argparse.Namespace, send: Send) -> None:
     threading.Thread(target=_read_lines, args=(requests, loop), daemon=True, name="requests").start()
     shared = _shared(options)
     passed = tuple(name for name in str(options.environment).split(",") if name)
-    client = Client(send, os.environ, passed, options.author_python or None)
+    client = Client(send, os.environ, passed, options.author_python or None, options.client)
     reached = CalibrationStore(shared.home / "reached.json")
     jobs = Jobs(Context(shared, client, builds.build_ahead), reached)
     shared.forget_the_dead()
@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--author-python", default="", help="the server's Python: compiler wheels may be there"
     )
+    parser.add_argument("--client", default="", help="the name that others see who wait for its jobs")
     parser.add_argument(
         "--ends-with-parent", action="store_true", help="end soon after the thread that started this process"
     )

@@ -1,0 +1,242 @@
+"""Who measures on a GPU: one job at a time, over all workers, Pythons and users of this machine.
+
+A file lock by the GPU's UUID, which the kernel gives back when its holder dies, by whatever death. Who waits has a
+ticket, a file whose name says when it came: first come, first served, with a click before a batch. A ticket is locked
+by its owner, so one that can be locked is of a process that has died. All of it lies in a folder that every user may
+write to. What a job is called stands in the user's own runtime folder, because it is nobody else's business.
+
+Where there are no file locks (Windows), it is one job at a time of this worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import re
+import stat
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from orbit_remote.common import limits, regular_files
+from orbit_remote.process import file_lock, runtime_folder
+
+EVERYBODYS = Path("/tmp/orbit-lsp-gpu")  # noqa: S108 - shared on purpose; what is in it decides who waits, and nothing else
+_LOOK_S = 0.05
+"""From one look at the tickets to the next: other processes say nothing when they give a GPU back."""
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    """`rank` is 0 for a click, 1 for a batch; `since` in ns of a clock that nobody sets."""
+
+    rank: int
+    since: int
+    owner: str
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        return self.rank, self.since, self.owner
+
+
+class Leases:
+    """Of one worker. `fallback` is a folder of the worker's own, for a machine whose shared folder cannot be used."""
+
+    def __init__(self, fallback: Path) -> None:
+        self._fallback = fallback
+        self._given_back = asyncio.Event()
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @asynccontextmanager
+    async def hold(
+        self, gpu: str, what: str, *, batch: bool, waits: Callable[[str], None]
+    ) -> AsyncGenerator[None]:
+        """The GPU `gpu` (its UUID) for `what` alone, as in *softmax.cu in Neovim*. `waits` is called with the one that
+        is waited for, each time that it is another.
+        """
+        if sys.platform != "linux":
+            lock = self._locks.setdefault(gpu, asyncio.Lock())
+            if lock.locked():
+                waits("another run")
+            async with lock:
+                yield
+            return
+        folder = _shared_folder(self._fallback)
+        queue = _Queue(folder, re.sub(r"[^\w-]", "_", gpu))
+        async with self._turn(queue, what, batch=batch, waits=waits):
+            yield
+
+    @asynccontextmanager
+    async def _turn(
+        self, queue: _Queue, what: str, *, batch: bool, waits: Callable[[str], None]
+    ) -> AsyncGenerator[None]:
+        said = ""
+        place = queue.join(what, batch=batch)
+        try:
+            while not place.begin():
+                if (other := place.ahead()) != said:
+                    said = other
+                    waits(other)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._given_back.wait()
+            yield
+        finally:
+            place.leave()
+            self._given_back.set()  # those of this worker look at once
+            self._given_back = asyncio.Event()
+
+
+class _Queue:
+    """The tickets and the lock of one GPU."""
+
+    def __init__(self, folder: Path, gpu: str) -> None:
+        self.folder = folder
+        self.gpu = gpu
+        self.lock = folder / f"{gpu}.lock"
+
+    def join(self, what: str, *, batch: bool) -> _Place:
+        owner = f"{os.getpid()}-{next(_numbers)}"
+        ticket = _Ticket(int(batch), time.clock_gettime_ns(time.CLOCK_BOOTTIME), owner)
+        path = self.folder / f".{self.gpu}.{owner}"
+        path.unlink(missing_ok=True)
+        descriptor = file_lock.opened(path, mode=0o644)
+        file_lock.taken(descriptor)
+        place = _Place(self, ticket, descriptor)
+        path.rename(place.path)
+        with contextlib.suppress(OSError, runtime_folder.RefusedError):  # then it has no name for others
+            regular_files.replace(_words(owner), what.encode("utf-8", "replace"))
+        return place
+
+    def path(self, ticket: _Ticket) -> Path:
+        return self.folder / f"{self.gpu}.{ticket.rank}.{ticket.since:020d}.{ticket.owner}"
+
+    def waiting(self) -> list[_Ticket]:
+        """Of processes that live, in their order."""
+        tickets = [
+            ticket
+            for path in self.folder.glob(f"{self.gpu}.[01].*")
+            if (ticket := _parsed(path.name.removeprefix(f"{self.gpu}."))) and _lives(path)
+        ]
+        return sorted(tickets, key=lambda ticket: ticket.order)
+
+    def holder(self) -> str:
+        """In words; empty where nobody has it."""
+        for path in self.folder.glob(f"{self.gpu}.held.*"):
+            if _lives(path):
+                return _name(path, path.name.rpartition(".")[2])
+        return ""
+
+
+class _Place:
+    """A ticket in a queue, and then the lock."""
+
+    def __init__(self, queue: _Queue, ticket: _Ticket, descriptor: int) -> None:
+        self._queue = queue
+        self._ticket = ticket
+        self._descriptors = [descriptor]
+        self.path = queue.path(ticket)
+
+    def begin(self) -> bool:
+        """Whether it is this one's turn, and has the lock now."""
+        if next(iter(self._queue.waiting()), self._ticket) != self._ticket:
+            return False
+        descriptor = file_lock.opened(self._queue.lock, mode=0o644)
+        if not file_lock.taken(descriptor) or not _is_at(descriptor, self._queue.lock):
+            os.close(descriptor)
+            return False
+        self._descriptors.append(descriptor)
+        for dead in self._queue.folder.glob(f"{self._queue.gpu}.held.*"):
+            _forget(dead)
+        held = self._queue.folder / f"{self._queue.gpu}.held.{self._ticket.owner}"
+        self.path.rename(held)
+        self.path = held
+        return True
+
+    def ahead(self) -> str:
+        """Who has the GPU, or comes before this one."""
+        if holder := self._queue.holder():
+            return holder
+        first = next(iter(self._queue.waiting()), None)
+        if first is None or first == self._ticket:
+            return "another job"
+        return _name(self._queue.path(first), first.owner)
+
+    def leave(self) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        with contextlib.suppress(OSError, runtime_folder.RefusedError):
+            _words(self._ticket.owner).unlink()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+
+
+def _parsed(name: str) -> _Ticket | None:
+    found = re.fullmatch(r"([01])\.(\d{20})\.([\d-]+)", name)
+    return _Ticket(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def _lives(path: Path) -> bool:
+    """Whether the owner of a ticket does; one that does not is removed."""
+    try:
+        descriptor = file_lock.opened_if_there(path)
+    except OSError:
+        return False
+    try:
+        if not file_lock.taken(descriptor):
+            return True
+        _forget(path)
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _forget(path: Path) -> None:
+    """Remove the ticket of a process that has died."""
+    with contextlib.suppress(OSError):  # another user's: it is passed over all the same
+        path.unlink()
+    with contextlib.suppress(OSError, runtime_folder.RefusedError):
+        _words(path.name.rpartition(".")[2]).unlink()
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a file is still the one of that name: its owner may have removed it before it was locked."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
+
+
+def _words(owner: str) -> Path:
+    return runtime_folder.folder() / f"gpu-{owner}"
+
+
+def _name(path: Path, owner: str) -> str:
+    """What somebody's job is called: of another user, that it is one."""
+    with contextlib.suppress(OSError, runtime_folder.RefusedError):
+        return regular_files.text(_words(owner), limits.STATE)
+    with contextlib.suppress(OSError):
+        if (uid := path.lstat().st_uid) != os.getuid():
+            return f"a job of another user (uid {uid})"
+    return "another job"
+
+
+def _shared_folder(fallback: Path) -> Path:
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileExistsError):
+            EVERYBODYS.mkdir()
+            EVERYBODYS.chmod(0o1777)
+        found = EVERYBODYS.lstat()
+        if (
+            stat.S_ISDIR(found.st_mode)
+            and stat.S_IMODE(found.st_mode) == 0o1777
+            and os.access(EVERYBODYS, os.W_OK)
+        ):
+            return EVERYBODYS
+    fallback.mkdir(parents=True, exist_ok=True)
+    return fallback
