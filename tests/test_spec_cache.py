@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.specs.spec_cache import Watch
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
-from orbit_remote.common import limits
 from orbit_remote.spec import launch_spec
 from tests.settings_check import settings_of_values
 
@@ -146,12 +147,13 @@ def test_of_kernels_on_one_line_it_is_the_one_that_is_launched() -> None:
     assert said(session) == []
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spec_cache, "_MOST_KNOWN", 20)
     session = opened(WRONG.replace("m", "n"))
-    for at in range(2 * limits.KERNELS.most + 100):
+    for at in range(50):
         typed(session, 0, 14, len(session.files[URI].document.lines[0].partition(";")[0]), str(at))
         assert said(session) is not None
-    assert len(session.files[URI].specs) <= 2 * limits.KERNELS.most
+    assert len(session.files[URI].specs) <= 20
 
 
 def test_the_gpu_of_the_settings_bounds_shared_memory() -> None:

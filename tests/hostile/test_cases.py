@@ -19,8 +19,8 @@ def test_what_once_did_harm_does_none(case: Path) -> None:
 @pytest.mark.parametrize("target", targets.TARGETS)
 def test_the_fuzzer_tries_each_target(target: str, tmp_path: Path) -> None:
     meter = fuzz.Meter(target, tmp_path / "case")
-    meter.round(0, 20)
-    assert meter.inputs >= 20
+    meter.round(0, 5)
+    assert meter.inputs >= 5
     assert meter.crashes == {}
 
 

@@ -125,7 +125,7 @@ def test_an_edit_of_500_launch_specs_checks_none_again() -> None:
     async def checked_again() -> tuple[int, int]:
         uri = "file:///nowhere/here.cu"
         server = new_server()
-        file = server.session.open(uri, 1, specs(limits.KERNELS.most))
+        file = server.session.open(uri, 1, specs(500))
         assert file
         await server.settle(uri)
         lenses.lenses(server.session, uri)
@@ -135,7 +135,7 @@ def test_an_edit_of_500_launch_specs_checks_none_again() -> None:
         lenses.lenses(server.session, uri)
         return len(before), len({id(one) for one in file.specs.values()} - before)
 
-    assert asyncio.run(checked_again()) == (limits.KERNELS.most, 0)
+    assert asyncio.run(checked_again()) == (500, 0)
 
 
 @pytest.mark.parametrize(("beyond", "said"), [(0, 0), (1, 1)])
