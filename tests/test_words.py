@@ -16,6 +16,7 @@ from orbit_lsp.cli import arguments
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import config, explanations
 from orbit_lsp.state.explanations import explain, suggestions
+from orbit_lsp.views.compiler import cost_diagnostics
 from orbit_remote.common import messages as c
 from orbit_remote.spec.comment_scanner import PARTS, WORDS
 from tests.cli_check import orbit
@@ -57,7 +58,13 @@ def test_diagnostics_of_our_own() -> None:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
         if name in ("Problem", "Diagnostic") and "orbit" in texts:
             for code in (keyword.value for keyword in call.keywords if keyword.arg == "code"):
-                codes.add(code.value if isinstance(code, ast.Constant) else getattr(c, ast.unparse(code)[2:]))
+                match code:
+                    case ast.Constant():
+                        codes.add(code.value)
+                    case ast.Attribute():
+                        codes.add(getattr(c, code.attr))
+                    case _:  # costs: the code is a variable of this type
+                        codes.update(get_args(cost_diagnostics.Kind))
     assert codes == set(explanations.DIAGNOSTICS)
 
 
