@@ -190,7 +190,7 @@ def documented() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(documented())))
 def test_a_documented_command_line_parses(page: str, line: str) -> None:
-    command = re.split(r"\s+[#|>]\s|\s2>\s|\s{3,}", line)[
+    command = re.split(r"\s+(?:&&|[#|>])\s|\s2>\s|\s{3,}", line)[
         0
     ]  # what follows is a comment, another program or a file
     words = shlex.split(re.sub(r"\[(.*?)\]", r"\1", command).replace("…", "x"))[1:]

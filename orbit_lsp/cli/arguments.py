@@ -405,7 +405,7 @@ GROUPS = {
         ),
         Command(
             "stop", "end the worker that editors and commands share, and what it runs",
-            ("stop", "stop --json", "stop --help"), _json,
+            ("stop", "stop --json", "stop && orbit-lsp doctor"), _json,
             "Ends every worker of yours on this machine, of any Python and version; their jobs are cancelled. The next command "
             "or click starts a new one. `orbit-lsp doctor` lists them.",
         ),
