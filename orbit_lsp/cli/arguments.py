@@ -312,6 +312,18 @@ def _mcp(parser: argparse.ArgumentParser) -> None:
     _pool(parser)
 
 
+def _watch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", metavar="KERNELS", help="the folder that .cu, .cuh and .py files are dropped into"
+    )
+    option(parser, "--results", "the folder for results, NAME_result.json", metavar="RESULTS", required=True)
+    option(parser, "--once", "answer the files that are there, and end", action="store_true")
+    option(
+        parser, "--keep", "remove results that are older than this; default: 24h", default="24h", metavar="T"
+    )
+    _pool(parser)
+
+
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
@@ -396,6 +408,13 @@ GROUPS = {
             "mcp", "serve coding agents: run, profile, check and compare as MCP tools, on standard input and output",
             ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), _mcp,
             "The limit of spending is the one that is given here; no agent can raise it. Needs pip install 'orbit-lsp[mcp]'.",
+        ),
+        Command(
+            "watch", "run what is dropped into a folder, and put the results into another",
+            ("watch kernels --results results", "watch kernels --results results --once", "watch in --results out --pool local:0,local:1"),
+            _watch,
+            "A file is taken once, whatever number of watchers there are, and only when nobody writes it any more. Needs "
+            "pip install 'orbit-lsp[watch]', but for --once.",
         ),
     ),
     "Set up and help": (

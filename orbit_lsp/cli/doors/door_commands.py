@@ -1,4 +1,4 @@
-"""`orbit-lsp mcp`: the queue of jobs, served to others until they are gone or Ctrl-C."""
+"""`orbit-lsp mcp` and `watch`: the queue of jobs, served to others until they are gone or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
-    serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {"mcp": _mcp}[options.command]
+    serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {"mcp": _mcp, "watch": _watch}[
+        options.command
+    ]
     try:
         return asyncio.run(serve(options))
     except UsageError as error:
@@ -45,3 +49,35 @@ async def _mcp(options: argparse.Namespace) -> int:
     async with pool_options.queue(options, "mcp", trusted=options.trust) as queue:
         await mcp_server.server(queue, budget_usd=pool_options.budget(options)).run_stdio_async()
     return 0
+
+
+async def _watch(options: argparse.Namespace) -> int:
+    """Returns with --once the exit code of the first file that did not end well. Raises UsageError."""
+    from orbit_lsp.agents.drop_folder import DropFolder
+
+    dropped, results = Path(options.folder), Path(options.results)
+    if not await asyncio.to_thread(dropped.is_dir):
+        raise UsageError(f"{options.folder} is not a folder")
+    keep_s = pool_options.seconds(options.keep, "--keep")
+    async with pool_options.queue(options, "watch", trusted=False) as queue:
+        folder = await asyncio.to_thread(DropFolder, queue, dropped, results, _tell)
+        try:
+            await asyncio.to_thread(folder.clean, keep_s)
+            if options.once:
+                await folder.once()
+                bad = [outcome for outcome in folder.outcomes if outcome != "ok"]
+                return c.EXIT_CODES[bad[0]] if bad else 0
+            import watchfiles
+
+            changes = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType]
+                dropped, recursive=False, rust_timeout=1000, yield_on_timeout=True, debounce=200
+            )
+            _tell(f"watching {dropped}; results go to {results}; Ctrl-C ends")
+            await folder.follow(changes, keep_s)
+        finally:
+            await folder.close()
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(visible(line), file=sys.stderr, flush=True)

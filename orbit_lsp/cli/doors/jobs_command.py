@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import sys
 from typing import Any
 
@@ -17,8 +16,6 @@ from orbit_lsp.queue.job_queue import Followed, JobQueue
 from orbit_lsp.queue.job_store import Job, JobStore, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import messages as c
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def main(options: argparse.Namespace) -> int:
@@ -50,7 +47,7 @@ def _look(options: argparse.Namespace, store: JobStore) -> int:
             print("\n".join(result_text.line(job) for job in jobs) or "no jobs")
         return 0
     if options.what == "prune":
-        gone = store.prune(_seconds(options.older))
+        gone = store.prune(pool_options.seconds(options.older, "--older"))
         print(json.dumps({"removed": gone}) if options.json else f"{gone} job{'s' * (gone != 1)} removed")
         return 0
     if not options.names:
@@ -124,14 +121,6 @@ async def _follow(queue: JobQueue, job: Job, *, quiet: bool) -> Job:
     if not quiet:
         print("\n".join(result_text.lines(job, result_text.result_of(queue.store, job))), flush=True)
     return job
-
-
-def _seconds(text: str) -> float:
-    """`7d`, `12h`, `0s`. Raises UsageError."""
-    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
-    if not match:
-        raise UsageError(f"--older is {text!r:.40}; write a number and a unit, as in 7d, 12h, 30m or 0s")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def _print_json(value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
@@ -72,6 +73,14 @@ def budget(options: argparse.Namespace) -> float:
         return float(given) if given != "" else 0.0
     except ValueError:
         raise UsageError(f"ORBIT_BUDGET_USD is {given!r:.40}, not a number of dollars") from None
+
+
+def seconds(text: str, option: str) -> float:
+    """`7d`, `12h`, `0s`. Raises UsageError."""
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text)
+    if not match:
+        raise UsageError(f"{option} is {text!r:.40}; write a number and a unit, as in 7d, 12h, 30m or 0s")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
 def complain(text: str) -> None:

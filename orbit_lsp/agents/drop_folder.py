@@ -1,0 +1,153 @@
+"""`orbit-lsp watch`: a folder that kernels are dropped into, and a folder that results appear in.
+
+A file is taken by renaming it into a folder of the watcher's own, so that of two watchers one has it; a result is renamed
+into its place, so that nobody reads half of one. What a watcher that was killed had taken is answered by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp import kernels
+from orbit_lsp.agents import drop_request
+from orbit_lsp.agents.drop_request import Header
+from orbit_lsp.queue import owners
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import StoreError, interrupted
+from orbit_lsp.queue.owners import Owner
+from orbit_lsp.queue.request import Refused
+from orbit_remote.common import limits, regular_files
+from orbit_remote.common import messages as c
+
+log = logging.getLogger("orbit.watch")
+
+TAKEN = ".orbit-taken"
+_OWNERS = "owners"
+
+
+class DropFolder:
+    def __init__(self, queue: JobQueue, dropped: Path, results: Path, tell: Callable[[str], None]) -> None:
+        """`tell` gets a line for each file that is taken and answered. Raises OSError."""
+        self._queue = queue
+        self._dropped, self._results, self._tell = dropped, results, tell
+        results.mkdir(parents=True, exist_ok=True)
+        self._places = dropped / TAKEN
+        self._owner = Owner(self._places / _OWNERS)
+        self._mine = self._places / self._owner.id
+        self._mine.mkdir()
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._work: set[asyncio.Task[None]] = set()
+        self.outcomes: list[c.Outcome] = []
+        """Of the files that were answered, in the order of their ends."""
+
+    async def close(self) -> None:
+        """Cancel the jobs under way; their files are answered with that."""
+        for task in self._work:
+            task.cancel()
+        await asyncio.gather(*self._work, return_exceptions=True)
+        with suppress(OSError):
+            self._mine.rmdir()
+        self._owner.close()
+
+    async def once(self, pause_s: float = 1.0) -> None:
+        """Answer the files that are there. One that is still being written is waited for."""
+        while await self.look():  # noqa: ASYNC110 - nothing says when a writer is done
+            await asyncio.sleep(pause_s)
+        await asyncio.gather(*self._work)
+
+    async def follow(self, changes: AsyncIterator[Any], keep_s: float) -> None:
+        """Answer files as they come: `changes` says when to look, and does so now and then without a change too."""
+        await self.look()
+        async for _ in changes:
+            await self.look()
+            await asyncio.to_thread(self.clean, keep_s)
+
+    async def look(self) -> bool:
+        """Take the files that nobody writes any more; whether there are some that somebody may be writing."""
+        ready, waiting = await asyncio.to_thread(self._look)
+        for name in ready:
+            task = asyncio.create_task(self._answer(name))
+            self._work.add(task)
+            task.add_done_callback(self._work.discard)
+        return waiting
+
+    def clean(self, keep_s: float) -> None:
+        """Remove results that are older, and answer for watchers that were killed."""
+        oldest = time.time() - keep_s
+        for path in self._results.glob("*_result.json"):
+            with suppress(OSError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+        for folder in self._places.iterdir():
+            if folder.name in (_OWNERS, self._owner.id) or owners.alive(self._places / _OWNERS, folder.name):
+                continue
+            for path in folder.iterdir():
+                mine = self._mine / path.name
+                with suppress(OSError):  # another watcher was quicker
+                    path.rename(mine)
+                    self._write(path.name, drop_request.refused(interrupted("running").message, Header({})))
+                    mine.unlink()
+            with suppress(OSError):
+                folder.rmdir()
+
+    # -- one file -----------------------------------------------------------------------------
+
+    def _look(self) -> tuple[list[str], bool]:
+        """A file is complete when it is as it was at the last look."""
+        now: dict[Path, tuple[int, int]] = {}
+        for path in sorted(self._dropped.iterdir()):
+            with suppress(OSError):
+                if not path.name.startswith(".") and kernels.language_of(path.name) and path.is_file():
+                    status = path.stat()
+                    now[path] = (status.st_size, status.st_mtime_ns)
+        ready = [path for path, known in now.items() if self._seen.get(path) == known]
+        self._seen = {path: known for path, known in now.items() if path not in ready}
+        return [path.name for path in ready if self._take(path)], bool(self._seen)
+
+    def _take(self, path: Path) -> bool:
+        try:
+            path.rename(self._mine / path.name)
+        except FileNotFoundError:
+            return False  # another watcher has it
+        except OSError as error:
+            log.error("%s cannot be taken: %s", path, error)
+            return False
+        return True
+
+    async def _answer(self, name: str) -> None:
+        path = self._mine / name
+        header = Header({})
+        try:
+            text = await asyncio.to_thread(regular_files.text, path, limits.SOURCE)
+            wanted, header = drop_request.request(name, text)
+            job = await self._queue.submit(wanted)
+            self._tell(f"{name}: job {job.id}")
+            try:
+                job = await self._queue.wait(job.id) or job
+            except asyncio.CancelledError:
+                job = await self._queue.cancel(job.id) or job
+            outcome: c.Outcome = job.outcome or "cancelled"
+            content = await asyncio.to_thread(drop_request.answer, self._queue.store, job, header)
+        except (Refused, StoreError, OSError) as why:
+            outcome, content = "infrastructure", drop_request.refused(str(why), header)
+        try:
+            await asyncio.to_thread(self._write, name, content)
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("the result of %s cannot be written: %s", name, error)
+            outcome = "infrastructure"
+        self.outcomes.append(outcome)
+        self._tell(f"{name}: {content['message']}")
+
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        """Raises OSError."""
+        text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
+        place = self._results / f"{Path(name).stem}_result.json"
+        regular_files.replace(place, text.encode("utf-8", "replace"))

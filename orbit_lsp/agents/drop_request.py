@@ -1,0 +1,153 @@
+"""A file that was dropped as a request, and a job's result in the field names that drop folders have.
+
+The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
+`Type: execute` or `compile_only`. Without one a file is run, or compiled where its name begins with `compile_`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_queue import Followed
+from orbit_lsp.queue.job_store import Job, JobStore, Result
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.runs import summary
+from orbit_lsp.views import sweep_tables
+from orbit_remote.common import messages as c
+
+_TYPES = {"execute": "run", "compile_only": "compile"}
+_FIELD = re.compile(r"[ \t]*(?://|#)[ \t]*(Hardware|Backend|Timestamp|Type)[ \t]*:[ \t]*(.*)", re.IGNORECASE)
+_TITLE = re.compile(r"[ \t]*(?://|#)[ \t]*(EXECUTION|COMPILATION) REQUEST[ \t]*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What stands in the first lines of a file, by lower-case names; empty without a header."""
+
+    fields: dict[str, str]
+
+    @property
+    def hardware(self) -> str:
+        return self.fields.get("hardware", "")
+
+
+def request(name: str, text: str) -> tuple[Request, Header]:
+    """Raises Refused."""
+    header, lines = _header(text)
+    kind = header.fields.get("type", "").lower()
+    if kind and kind not in _TYPES:
+        raise Refused(f"Type is {kind!r:.40}; it is one of {', '.join(_TYPES)}")
+    action = _TYPES.get(kind) or ("compile" if name.startswith("compile_") else "run")
+    if header.fields:
+        text = _without_its_indent(text, lines)
+    return Request(action="compile" if action == "compile" else "run", name=name, text=text), header
+
+
+def _header(text: str) -> tuple[Header, int]:
+    """The header and how many lines it has."""
+    fields: dict[str, str] = {}
+    count = 0
+    for number, line in enumerate(text.split("\n", 12)[:12], 1):
+        if title := _TITLE.match(line.rstrip("\r")):
+            fields.setdefault("type", "compile_only" if title[1] == "COMPILATION" else "execute")
+        elif field := _FIELD.match(line.rstrip("\r")):
+            fields[field[1].lower()] = field[2].strip()
+        elif line.strip():
+            break
+        count = number
+    return Header(fields), count
+
+
+def _without_its_indent(text: str, header: int) -> str:
+    """KRAIT's own template indents the header and the first line of the code by four spaces, which is no Python."""
+    lines = text.split("\n")
+    if (
+        header < len(lines)
+        and header > 1
+        and lines[1].startswith("    #")
+        and lines[header].startswith("    ")
+    ):
+        lines[header] = lines[header][4:]
+    return "\n".join(lines)
+
+
+def answer(store: JobStore, job: Job, header: Header) -> dict[str, Any]:
+    """A job that is over in a drop folder's field names: measured values, or null; `orbit` is the whole record."""
+    result = result_text.result_of(store, job)
+    fields = _fields(job.outcome == "ok", job.summary, result, header)
+    fields["orbit"] = result_text.as_json(store, Followed(job))
+    return fields
+
+
+def refused(why: str, header: Header) -> dict[str, Any]:
+    """The answer to a file that is no request."""
+    return _fields(False, why, None, header) | {"error": why, "orbit": None}
+
+
+def _fields(success: bool, message: str, result: Result | None, header: Header) -> dict[str, Any]:
+    """Times are milliseconds, rates GB/s, sizes bytes."""
+    finished = result.finished if result else None
+    launches = finished.launches if finished else ()
+    total_ns = sweep_tables.total_ns(launches) if launches else None
+    point = sweep_tables.shown(finished.points) if finished else None
+    moved, flops = (point.bytes, point.flops) if point else (None, None)
+    hardware = finished.device.name if finished and finished.device else None
+    found: dict[str, Any] = {
+        "success": success,
+        "message": message,
+        "error": finished.failure.message if finished and finished.failure else None,
+        "warnings": _warnings(result, header, hardware),
+        "execution_time": total_ns / 1e6 if total_ns is not None else None,
+        "gpu_utilization": None,
+        "memory_usage": finished.telemetry.memory_used if finished and finished.telemetry else None,
+        "throughput": moved / total_ns if moved and total_ns else None,
+        "total_flops": flops,
+        "arithmetic_intensity": flops / moved if flops and moved else None,
+        "bound_type": None,
+        "vectorization": None,
+        "optimizations": None,
+        "performance_score": None,
+        "corrected_code": None,
+        "provider": "orbit-lsp",
+        "timestamp": header.fields.get("timestamp") or int(time.time()),
+        "hardware": hardware,
+        "kernel_name": launches[0].name if launches else None,
+        "kernel_parameters": _parameters(finished) if finished else None,
+    }
+    return found
+
+
+def _warnings(result: Result | None, header: Header, hardware: str | None) -> list[str]:
+    problems = result.problems if result else ()
+    found = [summary.problem_lines(problem)[0] for problem in problems if problem.severity != "information"]
+    if (
+        header.hardware
+        and hardware
+        and not set(header.hardware.lower().split()) <= set(hardware.lower().split())
+    ):
+        found.append(f"{header.hardware} was asked for; this ran on {hardware}")
+    return found
+
+
+def _parameters(finished: c.Finished) -> dict[str, Any] | None:
+    """The launch that `kernel_name` names, and what the compiler says of every kernel; null where neither is known."""
+    found: dict[str, Any] = {}
+    if finished.launches:
+        first = finished.launches[0]
+        found = {"grid": list(first.grid), "block": list(first.block), "registers": first.registers}
+    if finished.resources:
+        found["compiled"] = {
+            made.name: {
+                "registers": made.registers,
+                "static_shared_bytes": made.static_shared,
+                "spill_store_bytes": made.spill_stores,
+                "spill_load_bytes": made.spill_loads,
+                "architecture": made.architecture,
+            }
+            for made in finished.resources
+        }
+    return found or None

@@ -1,0 +1,152 @@
+"""The drop folder. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orbit_lsp.agents import drop_request
+from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_store import JobStore
+from orbit_lsp.queue.slot_engine import EngineOptions
+from tests.e2e.forks import LIMIT_S
+from tests.e2e.test_history import SAXPY
+from tests.e2e.test_spec_runs import orbit
+
+HEAD = (
+    "// {title} REQUEST\n// Hardware: NVIDIA {gpu}\n// Backend: CUDA\n// Timestamp: 17\n// Type: {type}\n\n"
+)
+EXECUTE = HEAD.format(title="EXECUTION", gpu="H100", type="execute")
+COMPILE = HEAD.format(title="COMPILATION", gpu="T4", type="compile_only")
+
+
+@asynccontextmanager
+async def watcher(folder: Path, python: str) -> AsyncGenerator[DropFolder]:
+    options = EngineOptions({"python": python})
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "watch")
+    await queue.start()
+    watched = DropFolder(queue, folder / "in", folder / "out", lambda _: None)
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            yield watched
+    finally:
+        await watched.close()
+        await queue.close()
+        queue.store.close()
+
+
+def results(folder: Path) -> dict[str, dict[str, Any]]:
+    return {path.name: json.loads(path.read_text()) for path in sorted((folder / "out").iterdir())}
+
+
+def test_the_command_once(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "kernel_17.cu").write_text(EXECUTE + SAXPY)
+    (tmp_path / "in" / "kernel_18.cu").write_text(
+        EXECUTE.replace("H100", "T4") + "__global__ void k() { BUG; }\n"
+    )
+    (tmp_path / "in" / "kernel_19.cu").write_text("// EXECUTION REQUEST\n// Type: dance\n")
+    (tmp_path / "in" / ".hidden.cu").write_text(SAXPY)
+    (tmp_path / "in" / "notes.txt").write_text("no kernel")
+    code, _, said = orbit(
+        tmp_path, recorded_python, "watch", "in", "--results", "out", "--once", "--pool", "local:0"
+    )
+    assert code in (1, 5), said  # of the first that ended badly
+    assert sorted(path.name for path in (tmp_path / "in").iterdir()) == [".hidden.cu", TAKEN, "notes.txt"]
+    found = results(tmp_path)
+    assert list(found) == ["kernel_17_result.json", "kernel_18_result.json", "kernel_19_result.json"]
+    ran, failed, refused = found.values()
+    n = 1 << 26
+    assert {name: ran[name] for name in ("success", "error", "warnings", "hardware", "timestamp", "total_flops")} == {
+        "success": True, "error": None, "warnings": [], "hardware": "NVIDIA H100 80GB HBM3", "timestamp": "17",
+        "total_flops": 2.0 * n,
+    }  # fmt: skip
+    assert ran["execution_time"] == pytest.approx(0.288032)
+    assert ran["throughput"] == pytest.approx(12 * n / 288_032)
+    assert (ran["gpu_utilization"], ran["bound_type"], ran["optimizations"]) == (None, None, None)
+    assert ran["orbit"]["outcome"] == "ok"
+    assert (failed["success"], failed["execution_time"]) == (False, None)
+    assert failed["error"] == "does not compile: 1 error"
+    assert failed["warnings"][0].startswith('kernel_18.cu:7:23: error: identifier "BUG" is undefined')
+    assert refused["error"] == "Type is 'dance'; it is one of execute, compile_only"
+
+
+async def test_two_watchers_and_a_writer_that_is_slow(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(6):
+        (tmp_path / "in" / f"kernel_{number}.cu").write_text(SAXPY)
+    async with watcher(tmp_path, recorded_python) as one, watcher(tmp_path, recorded_python) as two:
+        slow = tmp_path / "in" / "slow.cu"
+        slow.write_text(SAXPY[:40])
+        assert await one.look()
+        slow.write_text(SAXPY)  # written between two looks
+        await asyncio.gather(one.look(), two.look())
+        await asyncio.gather(one.look(), two.look())
+        await asyncio.gather(one.once(0), two.once(0))
+        assert len(one.outcomes) + len(two.outcomes) == 7
+        assert {*one.outcomes, *two.outcomes} == {"ok"}
+    assert [found["orbit"]["outcome"] for found in results(tmp_path).values()] == ["ok"] * 7
+
+
+async def test_what_a_killed_watcher_had_taken_is_answered(tmp_path: Path, recorded_python: str) -> None:
+    taken = tmp_path / "in" / TAKEN / "1-ffff"  # nobody holds the lock of this owner
+    taken.mkdir(parents=True)
+    (taken / "kernel_3.cu").write_text(SAXPY)
+    async with watcher(tmp_path, recorded_python) as folder:
+        old = tmp_path / "out" / "old_result.json"
+        old.write_text("{}")
+        folder.clean(keep_s=3600)
+        assert results(tmp_path)["kernel_3_result.json"]["error"].startswith("it ended while it ran")
+        assert not taken.exists()
+        folder.clean(keep_s=-1)
+        assert results(tmp_path) == {}
+
+
+async def test_the_real_command_until_ctrl_c(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "in").mkdir()
+    words = ["watch", "in", "--results", "out", "--pool", "local:0", "--python", recorded_python]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr
+    async with asyncio.timeout(LIMIT_S):
+        assert (await process.stderr.readline()).startswith(b"watching in; results go to out")
+        (tmp_path / "in" / "kernel_1.cu").write_text(SAXPY)
+        assert (await process.stderr.readline()).startswith(b"kernel_1.cu: job ")
+        assert b"288 " in await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+    assert results(tmp_path)["kernel_1_result.json"]["success"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "action", "hardware"),
+    [
+        ("k.cu", EXECUTE + "x", "run", "NVIDIA H100"),
+        ("k.cu", COMPILE + "x", "compile", "NVIDIA T4"),
+        ("compile_1.cu", "x", "compile", ""),
+        ("k.cu", "x", "run", ""),
+        ("k.cu", "// COMPILATION REQUEST\nx", "compile", ""),
+        ("k.cu", "// Type: a comment of mine, far below\n".rjust(20) + EXECUTE + "x", "run", "NVIDIA H100"),
+    ],
+)
+def test_headers(name: str, text: str, action: str, hardware: str) -> None:
+    made, header = drop_request.request(name, text)
+    assert (made.action, header.hardware) == (action, hardware)
+
+
+def test_the_indent_of_kraits_own_template_is_no_part_of_the_code() -> None:
+    """As its service wrote files: the header and the first line of the code are indented."""
+    text = "# COMPILATION REQUEST\n    # Hardware: NVIDIA T4\n    # Type: compile_only\n\n    import torch\nfrom torch import nn\n"
+    made, _ = drop_request.request("compile_1.py", text)
+    compile(made.text, "compile_1.py", "exec")
