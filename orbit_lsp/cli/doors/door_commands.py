@@ -73,7 +73,7 @@ async def _watch(options: argparse.Namespace) -> int:
                 dropped, recursive=False, rust_timeout=1000, yield_on_timeout=True, debounce=200
             )
             _tell(f"watching {dropped}; results go to {results}; Ctrl-C ends")
-            await folder.follow(changes, keep_s)
+            await _until_cancelled(folder.follow(changes, keep_s))
         finally:
             await folder.close()
     return 0
@@ -81,3 +81,15 @@ async def _watch(options: argparse.Namespace) -> int:
 
 def _tell(line: str) -> None:
     print(visible(line), file=sys.stderr, flush=True)
+
+
+async def _until_cancelled(work: Coroutine[Any, Any, None]) -> None:
+    """Work that may swallow a cancellation, as a task group of anyio does that ends at just that moment: Ctrl-C ends it."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+        await task
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=0.5)
