@@ -324,6 +324,22 @@ def _watch(parser: argparse.ArgumentParser) -> None:
     _pool(parser)
 
 
+def _api(parser: argparse.ArgumentParser) -> None:
+    option(
+        parser,
+        "--host",
+        "address to listen on; any but the default needs the token that is printed",
+        default="127.0.0.1",
+        metavar="H",
+    )
+    option(parser, "--port", "0 for any free one; default: 8421", type=int, default=8421, metavar="N")
+    option(
+        parser, "--name", "a host name under which the server may be addressed; repeat it for several",
+        action="append", default=[], metavar="NAME", dest="names",
+    )  # fmt: skip
+    _pool(parser)
+
+
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
@@ -408,6 +424,12 @@ GROUPS = {
             "mcp", "serve coding agents: run, profile, check and compare as MCP tools, on standard input and output",
             ("mcp", "mcp --pool local:0 --trust", "mcp --pool modal:H100 --budget 5"), _mcp,
             "The limit of spending is the one that is given here; no agent can raise it. Needs pip install 'orbit-lsp[mcp]'.",
+        ),
+        Command(
+            "api", "serve teams and graders: jobs over HTTP, and the request forms of evaluation servers",
+            ("api", "api --pool local:0,local:1 --port 9000", "api --host 0.0.0.0 --name gpu7.example.org"), _api,
+            "Listens on this machine alone, unless --host is given; then every request needs a token, ORBIT_API_TOKEN or the one that "
+            "is printed. Needs pip install 'orbit-lsp[serve]'.",
         ),
         Command(
             "watch", "run what is dropped into a folder, and put the results into another",

@@ -143,7 +143,7 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import report_command
 
         return report_command.main(options)
-    if options.command in ("mcp", "watch"):
+    if options.command in ("mcp", "watch", "api"):
         from orbit_lsp.cli.doors import door_commands
 
         return door_commands.main(options)

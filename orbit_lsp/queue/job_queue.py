@@ -123,8 +123,9 @@ class JobQueue:
 
     async def cancel(self, job: str) -> Job | None:
         """End a job, wherever it is, and wait for its end; None where there is no such job."""
-        if (known := await asyncio.to_thread(self.store.job, job)) is None or known.over:
-            return known
+        if (followed := await self.job(job)) is None or followed.job.over:
+            return followed.job if followed else None
+        known = followed.job
         if not await self._cancel_here(known.id):
             await asyncio.to_thread(self.store.cancel, known.id)
         return await self.wait(known.id)
@@ -150,8 +151,9 @@ class JobQueue:
         return self._at.get(slot)
 
     async def job(self, job: str) -> Followed | None:
+        """None also for a job that came through another door."""
         known = await asyncio.to_thread(self.store.job, job)
-        return Followed(known, self.position(known.id)) if known else None
+        return Followed(known, self.position(known.id)) if known and known.door == self.door else None
 
     async def wait(self, job: str, limit_s: float | None = None) -> Job | None:
         """The job once it is over, or as it is when the time is up; None where there is no such job."""

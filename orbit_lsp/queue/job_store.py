@@ -188,12 +188,13 @@ class JobStore:
         if row and not owners.alive(self.owners, row[0]):
             self.end(job, Result(c.failed(job, c.Failure("cancelled", "cancelled"))), "cancelled")
 
-    def prune(self, older_s: float) -> int:
-        """Remove the jobs that ended longer ago; returns how many."""
+    def prune(self, older_s: float, door: str | None = None) -> int:
+        """Remove the jobs that ended longer ago, of one door where it is given; returns how many."""
         self.sweep()
         with self._writing() as file:
             gone = file.execute(
-                "delete from jobs where outcome is not null and ended <= ?", (time.time() - older_s,)
+                "delete from jobs where outcome is not null and ended <= ? and door = coalesce(?, door)",
+                (time.time() - older_s, door),
             ).rowcount
         with self._lock:
             self._file.execute("vacuum")

@@ -1,11 +1,13 @@
-"""`orbit-lsp mcp` and `watch`: the queue of jobs, served to others until they are gone or Ctrl-C."""
+"""`orbit-lsp mcp`, `watch` and `api`: the queue of jobs, served to others until they are gone or Ctrl-C."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import secrets
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
-    serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {"mcp": _mcp, "watch": _watch}[
-        options.command
-    ]
+    serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {
+        "mcp": _mcp,
+        "watch": _watch,
+        "api": _api,
+    }[options.command]
     try:
         return asyncio.run(serve(options))
     except UsageError as error:
@@ -93,3 +97,48 @@ async def _until_cancelled(work: Coroutine[Any, Any, None]) -> None:
         while not task.done():
             task.cancel()
             await asyncio.wait([task], timeout=0.5)
+
+
+# -- api --------------------------------------------------------------------------------------------
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def token(host: str, own: str) -> str:
+    """What requests have to bring: the user's own token; a new one where the server can be reached from elsewhere."""
+    return own if own or host in _LOOPBACK else secrets.token_urlsafe(32)
+
+
+def hosts(host: str, more: Sequence[str]) -> list[str]:
+    """The names under which the server may be addressed."""
+    own = [] if host in (*_LOOPBACK, "0.0.0.0", "::") else [host]  # noqa: S104 - compared, not bound
+    return ["127.0.0.1", "localhost", "[::1]", *own, *more]
+
+
+async def _api(options: argparse.Namespace) -> int:
+    """Raises UsageError."""
+    import uvicorn
+
+    from orbit_lsp.api import guard, http_app
+
+    own = os.environ.get("ORBIT_API_TOKEN", "").strip()
+    secret = token(options.host, own)
+    async with pool_options.queue(options, "api", trusted=False) as queue:
+        app = http_app.app(queue, guard.Limits(token=secret), hosts(options.host, options.names))
+        config = uvicorn.Config(
+            app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
+            limit_concurrency=4_000, ws="none",
+        )  # fmt: skip
+        try:
+            socket = config.bind_socket()
+        except SystemExit:  # uvicorn has logged why
+            raise UsageError(
+                f"{options.host}:{options.port} cannot be listened on; choose another --port"
+            ) from None
+        with socket:
+            host = f"[{options.host}]" if ":" in options.host else options.host
+            _tell(f"listening on http://{host}:{socket.getsockname()[1]}; Ctrl-C ends")
+            if secret and not own:
+                _tell(f"token, printed once: {secret}")
+            await uvicorn.Server(config).serve([socket])
+    return 0

@@ -1,0 +1,1 @@
+"""The evaluation server: the queue over HTTP, with a job API of its own and the request forms that others have"""

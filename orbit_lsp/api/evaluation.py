@@ -1,0 +1,217 @@
+"""The evaluation server's request forms -> jobs, and jobs -> its answers.
+
+A candidate is judged against a reference where both are Python with `Model` and `ModelNew` (KernelBench's contract), and by itself
+where an IOContract or a launch spec says how it is run. Times are milliseconds of device time; a value that is not known is null.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from orbit_lsp.api import io_contract
+from orbit_lsp.api.io_contract import IOContract
+from orbit_lsp.queue.job_store import Job, Result
+from orbit_lsp.queue.request import Refused, Request
+from orbit_lsp.runs import summary
+from orbit_remote.common import harness_files
+from orbit_remote.common import messages as c
+
+Type = Literal["torch", "torch_cuda", "triton", "cuda", "multi_kernel"]
+GRADE_WHY = (
+    "author: the candidate's code shares the process that measures it, so code that sets out to deceive could; this is a help for "
+    "authors, not a referee"
+)
+_REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ..."
+
+
+class Kernel(BaseModel):
+    """A source with its type. `io` (or `io_contract`) says how a cuda or triton kernel is launched; `metadata` may have
+    `kernel_name` and `compiler_options`.
+    """
+
+    source_code: str
+    kernel_type: Type
+    io: IOContract | None = None
+    io_contract: IOContract | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @property
+    def contract(self) -> IOContract | None:
+        return self.io or self.io_contract
+
+
+class _Limits(BaseModel):
+    num_trials: int = Field(100, ge=1, le=100_000)
+    timeout: float = Field(120, gt=0, le=600)
+
+
+class Evaluate(_Limits):
+    """One kernel by itself."""
+
+    kernel: Kernel
+
+
+class Compare(_Limits):
+    """A candidate against its reference; in the older form as `ref_code` and `custom_code`, KernelBench's two texts."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"ref_code": _REFERENCE, "custom_code": "class ModelNew(nn.Module): ...", "timeout": 60}
+            ]
+        }
+    )
+
+    ref_kernel: Kernel | None = None
+    custom_kernel: Kernel | None = None
+    ref_code: str = ""
+    custom_code: str = ""
+
+
+def compared(body: Compare) -> Request:
+    """Raises Refused."""
+    reference = body.ref_kernel.source_code if body.ref_kernel else body.ref_code
+    candidate = body.custom_kernel.source_code if body.custom_kernel else body.custom_code
+    if not reference or not candidate:
+        raise Refused("give ref_kernel and custom_kernel, or ref_code and custom_code")
+    kept = harness_files.kept(candidate)
+    if kept is None or kept.kind != "kernelbench":
+        raise Refused(
+            "the candidate is judged against a reference where its source has a class ModelNew (kernel types torch, torch_cuda, "
+            "triton); POST /evaluate runs a cuda or triton kernel by itself, by its io contract or launch spec"
+        )
+    try:
+        has_model = harness_files.has_model(reference)
+    except SyntaxError as error:
+        raise Refused(f"the reference is no Python: line {error.lineno}: {error.msg}") from None
+    if not has_model:
+        raise Refused("the reference needs a class Model and a function get_inputs")
+    return Request(
+        name="candidate_new.py",
+        text=candidate,
+        files={"candidate.py": reference},
+        kernel="ModelNew",
+        timeout_s=body.timeout,
+    )
+
+
+def evaluated(body: Evaluate) -> Request:
+    """Raises Refused."""
+    kernel = body.kernel
+    if kernel.kernel_type == "multi_kernel" and kernel.contract:
+        raise Refused(
+            "an io contract is of one kernel; a multi_kernel source needs launch specs, a main or an entry function"
+        )
+    language = "cuda" if kernel.kernel_type == "cuda" else "triton"
+    text, name = kernel.source_code, str(kernel.metadata.get("kernel_name") or "")
+    if kernel.contract:
+        text, name = io_contract.with_spec(text, language, name, kernel.contract)
+    return Request(
+        name="kernel.cu" if language == "cuda" else "kernel.py",
+        text=text,
+        kernel=name or None,
+        flags=_flags(kernel.metadata.get("compiler_options")),
+        timeout_s=body.timeout,
+    )
+
+
+def _flags(options: object) -> tuple[str, ...]:
+    if options is None:
+        return ()
+    if not isinstance(options, list) or not all(isinstance(one, str) for one in options):  # pyright: ignore[reportUnknownVariableType]
+        raise Refused("metadata.compiler_options is a list of flags")
+    return tuple(str(one) for one in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+# -- answers ----------------------------------------------------------------------------------------
+
+
+def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
+    """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not."""
+    if result is None:
+        return 200, {"job_id": job.id, "status": job.state, "grade": "author", "grade_why": GRADE_WHY}
+    finished = result.finished
+    failure = finished.failure
+    grade = {"grade": "author", "grade_why": GRADE_WHY}
+    if finished.outcome in ("infrastructure", "cancelled") or (
+        finished.outcome == "timed out" and job.started is None
+    ):
+        why = failure.message if failure else finished.outcome
+        return 500, {
+            "job_id": job.id, "status": "failed", "error": why, "outcome": finished.outcome,
+            "remedy": failure.remedy if failure else "", "retryable": bool(failure and failure.retryable), **grade,
+        }  # fmt: skip
+    timing = finished.launches[0].timing if finished.outcome == "ok" and finished.launches else None
+    stats = _stats(timing)
+    errors = "\n".join(line for problem in result.problems for line in summary.problem_lines(problem))
+    compiled = finished.outcome != "compile error"
+    message = f"{failure.message}\n{errors}".strip() if failure else None
+    reference = next((point for point in finished.points if point.values.get("version") == "Model"), None)
+    reference_stats = _stats(reference.launches[0].timing if reference and reference.launches else None)
+    return 200, {
+        "job_id": job.id,
+        "status": "success" if finished.outcome == "ok" else "failed",
+        "kernel_exec_result": {
+            "compiled": compiled,
+            "correctness": _correctness(finished),
+            "runtime": stats["mean"] if stats["mean"] is not None else stats["median"],
+            "runtime_stats": stats,
+            "metadata": {
+                "gpu_type": finished.device.name if finished.device else None,
+                "num_trials": timing.n if timing else None,
+                "clock": timing.clock if timing else None,
+                "label": timing.label if timing else None,
+                "outcome": finished.outcome,
+                "verdict": _verdict(finished),
+                "toolchain": finished.toolchain,
+                "device_metrics": None,
+            },
+            "compilation_error": None if compiled else message,
+            "validation_error": message if compiled else None,
+        },
+        "ref_runtime": reference_stats if reference else None,
+        "pod_name": None,
+        "pod_ip": None,
+        **grade,
+    }
+
+
+def _correctness(finished: c.Finished) -> bool | None:
+    """Null where nothing was checked."""
+    checks = [check for point in finished.points for check in point.checks]
+    if finished.outcome == "ok":
+        return all(check.passed for check in checks) if checks else None
+    return False
+
+
+def _verdict(finished: c.Finished) -> dict[str, Any] | None:
+    versus = next((point.versus for point in finished.points if point.versus), None)
+    if versus is None:
+        return None
+    return {
+        "against": versus.against, "verdict": versus.verdict, "ratio": versus.ratio, "low": versus.low, "high": versus.high,
+        "pairs": versus.pairs,
+    }  # fmt: skip
+
+
+def _stats(timing: c.Timing | None) -> dict[str, float | None]:
+    """In milliseconds. What needs every sample is null where not all of them were kept."""
+    names = ("mean", "std", "min", "max", "median", "percentile_95", "percentile_99")
+    found: dict[str, float | None] = dict.fromkeys(names)
+    if timing is None:
+        return found
+    found |= {"min": _ms(timing.minimum), "max": _ms(timing.maximum), "median": _ms(timing.median)}
+    samples = sorted(timing.samples)
+    if len(samples) == timing.n and timing.n > 1:
+        found["mean"], found["std"] = _ms(statistics.fmean(samples)), _ms(statistics.stdev(samples))
+        found["min"], found["max"] = _ms(samples[0]), _ms(samples[-1])
+        cuts = statistics.quantiles(samples, n=100, method="inclusive")
+        found["percentile_95"], found["percentile_99"] = _ms(cuts[94]), _ms(cuts[98])
+    return found
+
+
+def _ms(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6

@@ -1,0 +1,205 @@
+"""IOContracts of the evaluation server's requests -> launch specs, which the engine runs.
+
+A contract names a kernel's arguments with their shapes and how they are filled, and its launch; so does a launch spec.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from orbit_lsp import kernels
+from orbit_lsp.kernels import Kernel, Language
+from orbit_lsp.queue.request import Refused
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+class Init(BaseModel):
+    """How a tensor is filled: `randn` (mean, std), `uniform` (low, high), `zeros`, `ones`, `full` (fill_value), `arange` (start,
+    step).
+    """
+
+    kind: str = "randn"
+    seed: int | None = None
+    mean: float | None = None
+    std: float | None = None
+    low: float | None = None
+    high: float | None = None
+    fill_value: float | None = None
+    start: float | None = None
+    step: float | None = None
+
+
+class TensorSpec(BaseModel):
+    shape: list[int]
+    dtype: str = "float32"
+    init: Init | None = None
+    data: object | None = None
+
+
+class Argument(BaseModel):
+    """`role` is input, output or inout; `is_meta` is a constant of a Triton kernel."""
+
+    name: str
+    type: str
+    value: int | float | str | bool | None = None
+    tensor_spec: TensorSpec | None = None
+    role: str = "input"
+    is_meta: bool = False
+
+
+class Dimensions(BaseModel):
+    x: int = 1
+    y: int = 1
+    z: int = 1
+
+
+class Launch(BaseModel):
+    grid: Dimensions | None = None
+    block: Dimensions | None = None
+    shared_mem_bytes: int | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
+
+
+class IOContract(BaseModel):
+    """The arguments of a kernel in their order, and how it is launched."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
+
+    args: list[Argument]
+    launch: Launch | None = None
+
+
+def with_spec(text: str, language: Language, name: str, io: IOContract) -> tuple[str, str]:
+    """The text with the contract as a launch spec above its kernel, and that kernel's name. Raises Refused."""
+    kernel = _kernel(text, language, name)
+    mark = "//" if language == "cuda" else "#"
+    lines = text.split("\n")
+    at = kernel.whole.line
+    lines[at:at] = [f"{mark} orbit: {line}" for line in _lines(kernel.name, language, io)]
+    return "\n".join(lines), kernel.name
+
+
+def _kernel(text: str, language: Language, name: str) -> Kernel:
+    known = [kernel for kernel in kernels.tracker(language).scan(text).kernels if kernel.launchable]
+    have = ", ".join(kernel.name for kernel in known) or "none"
+    if name:
+        known = [kernel for kernel in known if kernel.name == name]
+    if len(known) != 1:
+        what = f"there is no kernel {name}" if name else "metadata.kernel_name has to name the kernel"
+        raise Refused(f"{what}; the source has: {have}")
+    return known[0]
+
+
+def _lines(kernel: str, language: Language, io: IOContract) -> list[str]:
+    """The statements of the launch spec."""
+    found: list[str] = []
+    values: list[str] = []
+    for argument in io.args:
+        if not _NAME.fullmatch(argument.name):
+            raise Refused(f"io.args: {argument.name!r:.40} is no name of an argument")
+        if argument.type == "tensor":
+            found.append(f"{argument.name} = {_tensor(argument)}")
+            values.append(argument.name)
+        elif argument.is_meta and language == "triton":
+            values.append(f"{argument.name}={_scalar(argument, language)}")
+        else:
+            values.append(_scalar(argument, language))
+    seeds = [
+        argument.tensor_spec.init.seed
+        for argument in io.args
+        if argument.tensor_spec and argument.tensor_spec.init and argument.tensor_spec.init.seed is not None
+    ]
+    found += [f"seed {seeds[0]}"] if seeds else []
+    return [*found, f"launch {_launch(kernel, language, io.launch or Launch(), values)}"]
+
+
+def _tensor(argument: Argument) -> str:
+    spec = argument.tensor_spec
+    if spec is None:
+        raise Refused(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
+    if spec.data is not None:
+        raise Refused(
+            f"io.args: {argument.name} brings its data along, which this server does not take yet; use init"
+        )
+    if not spec.shape or not all(0 < size <= 1 << 40 for size in spec.shape):
+        raise Refused(
+            f"io.args: the shape of {argument.name} is {spec.shape!r:.60}; it is a list of sizes from 1 on"
+        )
+    size = ", ".join(map(str, spec.shape))
+    if argument.role == "output":
+        return f"empty({size})"
+    if argument.role not in ("input", "inout"):
+        raise Refused(
+            f"io.args: the role of {argument.name} is {argument.role!r:.20}; it is input, output or inout"
+        )
+    return _filled(argument.name, spec.init or Init(), size, spec.shape)
+
+
+def _filled(name: str, init: Init, size: str, shape: Sequence[int]) -> str:
+    match init.kind:
+        case "randn":
+            return _scaled(f"randn({size})", init.std, init.mean)
+        case "uniform":
+            low, high = init.low or 0.0, 1.0 if init.high is None else init.high
+            return _scaled(f"rand({size})", high - low, low)
+        case "zeros" | "ones":
+            return f"{init.kind}({size})"
+        case "full" if init.fill_value is not None:
+            return _scaled(f"ones({size})", init.fill_value, None)
+        case "arange" if len(shape) == 1:
+            start, step = init.start or 0.0, 1.0 if init.step is None else init.step
+            return _scaled(f"arange({shape[0]})", step, start)
+        case _:
+            raise Refused(
+                f"io.args: {name} cannot be filled by {init.kind!r:.20}; use randn, uniform, zeros, ones, full with its "
+                "fill_value, or arange of one dimension"
+            )
+
+
+def _scaled(tensor: str, factor: float | None, offset: float | None) -> str:
+    if factor not in (None, 1.0):
+        tensor = f"{tensor} * {_number(factor)}"
+    return f"{tensor} + {_number(offset)}" if offset else tensor
+
+
+def _number(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        raise Refused(f"io.args: {value} is no number that a tensor can be filled with")
+    text = str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
+    return f"({text})" if value < 0 else text
+
+
+def _scalar(argument: Argument, language: Language) -> str:
+    value = argument.value
+    if isinstance(value, bool):
+        return str(value).lower() if language == "cuda" else str(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    raise Refused(f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value")
+
+
+def _launch(kernel: str, language: Language, launch: Launch, values: Sequence[str]) -> str:
+    if launch.grid is None:
+        raise Refused("io.launch needs a grid")
+    grid = launch.grid
+    if language == "cuda":
+        if launch.block is None:
+            raise Refused("io.launch needs a block")
+        block = launch.block
+        shared = f", {launch.shared_mem_bytes}" if launch.shared_mem_bytes else ""
+        shape = f"dim3({grid.x}, {grid.y}, {grid.z}), dim3({block.x}, {block.y}, {block.z}){shared}"
+        return f"{kernel}<<<{shape}>>>({', '.join(values)})"
+    options = [
+        f"{name}={value}"
+        for name, value in (("num_warps", launch.num_warps), ("num_stages", launch.num_stages))
+        if value is not None
+    ]
+    return f"{kernel}[({grid.x}, {grid.y}, {grid.z})]({', '.join([*values, *options])})"

@@ -1,0 +1,352 @@
+"""The evaluation server over HTTP. The GPU side is recorded (recorded_worker.py): these machines have none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from orbit_lsp.api import evaluation, http_app, io_contract
+from orbit_lsp.api.guard import Limits
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import JobQueue, local_engines
+from orbit_lsp.queue.job_store import JobStore
+from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.slot_engine import EngineOptions
+from orbit_lsp.specs import spec_cache
+from orbit_lsp.state.session import Session
+from tests.e2e.forks import LIMIT_S
+from tests.e2e.test_history import SAXPY
+
+BAD = "__global__ void k() { BUG; }\n"
+SLOW = SAXPY.replace("{", "{/*SLOW*/", 1)
+REFERENCE = "import torch\nfrom torch import nn\nclass Model(nn.Module): ...\ndef get_inputs(): return []\n"
+CANDIDATE = "from torch import nn\nclass ModelNew(nn.Module): ...\n"
+
+
+@asynccontextmanager
+async def server(
+    folder: Path, python: str, **limits: Any
+) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
+    """A client whose server is in this process."""
+    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "api")
+    await queue.start()
+    app = http_app.app(queue, Limits(**limits), ["127.0.0.1"])
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    try:
+        async with (
+            asyncio.timeout(LIMIT_S),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=LIMIT_S) as client,
+        ):
+            yield client, queue
+    finally:
+        await queue.close()
+        queue.store.close()
+
+
+async def test_a_job_from_hand_in_to_result(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, _):
+        body = {"name": "saxpy.cu", "text": SAXPY}
+        first = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+        again = await client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+        assert (first.status_code, again.status_code, first.json()["id"]) == (202, 202, again.json()["id"])
+        job = first.json()["id"]
+        ended = (await client.get(f"/v1/jobs/{job}?wait_s=600")).json()
+        assert (ended["outcome"], ended["version"]) == ("ok", 1)
+        assert ended["result"]["finished"]["launches"][0]["timing"]["median"] == 288_032
+        assert "288 µs ±0.2%" in (await client.get(f"/v1/jobs/{job}/text")).text
+        events = (await client.get(f"/v1/jobs/{job}/events")).text
+        assert re.findall(r"^event: (\w+)$", events, re.MULTILINE) == ["state", "result"]
+        assert (await client.get("/stats")).json()["jobs"] == {"ok": 1}
+        assert 'orbit_jobs{state="ok"} 1\n' in (await client.get("/metrics")).text
+        assert (await client.get("/health")).json()["places"] == [
+            {"name": "local:0", "gpu": None, "job": None}
+        ]
+        assert (await client.post("/admin/cleanup-jobs?max_age_hours=0")).json() == {"removed": 1}
+
+
+async def test_events_tell_the_position_and_cancelling_ends_the_work(
+    tmp_path: Path, recorded_python: str
+) -> None:
+    async with server(tmp_path, recorded_python) as (client, queue):
+        texts = [SLOW, SLOW + "// 2", SAXPY]
+        body = {
+            "jobs": [{"name": "saxpy.cu", "text": text} for text in texts] + [{"name": "x.txt", "text": "x"}]
+        }
+        answers = (await client.post("/v1/jobs/batch", json=body)).json()["jobs"]
+        assert answers[3] == {"error": "x.txt is not a .cu, .cuh or .py file"}
+        one, two, three = (answer["id"] for answer in answers[:3])
+        positions: list[int | None] = []
+
+        async def follow() -> None:
+            positions.extend([followed.position async for followed in queue.follow(three)])
+
+        following = asyncio.create_task(follow())
+        for job in (one, two):
+            assert (await client.delete(f"/v1/jobs/{job}")).json()["outcome"] == "cancelled"
+        assert (await client.get(f"/v1/jobs/{three}?wait_s=600")).json()["outcome"] == "ok"
+        await following
+        assert positions[-1] is None
+        assert sorted((place for place in positions if place is not None), reverse=True) == [
+            place for place in positions if place is not None
+        ]
+        listed = (await client.get("/v1/jobs?most=2")).json()["jobs"]
+        assert [job["id"] for job in listed] == [three, two]
+
+
+async def test_a_candidate_against_its_reference_in_both_forms(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, _):
+        forms = [
+            ("/", {"ref_code": REFERENCE, "custom_code": CANDIDATE, "num_trials": 10, "timeout": 60}),
+            (
+                "/compare",
+                {
+                    "ref_kernel": {"source_code": REFERENCE, "kernel_type": "torch"},
+                    "custom_kernel": {"source_code": CANDIDATE, "kernel_type": "torch_cuda"},
+                },
+            ),
+        ]
+        for route, body in forms:
+            answer = await client.post(route, json=body)
+            found = answer.json()
+            judged = found["kernel_exec_result"]
+            assert (answer.status_code, answer.headers["x-gpu-type"]) == (200, "NVIDIA H100 80GB HBM3")
+            assert (found["status"], judged["compiled"], judged["correctness"]) == ("success", True, True)
+            assert (judged["runtime"], found["ref_runtime"]["median"]) == (3.1, 4.41)
+            assert judged["runtime_stats"]["mean"] is None  # the recording has no samples
+            assert judged["metadata"]["verdict"]["verdict"] == "faster"
+            assert found["grade"] == "author"
+            assert found["grade_why"].startswith("author: ")
+            assert (await client.get(f"/job/{found['job_id']}")).json() == found
+
+
+async def test_a_kernel_by_itself(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, _):
+        kernel = {"source_code": SAXPY, "kernel_type": "cuda"}
+        ran = (await client.post("/evaluate", json={"kernel": kernel})).json()["kernel_exec_result"]
+        assert (ran["correctness"], ran["runtime_stats"]["median"]) == (True, 0.288032)
+        stats = ran["runtime_stats"]
+        assert stats["min"] < stats["mean"] < stats["percentile_95"] <= stats["percentile_99"] <= stats["max"]
+        answer = await client.post("/evaluate", json={"kernel": kernel | {"source_code": BAD}})
+        failed = answer.json()["kernel_exec_result"]
+        assert (answer.status_code, failed["compiled"], failed["correctness"], failed["runtime"]) == (
+            200,
+            False,
+            False,
+            None,
+        )
+        assert (
+            'kernel.cu:1:23: error: identifier "BUG" is undefined [nvcc #20]' in failed["compilation_error"]
+        )
+        crash = await client.post("/evaluate", json={"kernel": kernel | {"source_code": SAXPY + "// CRASH"}})
+        assert (crash.status_code, crash.json()["outcome"]) == (500, "infrastructure")
+        assert "the worker process ended unexpectedly" in crash.json()["error"]
+        assert (
+            await client.post("/evaluate", json={"kernel": kernel})
+        ).status_code == 200  # the next job runs
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "status", "error"),
+    [
+        ("/v1/jobs", {"name": "k.cu"}, 400, "text: Field required"),
+        ("/v1/jobs", {"name": "k.cu", "text": "x", "path": "/etc/passwd"}, 400, "path: Extra inputs are not permitted"),
+        ("/v1/jobs", {"name": "../k.cu", "text": "x"}, 400, "'../k.cu' is no file name"),
+        ("/v1/jobs", {"name": "k.cu", "text": "x", "flags": ["-ccbin=/x"]}, 400, "a compiler flag is not permitted"),
+        ("/v1/jobs", {"name": "k.cu", "text": "x", "gpu": "B200"}, 400, "no place of this pool is 'B200'"),
+        ("/v1/jobs", {"action": "compare", "name": "k.cu", "text": "x", "against": "/etc/x.cu"}, 400, "compare needs `against_text`"),
+        ("/", {}, 400, "give ref_kernel and custom_kernel, or ref_code and custom_code"),
+        ("/", {"ref_code": "class Model: ...", "custom_code": CANDIDATE}, 400, "the reference needs a class Model and a function"),
+        ("/", {"ref_code": "def (", "custom_code": CANDIDATE}, 400, "the reference is no Python: line 1"),
+        ("/", {"ref_code": REFERENCE, "custom_code": "x = 1"}, 400, "the candidate is judged against a reference where"),
+        ("/evaluate", {"kernel": {"source_code": "x", "kernel_type": "opencl"}}, 400, "kernel.kernel_type: Input should be"),
+        ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "timeout": 9999}, 400, "timeout: Input should be"),
+        ("/evaluate", {"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}, "num_trials": 0}, 400, "num_trials: Input should"),
+    ],
+)  # fmt: skip
+async def test_a_wrong_request_is_400(
+    tmp_path: Path, recorded_python: str, route: str, body: dict[str, Any], status: int, error: str
+) -> None:
+    async with server(tmp_path, recorded_python) as (client, queue):
+        answer = await client.post(route, json=body)
+        assert (answer.status_code, answer.json()["error"][: len(error)]) == (status, error)
+        assert queue.store.jobs() == []
+        assert (await client.get("/v1/jobs/ffffffff")).status_code == 404
+
+
+async def test_what_the_guard_refuses(tmp_path: Path, recorded_python: str) -> None:
+    now = [0.0]
+    limits = {"token": "secret", "body": 1_000, "burst": 3.0, "rate": 1.0, "clock": lambda: now[0]}
+    async with server(tmp_path, recorded_python, **limits) as (client, _):
+        own = {"Authorization": "Bearer secret"}
+        assert (await client.get("/stats")).status_code == 401
+        assert (await client.get("/stats", headers={"Authorization": "Bearer wrong"})).status_code == 401
+        assert (
+            (await client.get("/stats?token=secret"))
+            .json()["error"]
+            .startswith("a token belongs into the header")
+        )
+        assert (await client.get("/stats", headers=own | {"Host": "evil.example"})).status_code == 400
+        large = {"name": "k.cu", "text": "x" * 2_000}
+        assert (await client.post("/v1/jobs", json=large, headers=own)).status_code == 413
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            for _ in range(20):
+                yield b" " * 100  # no Content-Length says how much comes
+
+        chunked = await client.post(
+            "/v1/jobs", content=pieces(), headers=own | {"Content-Type": "application/json"}
+        )
+        assert chunked.status_code == 413
+        assert (await client.get("/stats", headers=own)).status_code == 429
+        now[0] += 2
+        assert (await client.get("/stats", headers=own)).status_code == 200
+        assert (await client.get("/health")).status_code == 200
+
+
+async def test_the_examples_of_the_openapi_document_are_taken(tmp_path: Path, recorded_python: str) -> None:
+    async with server(tmp_path, recorded_python) as (client, queue):
+        document = (await client.get("/openapi.json")).json()
+        assert {"/v1/jobs", "/v1/jobs/{id}", "/evaluate", "/compare", "/", "/health", "/metrics"} <= set(
+            document["paths"]
+        )
+        schemas = document["components"]["schemas"]
+        for example in schemas["JobRequest"]["examples"]:
+            job = (await client.post("/v1/jobs", json=example)).json()["id"]
+            assert (await queue.wait(job, LIMIT_S) or pytest.fail("no job")).outcome == "ok"
+        for example in schemas["Compare"]["examples"]:
+            assert evaluation.compared(evaluation.Compare(**example))
+
+
+# -- IOContracts ------------------------------------------------------------------------------------
+
+
+def tensor(name: str, role: str = "input", **init: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "tensor",
+        "role": role,
+        "tensor_spec": {"shape": [64, 32], "init": init or None},
+    }
+
+
+CONTRACT = {
+    "args": [
+        {"name": "n", "type": "int", "value": 2048},
+        {"name": "a", "type": "float", "value": 2.5},
+        tensor("x", kind="uniform", low=-1, high=3, seed=7),
+        tensor("y", "inout", kind="full", fill_value=0.5),
+        tensor("out", "output"),
+    ],
+    "launch": {"grid": {"x": 8}, "block": {"x": 256}, "shared_mem_bytes": 1024},
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "language", "lines"),
+    [
+        (
+            "\n__global__ void k(int n, float a, const float* x, float* y, float* out) {}\n",
+            "cuda",
+            [
+                "// orbit: x = rand(64, 32) * 4 + (-1)",
+                "// orbit: y = ones(64, 32) * 0.5",
+                "// orbit: out = empty(64, 32)",
+                "// orbit: seed 7",
+                "// orbit: launch k<<<dim3(8, 1, 1), dim3(256, 1, 1), 1024>>>(2048, 2.5, x, y, out)",
+            ],
+        ),
+        (
+            "import triton\n\n@triton.jit\ndef k(n, a, x, y, out):\n    pass\n",
+            "triton",
+            [
+                "# orbit: x = rand(64, 32) * 4 + (-1)",
+                "# orbit: y = ones(64, 32) * 0.5",
+                "# orbit: out = empty(64, 32)",
+                "# orbit: seed 7",
+                "# orbit: launch k[(8, 1, 1)](2048, 2.5, x, y, out)",
+            ],
+        ),
+    ],
+)
+def test_an_io_contract_is_a_launch_spec_without_a_mistake(
+    source: str, language: Any, lines: list[str]
+) -> None:
+    text, name = io_contract.with_spec(source, language, "", io_contract.IOContract.model_validate(CONTRACT))
+    assert name == "k"
+    assert [line for line in text.split("\n") if " orbit: " in line] == lines
+    session = Session()
+    suffix = "cu" if language == "cuda" else "py"
+    session.open(f"file:///k.{suffix}", 0, text)
+    faults = [
+        fault.message
+        for fault in spec_cache.faults(session, f"file:///k.{suffix}")
+        if fault.severity == "error"
+    ]
+    assert faults == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"launch": None}, "io.launch needs a grid"),
+        ({"args": [tensor("x y")]}, "io.args: 'x y' is no name of an argument"),
+        (
+            {"args": [{"name": "n", "type": "int", "value": "many"}]},
+            "io.args: n is 'many'; a scalar needs a number",
+        ),
+        (
+            {"args": [{"name": "x", "type": "tensor"}]},
+            "io.args: the tensor x needs a tensor_spec with its shape",
+        ),
+        ({"args": [tensor("x", kind="magic")]}, "io.args: x cannot be filled by 'magic'"),
+        ({"args": [tensor("x", role="thief")]}, "io.args: the role of x is 'thief'"),
+    ],
+)
+def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], said: str) -> None:
+    contract = io_contract.IOContract.model_validate(CONTRACT | change)
+    with pytest.raises(Refused) as why:
+        io_contract.with_spec("__global__ void k(float* x) {}\n", "cuda", "k", contract)
+    assert str(why.value).startswith(said)
+
+
+# -- the command ------------------------------------------------------------------------------------
+
+
+async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
+    words = ["api", "--port", "0", "--pool", "local:0", "--python", recorded_python]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr
+    async with asyncio.timeout(LIMIT_S):
+        line = (await process.stderr.readline()).decode()
+        address = re.search(r"http://127\.0\.0\.1:\d+", line)
+        assert address, line
+        async with httpx2.AsyncClient(base_url=address[0], timeout=LIMIT_S) as client:
+            ran = await client.post(
+                "/evaluate", json={"kernel": {"source_code": SAXPY, "kernel_type": "cuda"}}
+            )
+            assert ran.json()["kernel_exec_result"]["correctness"] is True
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+
+
+def test_only_with_a_token_beyond_this_machine(tmp_path: Path, recorded_python: str) -> None:
+    from orbit_lsp.cli.doors import door_commands
+
+    assert door_commands.token("127.0.0.1", "") == ""
+    assert door_commands.token("127.0.0.1", "own") == "own"
+    assert len(door_commands.token("0.0.0.0", "")) >= 32
+    assert json.dumps(door_commands.hosts("127.0.0.1", ())) == '["127.0.0.1", "localhost", "[::1]"]'
+    assert door_commands.hosts("0.0.0.0", ("gpu7",)) == ["127.0.0.1", "localhost", "[::1]", "gpu7"]
