@@ -326,7 +326,15 @@ def test_an_io_contract_that_cannot_be_run(change: dict[str, Any], said: str) ->
 async def test_the_real_command(tmp_path: Path, recorded_python: str) -> None:
     words = ["api", "--port", "0", "--pool", "local:0", "--python", recorded_python]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-P",
+        "-m",
+        "orbit_lsp",
+        *words,
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+        # a shell's background job ignores Ctrl-C, and so would what it starts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr
     async with asyncio.timeout(LIMIT_S):

@@ -116,7 +116,15 @@ async def test_the_real_command_until_ctrl_c(tmp_path: Path, recorded_python: st
     (tmp_path / "in").mkdir()
     words = ["watch", "in", "--results", "out", "--pool", "local:0", "--python", recorded_python]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        sys.executable,
+        "-P",
+        "-m",
+        "orbit_lsp",
+        *words,
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
+        # a shell's background job ignores Ctrl-C, and so would what it starts
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr
     async with asyncio.timeout(LIMIT_S):
