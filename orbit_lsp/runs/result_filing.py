@@ -26,20 +26,29 @@ def built(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> set[s
     known = _Kernels(session, frozen)
     if event.files and (file := session.files.get(frozen.uri)):
         file.reads = event.files
-    if event.resources:
-        found: dict[KernelId, list[c.Resources]] = defaultdict(list)
-        digests: dict[KernelId, str] = {}
-        for resources in event.resources:
-            if place := known.find(resources.place, resources.name):
-                found[place[0]].append(resources)
-                digests[place[0]] = place[2]
-        key = staleness.job_key(job)
-        for target, items in found.items():
-            session.results.figures[target] = Figures(digests[target], tuple(items), key, event.files)
+    session.results.figures.update(_figures(known, job, event))
     changed = session.results.keep_problems(
         f"build {frozen.uri}", _by_file(session, frozen, known, event.problems)
     )
     return changed | {frozen.uri}
+
+
+def figures(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:
+    """The figures of a build, which is one of `job` in all but its architectures."""
+    return _figures(_Kernels(session, frozen), job, event)
+
+
+def _figures(known: _Kernels, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:
+    found: dict[KernelId, list[c.Resources]] = defaultdict(list)
+    digests: dict[KernelId, str] = {}
+    for resources in event.resources:
+        if place := known.find(resources.place, resources.name):
+            found[place[0]].append(resources)
+            digests[place[0]] = place[2]
+    key = staleness.job_key(job)
+    return {
+        target: Figures(digests[target], tuple(items), key, event.files) for target, items in found.items()
+    }
 
 
 def finished(

@@ -73,6 +73,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
 async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     ls.live.close()
+    ls.every_gpu.close()
     ls.specs.close()
     await ls.runs.close()
     await ls.versions.close()
@@ -170,6 +171,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
         opened(ls, uri)
         ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
     ls.live.edited(uri)
+    ls.every_gpu.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:
         ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
@@ -197,6 +199,7 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.runs.cancel_all(uri, "compile")
     ls.live.closed(uri)
+    ls.every_gpu.closed(uri)
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)
@@ -247,6 +250,8 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     markdown = not formats or lsp.MarkupKind.Markdown in formats
     if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
         return found
+    if ls.session.at(uri, line):
+        ls.every_gpu.wanted(uri)
     found = kernel_hover.hover(ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables)
     return kernel_hover.fenced(found) if found and markdown and not ls.session.client.draws_tables else found
 

@@ -20,6 +20,7 @@ from orbit_lsp.server.protocol import OrbitProtocol
 if TYPE_CHECKING:
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
+    from orbit_lsp.runs.every_gpu import EveryGpu
     from orbit_lsp.runs.live import Live
     from orbit_lsp.runs.multi_gpu import MultiGpu
     from orbit_lsp.runs.run_environment import Environment
@@ -115,6 +116,12 @@ class OrbitServer(LanguageServer):
         return Live(self.session, self.runs, self.watcher.message, self.watcher.changed, self.compile_quietly)
 
     @cached_property
+    def every_gpu(self) -> EveryGpu:
+        from orbit_lsp.runs.every_gpu import EveryGpu
+
+        return EveryGpu(self.session, self.runs, self.environment.runner, self.watcher.changed)
+
+    @cached_property
     def specs(self) -> Watch:
         from orbit_lsp.specs.spec_cache import Watch
 
@@ -179,6 +186,7 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.closure import includers
         from orbit_lsp.state.session import path_of
 
+        _ = self.every_gpu  # it follows what is compiled
         source = await asyncio.to_thread(includers.read, path_of(uri), self.session.setup.folders)
         tracker = None
         if file := self.session.files.get(uri):

@@ -238,6 +238,12 @@ class Settings:
     compile_on_save: bool = setting(
         True, "Compile .cu and .cuh files when they are opened and saved.", workspace=True
     )
+    every_gpu: Literal["idle", "hover", "off"] = setting(
+        "idle",
+        "When the kernels of an open .cu file are compiled for every GPU that the hover compares: once the machine is "
+        "idle after a compile (and for a hover), for a hover alone, or never.",
+        workspace=True,
+    )
     kernel_macros: tuple[str, ...] = setting(
         (),
         "Macros that mean `__global__` and are defined where the server cannot see them; "

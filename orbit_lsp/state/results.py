@@ -176,6 +176,8 @@ class Results:
     """The last of each kind, by kernel; `problems` by source and file."""
 
     figures: dict[KernelId, Figures] = field(default_factory=dict[KernelId, Figures])
+    every_gpu: dict[KernelId, Figures] = field(default_factory=dict[KernelId, Figures])
+    """The same compiled for every architecture, by one front end where that will do."""
     runs: dict[KernelId, Result] = field(default_factory=dict[KernelId, Result])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict[KernelId, Profiled])
     memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict[KernelId, MemoryCheck])

@@ -14,6 +14,7 @@ from orbit_lsp.views import (
     sweep_tables,
 )
 from orbit_lsp.views.ab_table import tables as tables_in_turn
+from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Code, Row, Section
@@ -62,6 +63,7 @@ def content(session: Session, uri: str, known: KernelStatus, now: float) -> list
         for resources in known.figures.resources:
             title = f"{resources.name}, compiled for {resources.architecture}{mark}"
             found.append((title, _resource_rows(session, uri, known, resources)))
+    found += gpu_occupancy.sections(session, uri, known)
     if found and (rows := compilation_rows(session, uri)):
         found.append(("how the file is compiled", rows))
     return found

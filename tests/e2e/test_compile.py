@@ -14,6 +14,7 @@ import psutil
 import pytest
 from lsprotocol import types as lsp
 
+from orbit_lsp.views.compiler import gpu_occupancy
 from orbit_remote.toolchain import nvcc
 from tests.e2e.conftest import Editor
 from tests.e2e.forks import LIMIT_S
@@ -34,6 +35,23 @@ async def test_static_figures_stand_on_the_kernels_line(start) -> None:
     assert "| registers per thread |" in await editor.hover(0)
     editor.edit(0, 45, 46, "x")
     assert [text for _, text in await editor.hints()] == [f"{label} · before your edits"]
+
+
+async def test_a_hover_has_what_the_kernel_needs_on_every_gpu_and_the_curve_over_block_sizes(start) -> None:
+    editor: Editor = await start("vscode", every_gpu="hover")
+    editor.open("k.cu", KERNEL + "int main() { scale<<<1, 128>>>(nullptr); }\n")
+    await _hints(editor)
+    editor.refreshed.clear()
+    assert "soon: hover again" in await editor.hover(0)
+    await editor.until(lambda: lsp.WORKSPACE_INLAY_HINT_REFRESH in editor.refreshed)
+    text = await editor.hover(0)
+    rows = [re.split(r" *\| *", line)[1:-1] for line in text.splitlines() if line.startswith("| ")]
+    found = {row[0]: row[1:] for row in rows}
+    assert found["T4"][0] == "sm\\_75"
+    assert found["B200"][3:5] == ["16 of 128 threads", "100%"]
+    assert found["L40S"][3:5] == ["12 of 128 threads", "100%"]
+    assert all(0 < int(found[gpu][1]) < 40 for gpu in gpu_occupancy.GPUS)
+    assert "^ 128 now: 100%" in text
 
 
 @pytest.mark.parametrize("name", ["helix", "emacs"])

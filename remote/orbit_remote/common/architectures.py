@@ -21,6 +21,7 @@ _BY_NAME = (
     (r"\bT4\b|\bT4G\b|\bRTX 20[5-8]0|\bQuadro RTX|\bTITAN RTX|\bGTX 16[356]0", "7.5"),
     (r"\bV100|\bTITAN V\b", "7.0"),
 )
+_TARGETS = ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code")
 _ASKED = re.compile(r"(?:sm|compute|lto)_\d+[af]?|native|all-major|all")
 
 
@@ -59,13 +60,26 @@ def gencode(architecture: str) -> tuple[str, ...]:
     return ("-gencode", f"arch=compute_{number},code=sm_{number}")
 
 
+def without_targets(flags: Sequence[str]) -> tuple[str, ...]:
+    """The flags but those that name architectures."""
+    kept: list[str] = []
+    values = iter(flags)
+    for flag in values:
+        option, joined, _ = flag.partition("=")
+        if option not in _TARGETS:
+            kept.append(flag)
+        elif not joined:
+            next(values, "")
+    return tuple(kept)
+
+
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:
     """The targets that flags name themselves, real ones (`sm_90`) where any is; () for none."""
     found: list[str] = []
     values = iter(flags)
     for flag in values:
         option, joined, value = flag.partition("=")
-        if option in ("-arch", "--gpu-architecture", "-gencode", "--generate-code", "-code", "--gpu-code"):
+        if option in _TARGETS:
             found += _ASKED.findall(value if joined else next(values, ""))
     real = [a for a in dict.fromkeys(found) if not a.startswith(("compute_", "lto_"))]
     return tuple(real or dict.fromkeys(found))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orbit_remote.common import measure
+from orbit_remote.common import architectures, measure
 from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.recording import injection, run_outcome, telemetry
@@ -24,7 +24,7 @@ async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
         built = await builds.build_file(job, device, context, scratch)
         if isinstance(built, c.Finished):
             return built
-        if job.action == "compile":
+        if job.action == "compile" and len(architectures.asked_for(job.flags)) < 2:  # else it is of no run
             context.ahead.compiled(job)
         if job.action == "compile" and job.levels:
             from orbit_remote.worker import disassemble_action

@@ -1,0 +1,117 @@
+"""What a kernel needs on every GPU, and its occupancy over block sizes: the lower part of its hover."""
+
+from __future__ import annotations
+
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.views import kernel_status
+from orbit_lsp.views.kernel_status import KernelStatus
+from orbit_lsp.views.tables import Drawing, Section, Table
+from orbit_remote.common import architectures, occupancy
+from orbit_remote.common.messages import Resources
+
+GPUS = ("T4", "A10", "A100", "L4", "L40S", "H100", "H200", "B200", "RTX PRO 6000")
+_MOST_INSTANCES = 3
+_ROWS = 5
+
+
+def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
+    """Of a CUDA kernel whose figures are known; Triton's registers follow from types that only a launch knows."""
+    if known.kernel.language != "cuda" or known.figures is None or known.figures_stale:
+        return []
+    found: list[Section] = []
+    every = session.results.every_gpu.get(known.target)
+    if every and every.digest == known.digest and every.inputs == known.figures.inputs:
+        if not session.disk.changed(path_of(uri), every.files):
+            names = list(dict.fromkeys(one.name for one in every.resources))
+            for name in names[:_MOST_INSTANCES]:
+                of_instance = [one for one in every.resources if one.name == name]
+                found.append(_table(session, uri, known, name, of_instance))
+    elif session.setup.settings.every_gpu != "off" and session.setup.machine and session.setup.machine.nvcc:
+        found.append((f"{known.kernel.qualified} on every GPU", [("compiled", "soon: hover again", "nvcc")]))
+    drawing = curve(session, uri, known, known.figures.resources[0]) if known.figures.resources else None
+    return [*found, drawing] if drawing else found
+
+
+def _table(session: Session, uri: str, known: KernelStatus, name: str, every: list[Resources]) -> Table:
+    by_architecture = {one.architecture.rstrip("af"): one for one in every}
+    rows: list[tuple[str, ...]] = []
+    for gpu in GPUS:
+        architecture = (architectures.architecture_for(gpu) or "").rstrip("af")
+        resources = by_architecture.get(architecture)
+        if resources is None:
+            rows.append((gpu, architecture, "does not compile", "", "", "", ""))
+        else:
+            rows.append((gpu, architecture, *_row(session, uri, known, resources)))
+    return Table(
+        f"{name} on every GPU (preview: one front end for all)",
+        ("GPU", "for", "registers", "shared memory", "blocks per SM", "occupancy", "limited by"),
+        tuple(rows),
+    )
+
+
+def _row(session: Session, uri: str, known: KernelStatus, resources: Resources) -> tuple[str, ...]:
+    threads, dynamic = kernel_status.launch_shape(session, uri, known.kernel, resources)
+    static = resources.static_shared or 0
+    spilled = (resources.spill_stores or 0) + (resources.spill_loads or 0)
+    registers = "" if resources.registers is None else str(resources.registers)
+    registers += f", spills {units.size(spilled)}" if spilled else ""
+    best = ""
+    if threads is None:
+        if (reachable := _best(resources, dynamic)) is None:
+            return registers, units.size(static + dynamic), "", "", ""
+        threads, best = reachable[0], "≤"
+    reached = _occupancy(resources, threads, dynamic)
+    if reached is None:
+        return registers, units.size(static + dynamic), "", "", ""
+    if reached.reason:
+        return registers, units.size(static + dynamic), "0", "cannot launch", reached.reason
+    return (
+        registers,
+        units.size(static + dynamic),
+        f"{reached.blocks} of {threads} threads",
+        f"{best}{units.occupancy(reached.fraction)}",
+        ", ".join(reached.limiters) if reached.fraction < 1 else "",
+    )
+
+
+def curve(session: Session, uri: str, known: KernelStatus, resources: Resources) -> Drawing | None:
+    """Occupancy over block sizes of whole warps, the present one marked."""
+    threads, dynamic = kernel_status.launch_shape(session, uri, known.kernel, resources)
+    sizes = range(occupancy.WARP, occupancy.MAX_THREADS_PER_BLOCK + 1, occupancy.WARP)
+    points = [_occupancy(resources, size, dynamic) for size in sizes]
+    if resources.registers is None or not any(points):
+        return None
+    reached = [point.fraction if point else 0.0 for point in points]
+    lines = [
+        f"{level * 100 // _ROWS:>4}% |"
+        + "".join("#" if one > (level - 0.5) / _ROWS else " " for one in reached)
+        for level in range(_ROWS, 0, -1)
+    ]
+    lines.append("      +" + "-" * len(reached))
+    ticks = [" "] * (len(reached) + 4)
+    for size in (32, 256, 512, 768, 1024):
+        at = size // occupancy.WARP - 1
+        ticks[at : at + len(str(size))] = str(size)
+    lines.append("       " + "".join(ticks).rstrip() + "  threads per block")
+    if threads:
+        at = -(-threads // occupancy.WARP) - 1
+        now = _occupancy(resources, threads, dynamic)
+        share = units.occupancy(now.fraction) if now else ""
+        lines.append("       " + " " * at + f"^ {threads} now: {share}")
+    title = f"occupancy of {resources.name} over block sizes, {resources.architecture}"
+    return Drawing(title, tuple(line.rstrip() for line in lines))
+
+
+def _occupancy(resources: Resources, threads: int, dynamic: int) -> occupancy.Occupancy | None:
+    return occupancy.occupancy(
+        resources.architecture, resources.registers or 0, threads, resources.static_shared or 0, dynamic,
+        barriers=resources.barriers or 0, max_threads=resources.max_threads,
+    )  # fmt: skip
+
+
+def _best(resources: Resources, dynamic: int) -> tuple[int, occupancy.Occupancy] | None:
+    return occupancy.best(
+        resources.architecture, resources.registers or 0, resources.static_shared or 0, dynamic,
+        barriers=resources.barriers or 0, max_threads=resources.max_threads,
+    )  # fmt: skip
