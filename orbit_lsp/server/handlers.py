@@ -34,6 +34,8 @@ SETTINGS_S = 3.0
 SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
 """What an editor asks for completion after, in a launch spec."""
 
+ACTION_KINDS = (lsp.CodeActionKind.Empty, lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite)
+
 server = OrbitServer()
 
 
@@ -266,16 +268,19 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 
 @server.feature(
     lsp.TEXT_DOCUMENT_CODE_ACTION,
-    lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.Empty, lsp.CodeActionKind.RefactorRewrite]),
+    lsp.CodeActionOptions(code_action_kinds=list(ACTION_KINDS)),
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, lenses
+    from orbit_lsp.views.compiler import quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
     uri = params.text_document.uri
     look_at(ls, uri, params.range.start.line)
-    first, last = params.range.start.line, spec_place.kernel_line(ls.session, uri, params.range.end.line)
+    begin, end = params.range.start.line, params.range.end.line
+    first, last = begin, spec_place.kernel_line(ls.session, uri, end)
     return [
+        *quick_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
         *history_actions.actions(ls.session, uri, first, last),

@@ -10,7 +10,6 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.documents import Document
-from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
 from orbit_lsp.views.compiler import cost_diagnostics
@@ -31,13 +30,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     file = session.files.get(uri)
     document = file.document if file else None
     found: list[lsp.Diagnostic] = []
-    for (_, about), problems in session.results.problems.items():
-        if about == uri:
-            found += [
-                one
-                for problem in problems.items
-                if (one := _diagnostic(session, document, problems, problem))
-            ]
+    found += [as_shown(session, document, line, problem) for problem, line in present(session, uri)]
     found += spec_diagnostics.diagnostics(session, uri)
     found += cost_diagnostics.diagnostics(session, uri)
     if file and (beyond := file.scan.left_out):
@@ -53,16 +46,21 @@ _MOST = (1 << 31) - 1
 """The protocol's largest number of a line."""
 
 
-def _diagnostic(
-    session: Session, document: Document | None, problems: Problems, problem: Problem
-) -> lsp.Diagnostic | None:
+def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
+    """The problems of a file whose lines have not been edited, with the line, from 0, where each stands now."""
+    file = session.files.get(uri)
+    for (_, about), problems in session.results.problems.items():
+        for problem in problems.items if about == uri else ():
+            line = max(problem.place.line - 1, 0) if problem.place else 0
+            if file is None:
+                yield problem, line
+            elif (now := file.document.line_since(problems.version, line)) is not None:
+                yield problem, min(now, len(file.document.lines) - 1)
+
+
+def as_shown(session: Session, document: Document | None, line: int, problem: Problem) -> lsp.Diagnostic:
+    """A problem that stands at `line` now."""
     place = problem.place
-    line = max(place.line - 1, 0) if place else 0
-    if document:
-        now = document.line_since(problems.version, line)
-        if now is None:
-            return None
-        line = min(now, len(document.lines) - 1)
     return lsp.Diagnostic(
         _range(session, document, line, place),
         problem.message,

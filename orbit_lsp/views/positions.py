@@ -29,3 +29,11 @@ def whole_line(session: Session, document: Document, line: int) -> lsp.Range:
     text = document.line(line).rstrip()
     start = len(text) - len(text.lstrip())
     return lsp.Range(position(session, document, line, start), position(session, document, line, len(text)))
+
+
+def edit_of(document: Document, edits: list[lsp.TextEdit], *, versioned: bool) -> lsp.WorkspaceEdit:
+    """Edits of a file. `versioned`: the client takes `documentChanges`, and refuses those of an older text."""
+    if not versioned:
+        return lsp.WorkspaceEdit(changes={document.uri: edits})
+    of = lsp.OptionalVersionedTextDocumentIdentifier(document.uri, version=document.version)
+    return lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(of, [*edits])])

@@ -62,11 +62,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
         text = lines.replace("\n", _line_end(file.document.line(kernel.whole.line), file.document.text))
         at = positions.position(session, file.document, kernel.whole.line, 0)
         edit = lsp.TextEdit(lsp.Range(at, at), text)
-        if versioned:
-            of = lsp.OptionalVersionedTextDocumentIdentifier(uri, version=file.document.version)
-            found.append(Draft(title, lsp.WorkspaceEdit(document_changes=[lsp.TextDocumentEdit(of, [edit])])))
-        else:
-            found.append(Draft(title, lsp.WorkspaceEdit(changes={uri: [edit]})))
+        found.append(Draft(title, positions.edit_of(file.document, [edit], versioned=versioned)))
     return found
 
 
