@@ -12,7 +12,8 @@ from lsprotocol import types as lsp
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import diagnostics, positions
+from orbit_lsp.views import positions
+from orbit_lsp.views.compiler import problem_view
 from orbit_remote.common.messages import Problem
 
 _UNDEFINED = re.compile(r'identifier "(?P<name>\w+)" is undefined')
@@ -89,10 +90,10 @@ def actions(session: Session, uri: str, first: int, last: int, *, versioned: boo
         return []
     document = file.document
     found: dict[tuple[str, Span], lsp.CodeAction] = {}
-    for problem, line in diagnostics.present(session, uri):
+    for problem, line in problem_view.present(session, uri):
         if not (first <= line <= last and problem.severity == "error" and problem.tool == "nvcc"):
             continue
-        shown = diagnostics.as_shown(session, document, line, problem)
+        shown = problem_view.as_shown(session, document, line, problem)
         for fix in fixes(problem, line, document):
             edit = lsp.TextEdit(positions.of_span(session, document, fix.span), fix.text)
             found[fix.title, fix.span] = lsp.CodeAction(

@@ -1,0 +1,93 @@
+"""Problems of compilers and runs as diagnostics: their ranges in the present text, their notes, their tags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.state.documents import Document
+from orbit_lsp.state.session import Session
+from orbit_lsp.views import positions
+from orbit_remote.common.messages import Place, Problem
+
+_SEVERITY = {
+    "error": lsp.DiagnosticSeverity.Error,
+    "warning": lsp.DiagnosticSeverity.Warning,
+    "information": lsp.DiagnosticSeverity.Information,
+}
+_MOST = (1 << 31) - 1
+"""The protocol's largest number of a line."""
+
+
+def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
+    """The problems of a file whose lines have not been edited, with the line, from 0, where each stands now."""
+    file = session.files.get(uri)
+    for (_, about), problems in session.results.problems.items():
+        for problem in problems.items if about == uri else ():
+            line = max(problem.place.line - 1, 0) if problem.place else 0
+            if file is None:
+                yield problem, line
+            elif (now := file.document.line_since(problems.version, line)) is not None:
+                yield problem, min(now, len(file.document.lines) - 1)
+
+
+def as_shown(session: Session, document: Document | None, line: int, problem: Problem) -> lsp.Diagnostic:
+    """A problem that stands at `line` now."""
+    place = problem.place
+    return lsp.Diagnostic(
+        _range(session, document, line, place),
+        problem.message,
+        severity=_SEVERITY[problem.severity],
+        code=problem.code,
+        source=problem.tool,
+        tags=_tags(problem) if session.client.tags else None,
+        related_information=[
+            lsp.DiagnosticRelatedInformation(_location(session, note.place), note.message)
+            for note in problem.notes
+            if note.place
+        ]
+        or None,
+    )
+
+
+_UNNECESSARY = {"#111-D", "#128-D", "#177-D", "#550-D", "#4121-D"}
+"""Warnings of the CUDA front end: code that is never reached, variables that nothing reads."""
+_DEPRECATED = {"#1215-D", "#1444-D", "#1445-D", "-Wdeprecated", "-Wdeprecated-declarations"}
+
+
+def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
+    """How an editor may draw what is named: faded, or struck through."""
+    if problem.severity != "error" and problem.code:
+        if problem.code in _UNNECESSARY or problem.code.startswith("-Wunused"):
+            return [lsp.DiagnosticTag.Unnecessary]
+        if problem.code in _DEPRECATED:
+            return [lsp.DiagnosticTag.Deprecated]
+    return None
+
+
+def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
+    """The token at the column, or the whole line where no column is known."""
+    if document is None:
+        line = min(line, _MOST)
+        column = place.column - 1 if place and place.column else 0
+        end = place.end_column - 1 if place and place.end_column else column
+        return lsp.Range(lsp.Position(line, column), lsp.Position(line, end))
+    if place is None or place.column is None:
+        return positions.whole_line(session, document, line)
+    start = place.column - 1
+    if place.end_column:
+        end = place.end_column - 1
+    else:
+        token = re.compile(r"\w+|\S").match(document.line(line), start)
+        end = token.end() if token else start + 1
+    return lsp.Range(
+        positions.position(session, document, line, start), positions.position(session, document, line, end)
+    )
+
+
+def _location(session: Session, place: Place) -> lsp.Location:
+    uri = session.uri_for(place.file)
+    file = session.files.get(uri)
+    return lsp.Location(uri, _range(session, file.document if file else None, place.line - 1, place))
