@@ -157,7 +157,7 @@ def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
     assert not config.setting(1, "new").metadata["workspace"]
     allowed = {name for name, _, field in config.rows() if field.metadata["workspace"]}
     assert allowed == {
-        "nvcc_flags", "compile_commands", "kernel_macros", "compile_on_save", "doubled_errors", "hints.static", "hints.measured",
+        "nvcc_flags", "compile_commands", "kernel_macros", "compile_on_save", "compile_on_idle", "doubled_errors", "hints.static", "hints.measured",
         "hints.profile", "profile.line_percent", "profile.excess_percent", "check_memory.lens", "costs.spills", "every_gpu",
         "costs.local_memory", "costs.shared_memory", "costs.block_size", "costs.occupancy",
     }  # fmt: skip

@@ -443,6 +443,7 @@ class _OneJob:
                 file = self._session.files.get(run.frozen.uri)
                 if file and run.action == "compile" and event.complete:
                     file.compiled = (run.job, run.disk)
+                    file.compile_s = file.compile_s if event.cached else event.seconds
                 self._watcher.changed(result_filing.built(self._session, run.frozen, run.job, event))
             case c.Finished():
                 self._finished = self._failed_as(event)

@@ -76,6 +76,7 @@ async def shutdown(ls: OrbitServer, params: None) -> None:
     del params
     ls.live.close()
     ls.every_gpu.close()
+    ls.idle_compile.close()
     ls.specs.close()
     await ls.runs.close()
     await ls.versions.close()
@@ -174,6 +175,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
         ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
     ls.live.edited(uri)
     ls.every_gpu.edited(uri)
+    ls.idle_compile.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:
         ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
@@ -192,6 +194,7 @@ def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
 def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
     uri = params.text_document.uri
     ls.spawn(changed_on_disk(ls, uri), "changed on disk")
+    ls.idle_compile.forget(uri)
     if not ls.live.saved(uri):
         ls.compile_quietly(uri)
 
@@ -202,6 +205,7 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.runs.cancel_all(uri, "compile")
     ls.live.closed(uri)
     ls.every_gpu.closed(uri)
+    ls.idle_compile.forget(uri)
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)

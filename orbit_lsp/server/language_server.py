@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orbit_lsp.history.ab_compare import AbCompare
     from orbit_lsp.history.history_tracker import HistoryTracker
     from orbit_lsp.runs.every_gpu import EveryGpu
+    from orbit_lsp.runs.idle_compile import IdleCompile
     from orbit_lsp.runs.live import Live
     from orbit_lsp.runs.multi_gpu import MultiGpu
     from orbit_lsp.runs.run_environment import Environment
@@ -114,6 +115,12 @@ class OrbitServer(LanguageServer):
         from orbit_lsp.runs.live import Live
 
         return Live(self.session, self.runs, self.watcher.message, self.watcher.changed, self.compile_quietly)
+
+    @cached_property
+    def idle_compile(self) -> IdleCompile:
+        from orbit_lsp.runs.idle_compile import IdleCompile
+
+        return IdleCompile(self.session, self.runs)
 
     @cached_property
     def every_gpu(self) -> EveryGpu:

@@ -238,6 +238,12 @@ class Settings:
     compile_on_save: bool = setting(
         True, "Compile .cu and .cuh files when they are opened and saved.", workspace=True
     )
+    compile_on_idle: bool = setting(
+        True,
+        "Compile a .cu file also once typing in it has paused, for 50 to 500 ms by what its last compile took. Only where "
+        "this machine has nvcc, and with `compile_on_save`.",
+        workspace=True,
+    )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
         "When the kernels of an open .cu file are compiled for every GPU that the hover compares: once the machine is "

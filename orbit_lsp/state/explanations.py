@@ -317,7 +317,7 @@ The source of a diagnostic says who made it.
 
 | source | made by | turned off by |
 |---|---|---|
-| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when a file is opened or saved; in its own words, with its number | `orbit.compile_on_save`; a warning also by `-diag-suppress` in `orbit.nvcc_flags` |
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when a file is opened or saved, or typing pauses; in its own words, with its number | `orbit.compile_on_save`, `orbit.compile_on_idle`; a warning also by `-diag-suppress` in `orbit.nvcc_flags` |
 | `triton`, `python` | Triton's compiler or the import of the file, on command | the next compile or run |
 | `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
 | `orbit` | orbit-lsp itself: the codes below; without a code, that a run failed or that a file has too many kernels; in editors that cannot redraw hints, the hints themselves | as below; `orbit.hints` |

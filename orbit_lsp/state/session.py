@@ -42,6 +42,8 @@ class OpenFile:
     """Of the workspace, in the compiler's order; macros that name kernels are looked for in their headers."""
     reads: dict[str, str] = field(default_factory=dict[str, str])
     """The files that its last build read, by content hash."""
+    compile_s: float | None = None
+    """What its last compile took, in seconds, where none was kept."""
     compiled: tuple[Job, int] | None = None
     """Its last compile, if it found no mistake, and `Disk.changes` as it was then."""
     specs: dict[SpecKey, CheckedSpec] = field(default_factory=dict["SpecKey", "CheckedSpec"])

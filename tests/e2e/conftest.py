@@ -379,7 +379,8 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         _listen(client, editor, conversations[-1])
         await client.begin(folder, forked=forked, constants=constants)
         started.append(editor)
-        options = {"gpu": "H100"} | settings
+        # what is typed is compiled where a test is about that: elsewhere figures of another text are looked at
+        options = {"gpu": "H100", "compile_on_idle": False, "every_gpu": "hover"} | settings
         answer = await client.initialize_session(
             lsp.InitializeParams(
                 capabilities=offered,

@@ -54,6 +54,18 @@ async def test_a_hover_has_what_the_kernel_needs_on_every_gpu_and_the_curve_over
     assert "^ 128 now: 100%" in text
 
 
+async def test_errors_come_while_typing_and_go_with_the_mistake(start) -> None:
+    editor: Editor = await start("vscode", compile_on_idle=True)
+    editor.open("k.cu", KERNEL)
+    await _hints(editor)
+    editor.edit(0, 34, 35, "wrong")
+    ((source, line, begin, end, text),) = await editor.until(editor.diagnostics)
+    assert (source, line, begin, end, text) == ("nvcc", 0, 34, 39, 'identifier "wrong" is undefined')
+    editor.edit(0, 34, 39, "x")
+    await editor.until(lambda: not editor.diagnostics())
+    assert "before your edits" not in (await editor.hints())[0][1]
+
+
 @pytest.mark.parametrize("name", ["helix", "emacs"])
 async def test_where_hints_cannot_be_refreshed_figures_are_a_hint_diagnostic_too(start, name: str) -> None:
     editor: Editor = await start(name)

@@ -1,0 +1,69 @@
+"""The pause after which a file is compiled while it is typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from orbit_lsp.runs.idle_compile import IdleCompile, pause_s
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session
+from orbit_remote.common import messages as c
+from tests.settings_check import settings_of_values
+
+KERNEL = "__global__ void k(float* x) {}\n"
+HERE = c.Machine("p", 1, "python", "3.11", nvcc="/opt/cuda/bin/nvcc")
+
+
+@pytest.mark.parametrize(("compile_s", "pause"), [(None, 0.5), (0.1, 0.05), (1.0, 0.25), (30.0, 0.5)])
+def test_the_pause_follows_what_the_file_costs(compile_s, pause) -> None:
+    assert pause_s(compile_s) == pause
+
+
+class Runs:
+    """A scheduler that only notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def start(self, action: str, uri: str) -> Runs:
+        self.asked.append(f"{action} {uri}")
+        self.id = f"r{len(self.asked)}"
+        return self
+
+    def cancel_run(self, run: str) -> None:
+        self.asked.append(f"cancel {run}")
+
+
+@pytest.mark.parametrize(
+    ("uri", "settings", "machine", "live", "waits"),
+    [
+        ("file:///k.cu", {}, HERE, False, True),
+        ("file:///k.cu", {"compile_on_idle": False}, HERE, False, False),
+        ("file:///k.cu", {"compile_on_save": False}, HERE, False, False),
+        ("file:///k.cu", {}, None, False, False),
+        ("file:///k.cu", {}, HERE, True, False),
+        ("file:///k.cuh", {}, HERE, False, False),
+    ],
+    ids=["a .cu file", "turned off", "nothing is compiled", "no nvcc here", "Live builds it", "a header"],
+)
+async def test_what_is_compiled_while_it_is_typed(uri, settings, machine, live, waits) -> None:
+    session = Session(setup=Setup(settings=settings_of_values(settings), machine=machine))
+    session.open(uri, 1, KERNEL)
+    if live:
+        session.live.add(KernelId(uri, "k"))
+    idle = IdleCompile(session, Runs())  # type: ignore[arg-type]
+    idle.edited(uri)
+    assert (uri in idle._pauses) == waits
+    idle.close()
+
+
+async def test_a_newer_edit_ends_the_older_compile() -> None:
+    uri, runs = "file:///k.cu", Runs()
+    session = Session(setup=Setup(machine=HERE))
+    session.open(uri, 1, KERNEL)
+    idle = IdleCompile(session, runs)  # type: ignore[arg-type]
+    idle._paused(uri)
+    idle.edited(uri)
+    idle.close()
+    assert runs.asked == [f"compile {uri}", "cancel r1"]
