@@ -276,7 +276,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, lenses
-    from orbit_lsp.views.compiler import quick_fixes
+    from orbit_lsp.views.compiler import clangd_file, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
     uri = params.text_document.uri
@@ -285,6 +285,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
     first, last = begin, spec_place.kernel_line(ls.session, uri, end)
     return [
         *quick_fixes.actions(ls.session, uri, begin, end, versioned=ls.takes_versions),
+        *(clangd_file.actions(ls.session, uri, begin) if ls.creates_files else ()),
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
         *history_actions.actions(ls.session, uri, first, last),

@@ -211,6 +211,14 @@ class OrbitServer(LanguageServer):
             self.runs.start("compile", uri)
 
     @property
+    def creates_files(self) -> bool:
+        """Whether the client takes edits that make a file."""
+        workspace = self.client_capabilities.workspace
+        edits = workspace.workspace_edit if workspace else None
+        operations = edits.resource_operations if edits and edits.document_changes else None
+        return lsp.ResourceOperationKind.Create in (operations or ())
+
+    @property
     def takes_versions(self) -> bool:
         """Whether the client refuses an edit of a text that it has changed since."""
         workspace = self.client_capabilities.workspace
