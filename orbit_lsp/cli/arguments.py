@@ -446,7 +446,7 @@ GROUPS = {
         ),
         Command(
             "stop", "end the worker that editors and commands share, and what it runs",
-            ("stop", "stop --json", "stop && orbit-lsp doctor"), _json,
+            ("stop", "stop --json", "stop --json | jq ."), _json,
             "Ends every worker of yours on this machine, of any Python and version; their jobs are cancelled. The next command "
             "or click starts a new one. `orbit-lsp doctor` lists them.",
         ),
