@@ -5,6 +5,7 @@ What only a process can show - streams that are closed, a folder that is gone, b
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -71,6 +72,20 @@ def test_a_link_to_itself(folder: Path) -> None:
     assert (code, out) == (64, "")
     assert said.startswith("orbit-lsp: error: loop.cu cannot be read: ")
     assert said.count("\n") == 1
+
+
+def test_at_a_terminal_orbit_lsp_alone_prints_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    with pytest.raises(SystemExit) as end:
+        cli_main.main([])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: orbit-lsp")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +252,7 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     [
         ("report k.cu --json", 64, "no profile of k.cu is kept"),
         ("compile absent.cu --json", 64, "there is no file absent.cu"),
+        ("run k.cu --json --kernel kk", 64, "there is no kernel kk in this file; it has: k; did you mean k?"),
         ("run k.cu --json --kernel l", 64, "there is no kernel l in this file; it has: k"),
         ("compile k.cu --json --gpu X1000", 64, "'X1000' is no GPU that is known here"),
         ("history absent.cu --json", 64, "there is no file absent.cu"),

@@ -364,3 +364,18 @@ def test_the_setting_turns_sharing_off(shared_workers: Path, tmp_path: Path) -> 
     del shared_workers
     settings = json.dumps({"shared_worker": False})
     assert json.loads(orbit(tmp_path, "doctor", "--json", "--settings", settings)[1])["workers"] == []
+
+
+async def test_interrupting_a_command_ends_its_job_and_not_the_worker(clients: Clients) -> None:
+    """As Ctrl-C does."""
+    (clients.folder / "k.cu").write_text("__global__ void k() {}\n")
+    words = ["compile", "k.cu", "--nvcc", clients.hangs]
+    command = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=clients.folder, stderr=subprocess.PIPE
+    )
+    (compiler,) = await clients.compilers(1)
+    command.send_signal(signal.SIGINT)
+    _, said = await command.communicate()
+    assert (command.returncode, said.decode().splitlines()[-1]) == (130, "orbit-lsp: cancelled")
+    await processes_check.ended(compiler)
+    assert await workers() == [""]

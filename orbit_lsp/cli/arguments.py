@@ -510,7 +510,7 @@ def parse(given: list[str]) -> argparse.Namespace:
     """Raises SystemExit with code 64 for what cannot be parsed, 0 after --help and --version."""
     root, parsers = parser()
     if given and not given[0].startswith("-") and given[0] not in COMMANDS:
-        root.error(f"unknown command {given[0]!r}{_did_you_mean(given[0], COMMANDS)}")
+        root.error(f"unknown command {given[0]!r}{did_you_mean(given[0], COMMANDS)}")
     # argparse itself takes what follows `--` only where no option stands between the file and it
     end = given.index("--") if "--" in given else len(given)
     own, of_program = given[:end], given[end + 1 :]
@@ -520,7 +520,7 @@ def parse(given: list[str]) -> argparse.Namespace:
         known = [name for action in command._actions for name in action.option_strings]  # noqa: SLF001  # argparse has no other list
         word = unknown[0].partition("=")[0]
         what = "option" if word.startswith("-") else "argument"
-        command.error(f"unknown {what} {word!r}{_did_you_mean(word, known)}")
+        command.error(f"unknown {what} {word!r}{did_you_mean(word, known)}")
     if of_program:
         if not hasattr(options, "arguments"):
             command.error(f"{options.command} takes no program arguments: {' '.join(of_program)}")
@@ -528,7 +528,8 @@ def parse(given: list[str]) -> argparse.Namespace:
     return options
 
 
-def _did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown word; empty where none of the known ones is like it."""
     nearest = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 

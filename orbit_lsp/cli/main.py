@@ -24,9 +24,10 @@ CANCELLED = 130
 
 def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
-    if given in (["--stdio"], []):
-        given = ["serve"]
     _standard_streams()
+    if given in (["--stdio"], []):
+        # an editor's server has a pipe; a person at a terminal would wait for an answer that never comes
+        given = ["--help"] if not given and sys.stdin.isatty() else ["serve"]
     options = parse(given)
     stdout = sys.stdout
     if getattr(options, "json", False) and isinstance(stdout, io.TextIOWrapper):

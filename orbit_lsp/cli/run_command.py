@@ -13,12 +13,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.closure import includers
-from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runners import shared_worker
@@ -34,6 +34,9 @@ from orbit_lsp.views.tables import Table
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
+
+if TYPE_CHECKING:
+    from orbit_lsp.history.history_tracker import HistoryTracker
 
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
@@ -123,8 +126,9 @@ async def _main(options: argparse.Namespace) -> int:
     if complaints := environment.configure(None):
         raise UsageError(complaints[0].removesuffix("; its default is used"))
     runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
-    versions = HistoryTracker(session, environment.history_file, _complain, watcher.changed)
-    runs.when_ended(versions.filed)
+    versions = _tracker(session, environment, watcher) if _measures(options) else None
+    if versions:
+        runs.when_ended(versions.filed)
     try:
         if options.command == "doctor":
             if options.file:
@@ -139,6 +143,7 @@ async def _main(options: argparse.Namespace) -> int:
             target = _target(session, uri, options.kernel)
             from orbit_lsp.cli import history_command
 
+            assert versions is not None
             return await history_command.compare(
                 options, session, environment, versions, runs, watcher, uri, target
             )
@@ -154,12 +159,27 @@ async def _main(options: argparse.Namespace) -> int:
             target = _target(session, uri, options.kernel)
             if not (options.arch or options.gpu):
                 await environment.look_around()
+            assert versions is not None
             return await disassemble_command.source(options, session, versions, runs, uri, target)
         return await _file(options, session, environment, runs)
     finally:
         await runs.close()
-        await versions.close()
+        if versions:
+            await versions.close()
         await environment.close()
+
+
+def _measures(options: argparse.Namespace) -> bool:
+    """Whether the command has to do with what the history keeps; importing that takes a tenth of a short command."""
+    return options.command in ("run", "profile", "compare", "disassemble") or getattr(options, "run", False)
+
+
+def _tracker(
+    session: Session, environment: run_environment.Environment, watcher: TerminalWatcher
+) -> HistoryTracker:
+    from orbit_lsp.history.history_tracker import HistoryTracker
+
+    return HistoryTracker(session, environment.history_file, _complain, watcher.changed)
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
@@ -206,7 +226,7 @@ async def _history(options: argparse.Namespace) -> int:
     session = Session(setup=Setup(folders=_folders()))
     watcher = TerminalWatcher(quiet=True)
     environment = run_environment.Environment(session, _complain, watcher.changed)
-    versions = HistoryTracker(session, environment.history_file, _complain, watcher.changed)
+    versions = _tracker(session, environment, watcher)
     try:
         from orbit_lsp.cli import history_command
 
@@ -404,8 +424,10 @@ def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
     for found in known:
         if found.key == name or found.key.rpartition("::")[2] == name:
             return found
-    have = ", ".join(found.key for found in known) or "none"
-    raise UsageError(f"there is no kernel {name} in this file; it has: {have}")
+    names = [found.key for found in known]
+    raise UsageError(
+        f"there is no kernel {name} in this file; it has: {', '.join(names) or 'none'}{did_you_mean(name, names)}"
+    )
 
 
 async def _perform(
