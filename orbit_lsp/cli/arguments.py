@@ -340,6 +340,29 @@ def _api(parser: argparse.ArgumentParser) -> None:
     _pool(parser)
 
 
+def _kernel(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=("install", "list", "remove", "run"),
+        help="install: add a kernel to the pickers of Jupyter and VS Code; list: our kernels; remove: KERNEL; run: what Jupyter "
+        "starts",
+    )  # fmt: skip
+    parser.add_argument("kernel", nargs="?", metavar="KERNEL", help="the kernel to remove")
+    option(parser, "--on", "where its cells run: local, this machine", default="local", metavar="WHERE")
+    option(parser, "--name", "its name in the pickers; default: this GPU", metavar="NAME")
+    option(
+        parser,
+        "--python",
+        "Python that runs the cells; default: chosen for the notebook's folder, as for runs",
+        metavar="PATH",
+    )
+    option(
+        parser, "--idle-minutes", "end the kernel after so many minutes without a cell, and free its GPU memory; default: 0, "
+        "never", metavar="N",
+    )  # fmt: skip
+    option(parser, "--connection-file", "of Jupyter, for run", metavar="PATH")
+    _json(parser)
+
+
 def _schema(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=("finished", "compared", "history"),
@@ -437,6 +460,14 @@ GROUPS = {
             _watch,
             "A file is taken once, whatever number of watchers there are, and only when nobody writes it any more. Needs "
             "pip install 'orbit-lsp[watch]', but for --once.",
+        ),
+    ),
+    "Notebooks": (
+        Command(
+            "kernel", "add our kernel to Jupyter and VS Code: cells on this GPU, %%cuda cells built, run and timed",
+            ("kernel install", "kernel install --name torch-nightly --python ~/nightly/bin/python", "kernel remove orbit-local"), _kernel,
+            "The cells run in an ipykernel of your own Python, and end with the notebook. Needs pip install "
+            "'orbit-lsp[notebook]'.",
         ),
     ),
     "Set up and help": (

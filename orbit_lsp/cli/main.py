@@ -148,6 +148,10 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli.doors import door_commands
 
         return door_commands.main(options)
+    if options.command == "kernel":
+        from orbit_lsp.cli.doors import kernel_command
+
+        return kernel_command.main(options)
     if options.command == "jobs":
         from orbit_lsp.cli.doors import jobs_command
 

@@ -18,6 +18,8 @@ ROLES = {
     "template": ("worker.zygote", "main"),
     "child": ("child.child_main", "child_main"),
     "overhead": ("recording.overhead", "main"),
+    "keeper": ("worker.keeper", "main"),
+    "cells": ("child.notebook_kernel", "main"),
     "reports": ("ncu.report_process", "main"),
 }
 """Role -> (module, function); the function takes what is left of the command line."""

@@ -34,7 +34,7 @@ BYTES = 1 << 20
 STREAMS = 3
 
 
-EXTRAS = ("orbit_lsp.agents.", "orbit_lsp.api.")
+EXTRAS = ("orbit_lsp.agents.", "orbit_lsp.api.", "orbit_lsp.notebook.")
 """Doors with packages of their own, a second to import: their tests start them otherwise."""
 
 

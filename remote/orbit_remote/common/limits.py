@@ -123,6 +123,9 @@ DUMP: Final = Limit(
 OUTPUT: Final = Limit(
     "what one stream of a compiler prints", 8 << 20, "What stands behind the limit is not read."
 )
+CELL_OUTPUT: Final = Limit(
+    "the output of a notebook's cell", 16 << 20, "What follows is not shown, and a line says so."
+)
 OUTPUT_LINE: Final = Limit(
     "a line of compiler output", 16 << 10, "What stands behind the limit is not read.", "characters"
 )

@@ -1,0 +1,163 @@
+"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` as a job of the queue.
+
+A request is a line of JSON on a socket that only the user can open; the answer is another. Who closes the connection before
+that - an interrupted cell - cancels the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.notebook.relay import Relay
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import StoreError
+from orbit_lsp.queue.pool import COMPILER
+from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.common import limits
+
+_WORDS = "%orbit status, %orbit gpu and %orbit end"
+_CUDA = "%%cuda [--compile] [--kernel K]"
+_FILE = "cell.cu"
+
+Jobs = Callable[[], AbstractAsyncContextManager[JobQueue]]
+
+
+class CellCommands:
+    """`jobs` opens the queue that `%%cuda` submits to: at the first, for it looks at the machine's GPUs."""
+
+    def __init__(self, jobs: Jobs, python: str, why: str) -> None:
+        self._jobs = jobs
+        self._python = f"{python} ({why})"
+        self._queue: JobQueue | None = None
+        self._opening = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._folder = Path(tempfile.mkdtemp(prefix="orbit-magics-"))  # nobody else enters it
+        self._server: asyncio.Server | None = None
+        self.relay: Relay | None = None
+
+    @property
+    def socket(self) -> str:
+        return str(self._folder / "s")
+
+    async def start(self) -> None:
+        """Raises OSError."""
+        self._server = await asyncio.start_unix_server(
+            self._connected, self.socket, limit=limits.SOURCE.most + (1 << 20)
+        )
+
+    async def close(self) -> None:
+        if self._server:
+            self._server.close()
+        await self._stack.aclose()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            try:
+                request: dict[str, Any] = json.loads(await reader.readline())
+            except ValueError:  # longer than a source file may be, or no JSON
+                request = {}
+            answering = asyncio.create_task(self._answer(request))
+            gone = asyncio.create_task(
+                reader.read()
+            )  # nothing more is sent: this is the end of the connection
+            await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
+            gone.cancel()
+            if not answering.done():
+                answering.cancel()
+            answer = await answering
+            if text := answer.get("text"):
+                answer["html"] = f"<pre>{html.escape(text)}</pre>"
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if request.get("do") == "orbit":
+                return {"text": await self._orbit(request["words"])}
+            if request.get("do") == "cuda":
+                return await self._cuda(request["words"], request["text"])
+        except (Refused, StoreError, OSError) as error:
+            return {"error": f"orbit: {error}"}
+        return {"error": f"orbit: the cell is larger than {limits.SOURCE.size}"}
+
+    # -- %orbit -------------------------------------------------------------------------------
+
+    async def _orbit(self, words: list[str]) -> str:
+        """Raises Refused."""
+        assert self.relay
+        if words == ["status"]:
+            return self._status(self.relay)
+        if words == ["gpu"]:
+            queue = await self._opened()
+            places = [f"{slot.name}  {slot.gpu or 'no GPU'}" for slot in queue.slots if slot.name != COMPILER]
+            return "\n".join(places)
+        if words == ["end"]:
+            self.relay.end_after_cell()
+            return "the kernel ends with this cell, and frees its memory; the next cell starts a new one"
+        raise Refused(f"write {_WORDS}")
+
+    def _status(self, relay: Relay) -> str:
+        minutes = (time.monotonic() - relay.began) / 60
+        idle = f"after {relay.idle_s / 60:g} minutes without a cell" if relay.idle_s else "with its front end"
+        pid = relay.kernel.process.pid if relay.kernel else None
+        return "\n".join(
+            [
+                "place    this machine",
+                f"python   {self._python}",
+                f"kernel   process {pid}, since {minutes:.0f} min, {relay.cells} cells run",
+                f"ends     {idle}",
+            ]
+        )
+
+    # -- %%cuda -------------------------------------------------------------------------------
+
+    async def _opened(self) -> JobQueue:
+        async with self._opening:
+            if self._queue is None:
+                self._queue = await self._stack.enter_async_context(self._jobs())
+            return self._queue
+
+    async def _cuda(self, words: list[str], text: str) -> dict[str, Any]:
+        """Raises Refused and StoreError."""
+        kernel, compiles, left = None, False, list(words)
+        while left:
+            word = left.pop(0)
+            if word == "--compile":
+                compiles = True
+            elif word == "--kernel" and left:
+                kernel = left.pop(0)
+            else:
+                raise Refused(f"{word!r:.40} is no option; write {_CUDA}")
+        request = Request(
+            action="compile" if compiles else "run",
+            name=_FILE,
+            text=f"\n{text}",  # lines count as in the cell, whose first is %%cuda
+            kernel=kernel,
+            priority="high",
+        )
+        queue = await self._opened()
+        job = await queue.submit(request)
+        try:
+            done = await queue.wait(job.id)
+        except asyncio.CancelledError:
+            await queue.cancel(job.id)
+            raise
+        assert done
+        result = await asyncio.to_thread(result_text.result_of, queue.store, done)
+        lines = result_text.lines(done, result)[1:]  # without the job's id
+        if done.outcome == "ok":
+            return {"text": "\n".join(lines)}
+        return {"text": "\n".join(lines), "error": f"orbit: {done.summary}"}

@@ -1,0 +1,81 @@
+"""The entries of Jupyter's kernel pickers that start our kernel: written, listed, removed."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+_MARK = "orbit"
+_PREFIX = "orbit-"
+
+
+class Refused(ValueError):  # noqa: N818 - a command line that is answered, not a bug
+    """The text is the sentence to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    name: str
+    title: str
+    folder: str
+    command: str
+
+
+def install(name: str, options: Sequence[str]) -> Installed:
+    """Write the kernelspec of a kernel on this machine into the user's data folder of Jupyter; one of the same name is
+    replaced. `options` are given to `orbit-lsp kernel run`. Raises Refused and OSError.
+    """
+    label = " ".join(name.split())
+    slug = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
+    if name and not slug:
+        raise Refused(
+            f"{name!r:.60} has no letter or digit that a kernel's name can have; give another --name"
+        )
+    identifier = f"{_PREFIX}{slug or 'local'}"
+    title = f"Orbit: {label or 'this GPU'}"
+    spec = {
+        "argv": [
+            sys.executable, "-P", "-m", "orbit_lsp", "kernel", "run",
+            *("--connection-file", "{connection_file}"), *options,
+        ],
+        "display_name": title,
+        "language": "python",
+        "interrupt_mode": "message",
+        "metadata": {"debugger": True, _MARK: {"on": "local"}},
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")
+        place = KernelSpecManager().install_kernel_spec(folder, identifier, user=True)
+    return Installed(identifier, title, place, " ".join(spec["argv"]))
+
+
+def installed() -> list[Installed]:
+    """Ours, by name."""
+    manager = KernelSpecManager()
+    ours: list[Installed] = []
+    for name, place in sorted(manager.find_kernel_specs().items()):
+        try:
+            spec = manager.get_kernel_spec(name)
+        except (NoSuchKernel, ValueError, OSError):  # another's, and broken
+            continue
+        if _MARK in spec.metadata:
+            ours.append(Installed(name, spec.display_name, place, " ".join(spec.argv)))
+    return ours
+
+
+def remove(name: str) -> Installed:
+    """Raises Refused and OSError."""
+    ours = installed()
+    for each in ours:
+        if name in (each.name, each.title):
+            KernelSpecManager(ensure_native_kernel=False).remove_kernel_spec(each.name)
+            return each
+    have = ", ".join(each.name for each in ours) or "none"
+    raise Refused(f"there is no kernel {name!r:.60} of orbit-lsp; installed: {have}")

@@ -1,0 +1,343 @@
+"""The kernel that a front end sees: its five sockets, behind which an ipykernel is started, interrupted and replaced.
+
+This process outlives the ipykernel. When that has ended - by a fault, a second interrupt, or after a while without cells -
+the next cell says why and is not run, since it would run without the variables of those before it; the one after it starts
+a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from orbit_lsp import __version__
+from orbit_lsp.notebook.kernel_link import KernelLink
+from orbit_lsp.notebook.wire import Message, OutputLimit, Wire
+
+log = logging.getLogger("orbit.notebook")
+
+_SECOND_PRESS_S = 1.0
+"""A press of Interrupt that comes sooner after the first is a double click."""
+_GRACE_S = 1.5
+"""How long a kernel that is asked to shut down may take; front ends wait 2.5 s before they kill us."""
+_LOOK_S = 1.0
+_AGAIN = "its variables are gone, so run the notebook from its first cell"
+_LANGUAGE = {
+    "name": "python",
+    "version": ".".join(map(str, sys.version_info[:3])),
+    "mimetype": "text/x-python",
+    "file_extension": ".py",
+    "pygments_lexer": "ipython3",
+    "codemirror_mode": {"name": "ipython", "version": 3},
+    "nbconvert_exporter": "python",
+}
+
+Start = Callable[[zmq.asyncio.Context], Awaitable[KernelLink]]
+
+
+class Relay:
+    """`connection` is the front end's connection file, `idle_s` the time without a cell after which the ipykernel is ended;
+    0 for never.
+    """
+
+    def __init__(self, connection: Mapping[str, Any], start: Start, *, idle_s: float = 0.0) -> None:
+        """Raises ZMQError where a port of the front end is taken."""
+        self._start = start
+        self.idle_s = idle_s
+        self._wire = Wire(
+            str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
+        )
+        self._limit = OutputLimit(self._wire)
+        self._context = zmq.asyncio.Context()
+        self._front: dict[str, Any] = {}
+        kinds = {"iopub": zmq.XPUB, "hb": zmq.REP}
+        for channel in ("shell", "control", "stdin", "iopub", "hb"):
+            socket = self._context.socket(kinds.get(channel, zmq.ROUTER))
+            socket.linger = 1000
+            socket.sndhwm = 0
+            if channel in ("shell", "control", "stdin"):
+                socket.router_handover = True  # a front end that connects anew
+            if channel == "iopub":
+                socket.xpub_verbose = True  # each front end is welcomed
+            separator = "-" if connection.get("transport") == "ipc" else ":"
+            address = f"{connection['ip']}{separator}{connection[f'{channel}_port']}"
+            socket.bind(f"{connection.get('transport', 'tcp')}://{address}")
+            self._front[channel] = socket
+        self.kernel: KernelLink | None = None
+        self.began = time.monotonic()
+        self.cells = 0
+        self._live: dict[asyncio.Task[None], KernelLink] = {}
+        """Every ipykernel that has not ended yet."""
+        self._reason = ""
+        """Why there is no ipykernel; empty once a cell has said it."""
+        self._ends_after_cell = False
+        """The cell that runs asks for the ipykernel's end; nothing is to be explained after it."""
+        self._interrupted = ("", 0.0)
+        self._touched = time.monotonic()
+        self._over = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def run(self) -> None:
+        """Until the front end shuts us down, ends, or SIGTERM comes."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._over.set)
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        serving = [self._shell(), self._control(), self._stdin(), self._heartbeat(), self._welcome()]
+        for each in (*serving, self._look(os.getppid())):
+            self._spawn(each)
+        await self._begin()
+        try:
+            await self._over.wait()
+        finally:
+            await self._close()
+
+    def end_after_cell(self) -> None:
+        """End the ipykernel when the cell that runs has ended; the next cell starts a new one."""
+        self._ends_after_cell = True
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("the kernel's relay failed", exc_info=error)
+            self._over.set()
+
+    async def _close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(kernel.process.end() for kernel in self._live.values()))
+        await asyncio.gather(*self._live)
+        for socket in self._front.values():
+            socket.close()
+        self._context.term()
+
+    # -- the ipykernel ------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        try:
+            self.kernel = await self._start(self._context)
+        except OSError as error:
+            self._reason = f"the kernel's Python cannot be started: {error}"
+            return
+        self.began, self.cells = time.monotonic(), 0
+        following = asyncio.create_task(self._follow(self.kernel))
+        self._live[following] = self.kernel
+        following.add_done_callback(self._live.pop)
+
+    async def _follow(self, kernel: KernelLink) -> None:
+        """Pass on what the ipykernel sends; when it is gone, say so in the cell that waits for it."""
+
+        async def receive(channel: str, frames: list[Any]) -> None:
+            await self._from_kernel(kernel, channel, frames)
+
+        ended = await kernel.pass_on(receive)
+        why = kernel.ending or kernel.why(ended)
+        why = why if ended.failure else f"{why}; {_AGAIN}"
+        kernel.close()
+        if self.kernel is kernel:
+            self.kernel, self._reason = None, why
+        explained = False
+        for message in kernel.pending.values():
+            await self._refuse(message, why, aborted=explained)
+            if message.kind == "execute_request":
+                explained, self._reason = True, ""
+        if kernel.busy and str(kernel.busy.get("msg_id")) not in kernel.pending:
+            await self._status("idle", kernel.busy)  # else its cell would seem to run for ever
+
+    async def _end(self, kernel: KernelLink, why: str) -> None:
+        kernel.ending = kernel.ending or why
+        await kernel.process.end()
+
+    async def _from_kernel(self, kernel: KernelLink, channel: str, frames: list[Any]) -> None:
+        if channel == "iopub":
+            message = self._wire.read(frames, check=False)
+            for each in self._limit.passed(message, frames) if message else [frames]:
+                await self._send("iopub", each)
+            if message and message.kind == "status":
+                kernel.busy = message.parent if message.value().get("execution_state") == "busy" else {}
+                if kernel.last_cell and not kernel.busy and message.parent_id == kernel.last_cell:
+                    self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
+            return
+        message = self._wire.read(frames, check=False) if channel != "stdin" else None
+        request = kernel.pending.pop(message.parent_id, None) if message else None
+        if request and request.kind == "execute_request":
+            self._touched = time.monotonic()
+            self.cells += 1
+            if self._ends_after_cell:
+                self.kernel, self._ends_after_cell = None, False
+                kernel.last_cell = request.id  # what it printed is still to come: it ends when it is idle
+        await self._send(channel, frames)
+
+    # -- the front end ------------------------------------------------------------------------
+
+    async def _send(self, channel: str, frames: list[Any]) -> None:
+        await self._front[channel].send_multipart(frames)
+
+    async def _received(self, channel: str) -> tuple[Message, list[bytes]]:
+        """The next message that is one, and is signed."""
+        while True:
+            frames = await self._front[channel].recv_multipart()
+            if message := self._wire.read(frames):
+                return message, frames
+            log.warning("a message on %s was dropped: it is not signed with this kernel's key", channel)
+
+    async def _shell(self) -> None:
+        while True:
+            message, frames = await self._received("shell")
+            self._touched = time.monotonic()
+            if message.kind == "shutdown_request":
+                self._spawn(self._shut_down("shell", message))
+                continue
+            if self.kernel is None and message.kind == "execute_request" and not self._reason:
+                await self._begin()
+            if self.kernel is None:
+                await self._refuse(message, self._reason)
+                if message.kind == "execute_request":
+                    self._reason = ""
+                    await self._abort_queued()
+                continue
+            if message.kind.endswith("_request"):
+                self.kernel.pending[message.id] = message
+            await self.kernel.send("shell", frames)
+
+    async def _abort_queued(self) -> None:
+        """Cells that were sent together with one that failed are not run, as with any kernel."""
+        while await self._front["shell"].poll(0):
+            message, _ = await self._received("shell")
+            await self._refuse(message, "the cell before this one failed", aborted=True)
+
+    async def _control(self) -> None:
+        while True:
+            message, frames = await self._received("control")
+            if message.kind == "interrupt_request":
+                self._interrupt()
+                reply = self._wire.make("interrupt_reply", {"status": "ok"}, message.header, message.idents)
+                await self._send("control", reply)
+            elif message.kind == "shutdown_request":
+                self._spawn(self._shut_down("control", message))
+            elif self.kernel:
+                await self.kernel.send("control", frames)
+            else:
+                await self._refuse(message, self._reason, channel="control")
+
+    async def _stdin(self) -> None:
+        while True:
+            _, frames = await self._received("stdin")
+            if self.kernel:
+                await self.kernel.send("stdin", frames)
+
+    async def _heartbeat(self) -> None:
+        while True:
+            await self._send("hb", await self._front["hb"].recv_multipart())
+
+    async def _welcome(self) -> None:
+        """Tell each front end that it hears us (JEP 65)."""
+        while True:
+            (event,) = await self._front["iopub"].recv_multipart()
+            if event[:1] == b"\x01":
+                topic = event[1:].decode(errors="replace")
+                frames = self._wire.make("iopub_welcome", {"subscription": topic}, {}, [event[1:]])
+                await self._send("iopub", frames)
+
+    # -- interrupt, end -----------------------------------------------------------------------
+
+    def _interrupt(self) -> None:
+        """The first press interrupts the cell, the second ends the ipykernel: it hangs in a call of no Python."""
+        if self.kernel is None:
+            return
+        requests = self.kernel.pending.values()
+        if not (cell := next((each.id for each in requests if each.kind == "execute_request"), "")):
+            return
+        pressed, at = self._interrupted
+        now = time.monotonic()
+        if pressed != cell:
+            self._interrupted = (cell, now)
+        elif now - at >= _SECOND_PRESS_S:
+            why = "the cell did not stop at the first Interrupt, so the second ended its kernel"
+            self._spawn(self._end(self.kernel, why))
+            return
+        self._spawn(self._interrupt_when_ready(self.kernel))
+
+    async def _interrupt_when_ready(self, kernel: KernelLink) -> None:
+        await kernel.ready.wait()
+        kernel.process.interrupt()
+
+    async def _shut_down(self, channel: str, message: Message) -> None:
+        """Let the ipykernel run its exit handlers, briefly, and end."""
+        content = {"status": "ok", "restart": message.value().get("restart", False)}
+        if self.kernel and self.kernel.ready.is_set():
+            self.kernel.ending = "the kernel was shut down"
+            await self.kernel.send("control", self._wire.make("shutdown_request", content, {}))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_GRACE_S):
+                    await asyncio.shield(self.kernel.process.ended)
+        await self._send("iopub", self._wire.make("shutdown_reply", content, message.header))
+        await self._send(channel, self._wire.make("shutdown_reply", content, message.header, message.idents))
+        self._over.set()
+
+    async def _look(self, parent: int) -> None:
+        """End when the front end has ended, and the ipykernel when it has been idle."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if os.getppid() != parent:
+                self._over.set()
+            idle = time.monotonic() - self._touched
+            kernel = self.kernel
+            if self.idle_s and idle >= self.idle_s and kernel and not kernel.pending:
+                why = f"this kernel was ended after {self.idle_s / 60:g} minutes without a cell"
+                await self._end(kernel, why)
+
+    # -- answers without an ipykernel -----------------------------------------------------------
+
+    async def _refuse(
+        self, message: Message, why: str, *, aborted: bool = False, channel: str = "shell"
+    ) -> None:
+        """Answer a request that no ipykernel answers. `aborted`: a cell before it has said why."""
+        kind = message.kind.removesuffix("_request")
+        if kind == message.kind:  # a widget's message: nobody waits for an answer
+            return
+        await self._status("busy", message.header)
+        content: dict[str, Any] = {"status": "ok", **self._info()}
+        if kind != "kernel_info":
+            status = "aborted" if aborted else "error"
+            content = {
+                "status": status,
+                "ename": "KernelEnded",
+                "evalue": why,
+                "traceback": [f"orbit: {why}"],
+            }
+        if kind == "execute":
+            if not aborted:
+                await self._send("iopub", self._wire.make("error", dict(content), message.header))
+            content |= {"execution_count": 0, "user_expressions": {}, "payload": []}
+        reply = self._wire.make(f"{kind}_reply", content, message.header, message.idents)
+        await self._send(channel, reply)
+        await self._status("idle", message.header)
+
+    async def _status(self, state: str, parent: dict[str, Any]) -> None:
+        await self._send("iopub", self._wire.make("status", {"execution_state": state}, parent, [b"status"]))
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "protocol_version": "5.3",
+            "implementation": "orbit-lsp",
+            "implementation_version": __version__,
+            "language_info": _LANGUAGE,
+            "banner": f"orbit-lsp: {self._reason}",
+            "help_links": [],
+        }

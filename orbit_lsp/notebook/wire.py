@@ -1,0 +1,134 @@
+"""Jupyter's messages as frames: read, checked, made, and cut where a cell prints too much."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from jupyter_client.session import Session
+
+from orbit_remote.common import limits
+
+_DELIMITER = b"<IDS|MSG>"
+_PARTS = 5
+"""Signature, header, parent's header, metadata, content; buffers follow."""
+_OUTPUTS = frozenset({"stream", "display_data", "update_display_data", "execute_result"})
+_TEXT = re.compile(rb'\{"name": ?"(\w+)", ?"text": ?"')
+_CELLS = 64
+"""So many cells' output is counted; one that ended long ago and still prints is counted anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    idents: list[bytes]
+    header: dict[str, Any]
+    parent: dict[str, Any]
+    metadata: bytes
+    content: bytes | memoryview
+
+    @property
+    def kind(self) -> str:
+        return str(self.header.get("msg_type", ""))
+
+    @property
+    def id(self) -> str:
+        return str(self.header.get("msg_id", ""))
+
+    @property
+    def parent_id(self) -> str:
+        return str(self.parent.get("msg_id", ""))
+
+    def value(self) -> dict[str, Any]:
+        """The content; empty where it is none."""
+        return _object(bytes(self.content))
+
+
+class Wire:
+    """`key` and `scheme` are those of the connection file; both sides of a relay have the same."""
+
+    def __init__(self, key: str, scheme: str) -> None:
+        self._session: Any = Session(key=key.encode(), signature_scheme=scheme)
+
+    def read(self, frames: Sequence[Any], *, check: bool = True) -> Message | None:
+        """None for what is no message of this protocol, or is not signed with our key."""
+        head = [bytes(each) if len(each) < 1 << 16 else each for each in frames[:16]]
+        if _DELIMITER not in head:
+            return None
+        at = head.index(_DELIMITER)
+        parts = frames[at + 1 : at + 1 + _PARTS]
+        if len(parts) < _PARTS:
+            return None
+        header, parent, metadata = (bytes(part) for part in parts[1:4])
+        content = parts[4] if isinstance(parts[4], bytes) else parts[4].buffer
+        if check and self._session.auth is not None:
+            signature = self._session.sign([header, parent, metadata, content])
+            if not hmac.compare_digest(signature, bytes(parts[0])):
+                return None
+        idents = [bytes(each) for each in frames[:at]]
+        return Message(idents, _object(header), _object(parent), metadata, content)
+
+    def make(
+        self, kind: str, content: dict[str, Any], parent: dict[str, Any], idents: Sequence[bytes] = ()
+    ) -> list[bytes]:
+        message = self._session.msg(kind, content, parent={"header": parent})
+        return self._session.serialize(message, ident=list(idents) or None)
+
+
+class OutputLimit:
+    """How much each cell has shown; what is beyond the limit is dropped, and a line says so."""
+
+    def __init__(self, wire: Wire, most: int = limits.CELL_OUTPUT.most) -> None:
+        self._wire = wire
+        self._most = most
+        self._shown: OrderedDict[str, int] = OrderedDict()
+
+    def passed(self, message: Message, frames: list[Any]) -> list[list[Any]]:
+        """The messages to send in place of one of the kernel's."""
+        if message.kind not in _OUTPUTS:
+            return [frames]
+        sizes = [len(frame) for frame in frames[len(message.idents) + 1 + _PARTS :]]
+        before = self._shown.pop(message.parent_id, 0)
+        self._shown[message.parent_id] = after = before + len(message.content) + sum(sizes)
+        if len(self._shown) > _CELLS:
+            self._shown.popitem(last=False)
+        if after <= self._most:
+            return [frames]
+        if before > self._most:
+            return []
+        text = (
+            f"\norbit: this cell's output exceeds {limits.CELL_OUTPUT.size}; what follows is not shown. "
+            "Write it to a file instead.\n"
+        )
+        notice = self._make(message, {"name": "stderr", "text": text})
+        begin = _beginning(message, self._most - before)
+        return [*([self._make(message, begin)] if begin else []), notice]
+
+    def _make(self, message: Message, content: dict[str, Any]) -> list[bytes]:
+        return self._wire.make("stream", content, message.parent, message.idents)
+
+
+def _beginning(message: Message, most: int) -> dict[str, Any] | None:
+    """The first bytes of a stream's text, without reading all of a text that may be very long."""
+    raw = bytes(memoryview(message.content)[: max(0, most)])
+    if message.kind != "stream" or not (match := _TEXT.match(raw)):
+        return None
+    for end in range(len(raw), max(match.end(), len(raw) - 12), -1):  # an escape may be cut in two
+        try:
+            text = json.loads(b'"' + raw[match.end() : end] + b'"')
+        except ValueError:
+            continue
+        return {"name": match[1].decode(), "text": text}
+    return None
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,56 @@
+"""The kernel of a notebook: the user's ipykernel, with our magics, which ask the process that relays its messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from typing import Any
+
+SOCKET = "ORBIT_NOTEBOOK"
+"""The variable that names the socket on which magics are answered."""
+
+
+def main(arguments: list[str]) -> int:
+    from ipykernel.kernelapp import IPKernelApp  # pyright: ignore  # noqa: PGH003 - of the user's Python
+
+    app: Any = IPKernelApp.instance()
+    app.initialize(arguments)
+    _register(app.shell)
+    app.start()
+    return 0
+
+
+def _register(shell: Any) -> None:
+    from IPython.core.error import UsageError  # pyright: ignore  # noqa: PGH003
+    from IPython.display import display  # pyright: ignore  # noqa: PGH003
+
+    def show(**request: Any) -> None:
+        answer = ask(**request)
+        if answer.get("text"):
+            display({"text/plain": answer["text"], "text/html": answer["html"]}, raw=True)
+        if answer.get("error"):
+            raise UsageError(answer["error"])
+
+    def orbit(line: str) -> None:
+        """%orbit status|gpu|end: what this kernel is, which GPUs jobs run on, end the kernel and free its GPU memory."""
+        show(do="orbit", words=line.split())
+
+    def cuda(line: str, cell: str) -> None:
+        """%%cuda [--compile] [--kernel K]: build the cell, run its kernels by their launch specs and time them."""
+        show(do="cuda", words=line.split(), text=cell)
+
+    shell.register_magic_function(orbit, "line", "orbit")
+    shell.register_magic_function(cuda, "cell", "cuda")
+
+
+def ask(**request: Any) -> dict[str, Any]:
+    """The answer of the relaying process. An interrupt closes the connection, which cancels what was asked for.
+
+    Raises OSError where that process does not answer.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.environ[SOCKET])
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        with connection.makefile("rb") as answers:
+            return json.loads(answers.readline() or b'{"error": "orbit-lsp ended before it answered"}')

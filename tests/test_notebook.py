@@ -1,0 +1,345 @@
+"""`orbit-lsp kernel`: real ipykernels behind the real command, driven as Jupyter's front ends drive them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import psutil
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+from orbit_lsp.notebook.wire import OutputLimit, Wire
+from tests.cli_check import orbit
+from tests.processes_check import is_alive, wait_until_ended
+from tests.remote.nvcc_check import needs_nvcc
+
+LIMIT_S = 120
+EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
+HANGS = "import collections, itertools\nprint('here', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)"
+"""No interrupt is looked at: as in a CUDA call that never returns."""
+
+
+class Kernel:
+    """One kernel, and a front end for it."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        orbit(folder, "kernel", "install", *options)
+        self.manager = KernelManager(kernel_name="orbit-local")
+        self.manager.start_kernel(
+            cwd=str(folder), env=os.environ | {"XDG_CACHE_HOME": str(folder / ".cache")}
+        )
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=LIMIT_S)
+
+    def send(self, code: str) -> str:
+        return self.client.execute(code, allow_stdin=True)
+
+    def outputs(self, cell: str, meanwhile: Callable[[str], None] = lambda _: None) -> str:
+        """What a cell shows, line by line; `meanwhile` is called with each text that it prints."""
+        lines: list[str] = []
+        while True:
+            message: Any = self.client.get_iopub_msg(timeout=LIMIT_S)
+            kind, content = message["msg_type"], message["content"]
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            if kind == "stream":
+                lines += content["text"].splitlines()
+                meanwhile(content["text"])
+            elif kind == "error":
+                lines.append(f"{content['ename']}: {content['evalue']}")
+            elif "data" in content:
+                lines += [
+                    f"[{', '.join(sorted(content['data']))}]",
+                    *content["data"]["text/plain"].splitlines(),
+                ]
+            elif kind == "status" and content["execution_state"] == "idle":
+                return "\n".join(lines)
+
+    def run(self, code: str, meanwhile: Callable[[str], None] = lambda _: None) -> str:
+        return self.outputs(self.send(code), meanwhile)
+
+    def pid(self) -> int:
+        return int(self.run("import os; print(os.getpid())"))
+
+    def relay(self) -> psutil.Process:
+        provisioner: Any = self.manager.provisioner
+        return psutil.Process(provisioner.pid)
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Jupyter's and our own folders are below it."""
+    place = tmp_path_factory.mktemp("notebook")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_DATA_DIR", str(place / "jupyter"))
+        patch.setenv("XDG_STATE_HOME", str(place / ".state"))
+        patch.setenv("IPYTHONDIR", str(place / ".ipython"))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def shared(folder: Path) -> Iterator[Kernel]:
+    """For cells that leave a kernel that answers; variables may stay."""
+    kernel = Kernel(folder)
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def own(folder: Path) -> Iterator[Kernel]:
+    kernel = Kernel(folder)
+    yield kernel
+    kernel.close()
+
+
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (["x = 20", "x + 1"], "[text/plain]\n21"),
+        (["print('a'); print('b')"], "a\nb"),
+        (["1 / 0"], "ZeroDivisionError: division by zero"),
+        (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
+        (["!echo from a child"], "from a child"),
+        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu and %orbit end"),
+        (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
+    ],
+    ids=lambda value: value[-1].partition("\n")[0] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_cells(shared: Kernel, cells: list[str], shown: str) -> None:
+    assert [shared.run(cell) for cell in cells][-1] == shown
+
+
+def test_status_names_the_place_and_the_python(shared: Kernel) -> None:
+    lines = dict(line.split(maxsplit=1) for line in shared.run("%orbit status").splitlines()[1:])
+    assert lines["place"] == "this machine"
+    assert sys.executable in lines["python"]
+    assert str(shared.pid()) in lines["kernel"]
+
+
+def test_input_is_asked_of_the_front_end(shared: Kernel) -> None:
+    cell = shared.send("print(input('name? ') * 2)")
+    asked: Any = shared.client.get_stdin_msg(timeout=LIMIT_S)
+    assert asked["content"]["prompt"] == "name? "
+    shared.client.input("ab")
+    assert shared.outputs(cell) == "abab"
+
+
+def test_completion_and_inspection(shared: Kernel) -> None:
+    shared.run("longvariable = 1")
+    completed: Any = shared.client.complete("longvar", reply=True, timeout=LIMIT_S)
+    assert completed["content"]["matches"] == ["longvariable"]
+    inspected: Any = shared.client.inspect("longvariable", reply=True, timeout=LIMIT_S)
+    assert "int" in inspected["content"]["data"]["text/plain"]
+
+
+def test_an_interrupt_ends_a_loop_and_keeps_the_variables(shared: Kernel) -> None:
+    interrupt = shared.manager.interrupt_kernel
+    assert (
+        shared.run("kept = 5\nprint('on')\nwhile True: pass", lambda _: interrupt())
+        == "on\nKeyboardInterrupt: "
+    )
+    assert shared.run("kept") == "[text/plain]\n5"
+
+
+def test_what_a_cell_prints_without_end_is_bounded(shared: Kernel) -> None:
+    before = shared.relay().memory_info().rss
+    shown = shared.run("print('x' * 100_000_000)")
+    assert len(shown) < 17 << 20
+    assert shown.endswith(
+        "orbit: this cell's output exceeds 16 MiB; what follows is not shown. Write it to a file instead."
+    )
+    assert shared.relay().memory_info().rss - before < 100 << 20
+    assert shared.run("print('alive')") == "alive"
+
+
+@needs_nvcc
+def test_errors_of_a_cuda_cell_have_the_lines_of_the_cell(shared: Kernel) -> None:
+    shown = shared.run("%%cuda --compile\n__global__ void fill(float* x) {\n  y = 1;\n}")
+    assert 'cell.cu:3:3: error: identifier "y" is undefined' in shown
+    assert "UsageError: orbit: compile error" in shown
+
+
+def press_until_over(kernel: Kernel) -> Callable[[str], None]:
+    """Interrupt, once a second, until the cell is over: as a person does who waits."""
+
+    def press(_: str) -> None:
+        socket: Any = kernel.client.iopub_channel.socket
+        kernel.manager.interrupt_kernel()
+        while not socket.poll(1100):
+            kernel.manager.interrupt_kernel()
+
+    return press
+
+
+def test_how_kernels_end_and_what_the_next_cell_says(shared: Kernel) -> None:
+    first = shared.pid()
+    again = "its variables are gone, so run the notebook from its first cell"
+    assert shared.run(HANGS, press_until_over(shared)) == (
+        f"here\nKernelEnded: the cell did not stop at the first Interrupt, so the second ended its kernel; {again}"
+    )
+    assert not is_alive(first)
+    assert shared.run("import os; os.kill(os.getpid(), 11)") == (
+        f"KernelEnded: the kernel was ended by signal 11 (SIGSEGV); {again}"
+    )
+    assert shared.run("import os; os._exit(3)") == f"KernelEnded: the kernel ended with exit code 3; {again}"
+    cells = [shared.send(code) for code in ("import os; os._exit(3)", "print('not run')")]
+    assert [shared.outputs(cell) for cell in cells] == [
+        f"KernelEnded: the kernel ended with exit code 3; {again}",
+        "",
+    ]
+    before = shared.pid()
+    shared.run("%orbit end")
+    wait_until_ended(before)
+    assert shared.run("1") == "[text/plain]\n1"
+
+
+def test_restart_clears_the_variables(shared: Kernel) -> None:
+    shared.run("x = 1")
+    before = shared.pid()
+    shared.manager.restart_kernel()
+    shared.client.wait_for_ready(timeout=LIMIT_S)
+    assert not is_alive(before)
+    assert shared.run("x") == "NameError: name 'x' is not defined"
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        "the relay",
+        pytest.param("the keeper", marks=pytest.mark.slow),
+        pytest.param("shutdown", marks=pytest.mark.slow),
+    ],
+)
+def test_nothing_is_left_of_a_kernel(own: Kernel, who: str) -> None:
+    code = """
+import os, subprocess, sys
+deaf = "import os, time; os.setsid(); print(flush=True); time.sleep(1e6)"
+child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(os.getpid(), child.pid)
+"""
+    pids = [int(pid) for pid in own.run(code).split()]
+    relay = own.relay()
+    keeper = relay.children()[0]
+    assert all(is_alive(pid) for pid in (*pids, keeper.pid))
+    if who == "the relay":
+        os.kill(relay.pid, signal.SIGKILL)
+    elif who == "the keeper":
+        os.kill(keeper.pid, signal.SIGKILL)
+    else:
+        own.manager.shutdown_kernel()
+    wait_until_ended(keeper.pid, *pids)
+
+
+def test_an_idle_kernel_ends_and_the_next_cell_says_so(folder: Path) -> None:
+    kernel = Kernel(folder, "--idle-minutes", "0.02")
+    try:
+        wait_until_ended(kernel.pid())
+        assert kernel.run("1").startswith(
+            "KernelEnded: this kernel was ended after 0.02 minutes without a cell; its"
+        )
+        assert kernel.run("2") == "[text/plain]\n2"
+    finally:
+        kernel.close()
+
+
+def test_a_python_without_ipykernel(folder: Path) -> None:
+    bare = folder / "bare" / "bin" / "python"
+    bare.parent.mkdir(parents=True)
+    (folder / "bare" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
+    bare.symlink_to(Path(sys.executable).resolve())
+    kernel = Kernel(folder, "--python", str(bare))
+    sentence = f"KernelEnded: {bare} has no ipykernel: run `{bare} -m pip install ipykernel`, then run the cell again"
+    try:
+        assert [kernel.run("1"), kernel.run("1")] == [sentence, sentence]
+    finally:
+        kernel.close()
+
+
+def test_the_example_notebook_runs_from_top_to_bottom(folder: Path) -> None:
+    orbit(folder, "kernel", "install")
+    notebook = nbformat.read(EXAMPLE, as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=LIMIT_S, kernel_name="orbit-local", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    shown = json.dumps([cell.get("outputs", []) for cell in notebook.cells])
+    assert "registers per thread" in shown
+
+
+# -- the command ------------------------------------------------------------------------------------
+
+
+def test_kernels_are_installed_listed_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    assert orbit(tmp_path, "kernel", "list")[1] == "no kernels; `orbit-lsp kernel install` makes one\n"
+    orbit(tmp_path, "kernel", "install")
+    orbit(tmp_path, "kernel", "install", "--name", "Torch 2.13", "--python", sys.executable)
+    code, out, _ = orbit(tmp_path, "kernel", "list", "--json")
+    named = [(each["name"], each["title"]) for each in json.loads(out)]
+    assert (code, named) == (
+        0,
+        [("orbit-local", "Orbit: this GPU"), ("orbit-torch-2.13", "Orbit: Torch 2.13")],
+    )
+    spec = json.loads((tmp_path / "kernels" / "orbit-torch-2.13" / "kernel.json").read_text())
+    assert spec["argv"][-2:] == ["--python", sys.executable]
+    assert spec["interrupt_mode"] == "message"
+    assert orbit(tmp_path, "kernel", "remove", "orbit-torch-2.13")[1] == "Orbit: Torch 2.13: removed\n"
+    assert not (tmp_path / "kernels" / "orbit-torch-2.13").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("install --on modal:H100", "--on 'modal:H100': kernels run on this machine only, so far; `orbit-lsp run FILE --on GPU` rents a GPU for a file"),
+        ("install --python /nowhere/python", "--python /nowhere/python: there is no such file"),
+        ("install --idle-minutes soon", "--idle-minutes is 'soon'; write a number of minutes, as in 15; 0 is never"),
+        ("install --name ☃", "'☃' has no letter or digit that a kernel's name can have; give another --name"),
+        ("remove", "orbit-lsp kernel remove needs the name of a kernel; `orbit-lsp kernel list` has them"),
+        ("remove python3", "there is no kernel 'python3' of orbit-lsp; installed: none"),
+        ("run", "orbit-lsp kernel run is started by Jupyter, with --connection-file"),
+        ("run --connection-file /dev/null", "/dev/null is no connection file of Jupyter"),
+    ],
+)  # fmt: skip
+def test_command_lines_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path))
+    assert orbit(tmp_path, "kernel", *words.split()) == (64, "", f"orbit-lsp: error: {message}\n")
+
+
+# -- messages ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [[], [b"<IDS|MSG>"], [b"id", b"<IDS|MSG>", b"forged", b"{}", b"{}", b"{}", b"{}"], [b"{}"] * 9],
+)
+def test_what_is_no_signed_message_is_dropped(frames: list[bytes]) -> None:
+    assert Wire("key", "hmac-sha256").read(frames) is None
+
+
+def test_a_cut_text_ends_before_an_escape() -> None:
+    wire = Wire("key", "hmac-sha256")
+    frames: list[Any] = wire.make(
+        "stream", {"name": "stdout", "text": "é" * 30}, {"msg_id": "1"}, [b"stream"]
+    )
+    message = wire.read(frames)
+    assert message
+    sent = [wire.read(each) for each in OutputLimit(wire, most=60).passed(message, frames)]
+    texts = [each.value()["text"] for each in sent if each]
+    assert set(texts[0]) == {"é"}
+    assert "exceeds" in texts[1]
