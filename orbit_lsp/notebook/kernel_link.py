@@ -40,6 +40,8 @@ class KernelLink:
         """Why we end it; empty where we do not."""
         self.busy: dict[str, Any] = {}
         """The header of the request that it is busy with; empty while it is idle."""
+        self.settled = ""
+        """The request that it was idle after."""
         self.last_cell = ""
         """The cell that asked for its end."""
         self._folder = folder
@@ -68,7 +70,8 @@ class KernelLink:
             ports = {f"{channel}_port": port for channel, port in PORTS.items()}
             described = {"transport": "ipc", "ip": f"{folder}/k", "key": key, "signature_scheme": scheme}
             connection.write_text(json.dumps(described | ports))
-            with (folder / "log").open("wb") as log:
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as log:
+                shutil.move(log.name, folder / "log")
                 process = await KernelProcess.start(python, connection, log, {SOCKET: magics})
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

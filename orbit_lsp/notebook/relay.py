@@ -163,6 +163,11 @@ class Relay:
         kernel.ending = kernel.ending or why
         await kernel.process.end()
 
+    def _end_after_last_cell(self, kernel: KernelLink) -> None:
+        """End it once its last cell is both answered and idle: what the cell printed comes in between."""
+        if kernel.last_cell and kernel.settled == kernel.last_cell:
+            self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
+
     async def _from_kernel(self, kernel: KernelLink, channel: str, frames: list[Any]) -> None:
         if channel == "iopub":
             message = self._wire.read(frames, check=False)
@@ -170,8 +175,8 @@ class Relay:
                 await self._send("iopub", each)
             if message and message.kind == "status":
                 kernel.busy = message.parent if message.value().get("execution_state") == "busy" else {}
-                if kernel.last_cell and not kernel.busy and message.parent_id == kernel.last_cell:
-                    self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
+                kernel.settled = kernel.settled if kernel.busy else message.parent_id
+                self._end_after_last_cell(kernel)
             return
         message = self._wire.read(frames, check=False) if channel != "stdin" else None
         request = kernel.pending.pop(message.parent_id, None) if message else None
@@ -180,7 +185,8 @@ class Relay:
             self.cells += 1
             if self._ends_after_cell:
                 self.kernel, self._ends_after_cell = None, False
-                kernel.last_cell = request.id  # what it printed is still to come: it ends when it is idle
+                kernel.last_cell = request.id
+                self._end_after_last_cell(kernel)
         await self._send(channel, frames)
 
     # -- the front end ------------------------------------------------------------------------
