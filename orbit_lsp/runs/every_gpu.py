@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -44,6 +45,7 @@ class EveryGpu:
         self._runner = runner
         self._changed = changed
         self._idle = Debounce(self._when_idle, "every GPU")
+        self._ids = itertools.count(1)  # of their own: those of runs are shown to authors
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, tuple[str, str]] = {}
         """The text and the settings that were compiled last, by file."""
@@ -101,7 +103,9 @@ class EveryGpu:
     async def _compile(self, frozen: Frozen, job: c.Job) -> None:
         for flags in passes(frozen.text):
             asked = replace(
-                job, run=self._runs.new_id("e"), flags=(*architectures.without_targets(job.flags), *flags)
+                job,
+                run=f"every-gpu-{next(self._ids)}",
+                flags=(*architectures.without_targets(job.flags), *flags),
             )
             built: c.Built | None = None
             finished: c.Finished | None = None
