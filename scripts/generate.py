@@ -46,6 +46,7 @@ TITLES = {
     "orbit.profile": "Profile the Kernel at the Cursor",
     "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
+    "orbit.showFailure": "Say Why the Last Run Failed",
     "orbit.openIr": "Open What the Compiler Made of the Kernel at the Cursor",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",

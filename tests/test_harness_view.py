@@ -90,7 +90,7 @@ class Checked(Bench):
 
 @pytest.mark.parametrize(("text", "line"), [(KERNELBENCH, 5), (POPCORN, 2), (KERNELBENCH + "x = (", 5), (POPCORN[:-8] + "(", 2)])  # fmt: skip
 def test_where_the_lens_stands_also_while_the_text_is_broken(text: str, line: int) -> None:
-    assert Checked(text).lens == [(line, "✓ Check on H100")]
+    assert Checked(text).lens == [(line, "✓ Check")]
 
 
 @pytest.mark.parametrize("text", ["'''\nclass ModelNew: pass\n'''\n", "# custom_kernel\n", "ModelNews = 1\n"])
@@ -101,9 +101,9 @@ def test_what_only_speaks_of_a_contract_keeps_none(text: str) -> None:
 def test_the_line_of_a_version_that_is_faster() -> None:
     checked = Checked().answered(*answer())
     assert checked.hint == "✓ 1.42x · 3.10 ms vs 4.41 ms"
-    assert checked.lens == [(5, "✓ Check on H100 · last ✓ 1.42x · 3.10 ms vs 4.41 ms")]
+    assert checked.lens == [(5, "✓ 1.42x · 3.10 ms vs 4.41 ms"), (5, "✓ Check")]
     checked.typed(6, 0, 4, "    #")
-    assert checked.hint == "✓ 1.42x · 3.10 ms vs 4.41 ms · edited since"
+    assert checked.hint == "✓ 1.42x · edited since"
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_the_line_of_a_version_that_is_faster() -> None:
         (answer(replace(FASTER, verdict="inconclusive", ratio=0.999)), "ok", "✓ ± · 3.10 ms vs 4.41 ms"),
         (answer(replace(FASTER, verdict="slower", ratio=1.25)), "ok", "✓ 0.80x · 3.10 ms vs 4.41 ms"),
         (answer(None, replace(PASSED, passed=False, differing=7)), "wrong answer",
-         "✗ 7 of 16,777,216 differ at version = ModelNew"),
+         "✗ 7 of 16,777,216 differ"),
         (answer(None, replace(PASSED, passed=False, elements=0, message="mismatch found! shape differs")), "wrong answer",
-         "✗ mismatch found! shape differs at version = ModelNew"),
+         "✗ mismatch found! shape differs"),
         ((*answer(n="1024"), *answer(replace(FASTER, ratio=0.5), n="4096")), "ok", "✓ 1.69x · 2 benchmarks"),
     ],
 )  # fmt: skip
@@ -167,9 +167,9 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
 
     kernel = next(kernel for _, kernel, _ in checked.session.kernels(URI) if kernel.name == "softmax")
     said = shown()
-    assert said[line].startswith("◔ 9.00 ms · memory 82% of peak")
-    assert said[line].endswith("the longest of 2 launches")
-    assert said[kernel.name_span.line].startswith("◔ 41.1 µs · memory 82% of peak")
+    assert said[line].startswith("◔ 9.00 ms · memory 82%")
+    assert said[line].endswith("longest of 2")
+    assert said[kernel.name_span.line].startswith("◔ 41.1 µs · occ 68% of 75%")
     assert said[kernel.line + 5] == "◂ 23% · short scoreboard"
     found = hover.hover(checked.session, URI, line, markdown=False)
     assert found

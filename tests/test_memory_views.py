@@ -111,7 +111,8 @@ def test_the_hover_says_which_tools_looked_and_what_each_found() -> None:
         Bench().checked(*RACE).hover()
         == """\
 reverse: memory checked just now
-  result     ✗ 2 faults of memory: memcheck, racecheck, initcheck, synccheck  [compute-sanitizer 2025.3.1]
+  result     ✗ 2 faults of memory: memcheck, racecheck, initcheck, synccheck
+             [compute-sanitizer 2025.3.1]
   memcheck   nothing  [compute-sanitizer 2025.3.1]
   racecheck  2 in lines 3, 4  [compute-sanitizer 2025.3.1]
   initcheck  nothing  [compute-sanitizer 2025.3.1]

@@ -43,20 +43,24 @@ def said_at(bench: Profiling, line: int, *, markdown: bool = False) -> str:
     return found.contents.value if found else ""  # type: ignore[union-attr]
 
 
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_bank_conflicts() -> None:
     assert (
         shown(profiled("bank_conflicts"), 11)
         == """\
  1 // A column of a 32 x 32 tile lies in one bank: 32 passes for every read of it.
-   ▶ Run on H100 | Profile
- 2 __global__ void transpose_tile(const float *in, float *out) {   ◔ 143 µs · L1/shared 93% of peak · occ 50% of 50% · 40 regs · 8.0 waves
+   ◔ 143 µs · L1/shared 93% of peak | ▶ Run | Profile
+ 2 __global__ void transpose_tile(const float *in, float *out) {   ◔ 143 µs · occ 50% of 50% · 40 regs
  3     __shared__ float tile[32][32];
  4     int block = blockIdx.x * 1024;
  5     tile[threadIdx.y][threadIdx.x] = in[block + threadIdx.y * 32 + threadIdx.x];
  6     __syncthreads();
  7     float sum = 0;
  8     for (int step = 0; step < 64; ++step)
- 9         sum += tile[threadIdx.x][(threadIdx.y + step) & 31];   ◂ 95% · mio throttle · ⚠ bank conflicts: 32.0× the passes over shared memory
+ 9         sum += tile[threadIdx.x][(threadIdx.y + step) & 31];   ◂ 95% · ⚠ bank conflicts: 32.0×
 10     out[block + threadIdx.y * 32 + threadIdx.x] = sum;
 """
     )
@@ -67,19 +71,19 @@ def test_spills_and_scattered_reads() -> None:
         shown(profiled("spilling"), 14)
         == """\
  1 // More live values than the 32 registers it is allowed: they go to local memory and come back.
-   ▶ Run on H100 | Profile
- 2 __global__ void __launch_bounds__(1024, 2) spilling(const float *in, float *out, int n) {   ◔ 251 µs · memory 69% of peak · occ 89% of 100% · 32 regs · 1.9 waves
+   ◔ 251 µs · memory 69% of peak | ▶ Run | Profile
+ 2 __global__ void __launch_bounds__(1024, 2) spilling(const float *in, float *out, int n) {   ◔ 251 µs · occ 89% of 100% · 32 regs
  3     int i = blockIdx.x * blockDim.x + threadIdx.x;
  4     float v[64];
  5 #pragma unroll
  6     for (int k = 0; k < 64; ++k)
- 7         v[k] = in[(i + k * 37) % n];   ◂ 58% · long scoreboard · ⚠ uncoalesced: 82% of its sectors used · ⚠ local memory: 50% of all sectors
+ 7         v[k] = in[(i + k * 37) % n];   ◂ 58% · ⚠ uncoalesced: 82% used
  8     float sum = 0;
  9 #pragma unroll
 10     for (int k = 0; k < 64; ++k)
 11 #pragma unroll
 12         for (int j = 0; j < 4; ++j)
-13             sum += v[k] * v[(k * 7 + j * 13) % 64];   ◂ 39% · long scoreboard · ⚠ local memory: 36% of all sectors
+13             sum += v[k] * v[(k * 7 + j * 13) % 64];   ◂ 39% · ⚠ local memory: 36%
 """
     )
 
@@ -87,10 +91,10 @@ def test_spills_and_scattered_reads() -> None:
 @pytest.mark.parametrize(
     ("settings", "lines"),
     [
-        ({}, {4: "◂ 86% · long scoreboard · ⚠ uncoalesced: 22% of its sectors used", 5: "◂ 13% · drain"}),
-        ({"line_percent": 50}, {4: "◂ 86% · long scoreboard · ⚠ uncoalesced: 22% of its sectors used"}),
+        ({}, {4: "◂ 86% · ⚠ uncoalesced: 22% used", 5: "◂ 13% · drain"}),
+        ({"line_percent": 50}, {4: "◂ 86% · ⚠ uncoalesced: 22% used"}),
         ({"excess_percent": 80, "line_percent": 50}, {4: "◂ 86% · long scoreboard"}),
-        ({"line_percent": 90}, {4: "◂ ⚠ uncoalesced: 22% of its sectors used"}),
+        ({"line_percent": 90}, {4: "◂ ⚠ uncoalesced: 22% used"}),
         ({"line_percent": 100, "excess_percent": 100}, {}),
     ],
 )
@@ -130,9 +134,9 @@ def test_lines_follow_edits_and_an_edited_one_says_nothing() -> None:
     assert "edited since" not in shown(bench, 9)
     edited(bench, 4, 21, 23, "33")
     assert on_lines(bench) == {6: "◂ 13% · drain · edited since"}
-    assert "16 waves · edited since" in shown(bench, 9)
+    assert "◔ 104 µs · edited since" in shown(bench, 9)
     edited(bench, 4, 21, 23, "32")
-    assert on_lines(bench)[5].endswith("of its sectors used")
+    assert on_lines(bench)[5].endswith("22% used")
 
 
 def test_lines_of_a_kernel_that_has_another_name_now_are_marked() -> None:
@@ -190,7 +194,9 @@ def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_pa
 
 
 def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
-    text = said_at(profiled("memory_bound"), 4)
+    whole = said_at(profiled("memory_bound"), 4)
+    assert "   477 GFLOP/s │   ╱╱╱●╱" in whole
+    text = unwrapped(whole)
     for part in (
         "saxpy: profiled just now",
         "bottleneck                   memory 79% of peak: compute at 29 %, memory at 79 % of their peaks",
@@ -198,14 +204,13 @@ def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
         "occupancy is limited by      warps: 8 blocks per SM  [launch__occupancy_limit_warps]",
         "SM clock of this launch      1979 MHz  [gpc__cycles_elapsed.avg.per_second]",
         "roofline: FP32 477 GFLOP/s at 0.181 FLOP per byte of DRAM, 79% of the DRAM roof there (606 GFLOP/s)",
-        "   477 GFLOP/s │   ╱╱╱●╱",
         "L2 hit rate                     34%  [lts__t_sector_hit_rate.pct]",
         "long scoreboard   87%, 73.9 cycles: waits for data of global, local, surface or texture memory",
         "memory_bound.cu:7  92%      long scoreboard   y[i] = a * x[i] + y[i];",
         "about 87 % of the part it speaks of: On average, each warp of this workload spends 73.9 cycles",
         "GPU        NVIDIA H100 80GB HBM3, driver 580.159.04  [NVML]",
     ):
-        assert part in text, part
+        assert unwrapped(part) in text, part
     gains = [int(found) for found in re.findall(r"about (\d+) %", text)]
     assert gains == sorted(gains, reverse=True)
 
@@ -214,21 +219,21 @@ def test_bandwidth_against_what_a_calibration_reached() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), device=replace(H100, reached={"dram": 3.07e12})))
     told = "of what this GPU was measured to reach  86% of 3.07 TB/s  [orbit's calibration]"
-    assert told in said_at(bench, 4)
+    assert unwrapped(told) in unwrapped(said_at(bench, 4))
     assert "calibration" not in said_at(profiled("memory_bound"), 4)
 
 
 def test_the_hover_of_a_line() -> None:
     bench = profiled("uncoalesced")
     assert (
-        said_at(bench, 4)
-        == """\
+        unwrapped(said_at(bench, 4))
+        == unwrapped("""\
 strided, this line: 86% of its warp samples
   warp samples     11,067 of 12,924  [smsp__pcsamp_sample_count]
   long scoreboard  98%, 10,809 samples: waits for data of global, local, surface or texture memory  [smsp__pcsamp_warps_issue_stalled_long_scoreboard]
   wait             1.2%, 134 samples: waits the fixed time between two dependent instructions  [smsp__pcsamp_warps_issue_stalled_wait]
   instructions     3,801,088 of warps  [inst_executed]
-  global memory    4,718,592 sectors of 32 bytes, 1,048,576 would do  [memory_l2_theoretical_sectors_global]"""
+  global memory    4,718,592 sectors of 32 bytes, 1,048,576 would do  [memory_l2_theoretical_sectors_global]""")
     )
     assert said_at(bench, 7) == ""
 
@@ -251,7 +256,7 @@ def test_code_without_line_information_has_no_lines_and_says_so() -> None:
 
 def test_a_report_of_the_basic_set_says_what_it_has() -> None:
     bench = profiled("memory_bound.basic")
-    assert "◔ 70.1 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves" in shown(bench, 6)
+    assert "◔ 70.1 µs · occ 76% of 100% · 16 regs" in shown(bench, 6)
     assert "roofline" not in said_at(bench, 4)
     assert "warp states" not in said_at(bench, 4)
 
@@ -295,10 +300,10 @@ def test_times_only() -> None:
     one = c.Profile(LAUNCHES.symbol, "saxpy", "times", why, grid=(4, 1, 1), block=(256, 1, 1))
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=(one,), launches=(LAUNCHES,)))
-    assert "◔ 288 µs ±0.2% · occ ≤75% · 40 regs · times only: no counters" in shown(bench, 6)
+    assert "◔ 288 µs ±0.2% · occ ≤75% · no counters" in shown(bench, 6)
     text = said_at(bench, 4)
-    assert f"none: {why}  [Nsight Compute]" in text
-    assert "288 µs ±0.2% (in program, n=19)  [CUPTI activity records]" in text
+    assert f"none: {why} [Nsight Compute]" in unwrapped(text)
+    assert "288 µs ±0.2% (in program, n=19) [CUPTI activity records]" in unwrapped(text)
     assert on_lines(bench) == {}
 
 
@@ -311,7 +316,7 @@ def test_times_only_of_several_configurations_are_of_the_longest() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=both, launches=(short, LAUNCHES)))
     assert "◔ 288 µs" in shown(bench, 6)
-    assert "the longest of 2 launches" in shown(bench, 6)
+    assert "longest of 2" in shown(bench, 6)
 
 
 def test_of_two_overloads_the_one_that_was_clicked_has_the_profile() -> None:
@@ -374,7 +379,7 @@ def test_the_longest_of_several_launches_is_the_one_on_the_line() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=(short, profile("memory_bound"))))
     assert "◔ 70.3 µs" in shown(bench, 6)
-    assert "the longest of 2 launches" in shown(bench, 6)
+    assert "longest of 2" in shown(bench, 6)
 
 
 # -- actions ----------------------------------------------------------------------------------------
@@ -384,7 +389,8 @@ def test_lenses_and_actions() -> None:
     bench = profiled("memory_bound")
     commands = [one.command for one in lenses.lenses(bench.session, bench.uri) if one.command]
     assert [(one.title, one.command) for one in commands] == [
-        ("▶ Run on H100", "orbit.run"),
+        ("◔ 70.3 µs · memory 79% of peak", "orbit.openReport"),
+        ("▶ Run", "orbit.run"),
         ("Profile", "orbit.profile"),
     ]
     actions = kernel_actions.actions(bench.session, bench.uri, 4, 4)

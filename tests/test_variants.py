@@ -27,6 +27,7 @@ from tests.test_git import Repository
 SPEC = "// orbit: x = empty(1024)\n// orbit: launch k<<<4, 256>>>(x)\n"
 KERNEL = '#include "size.cuh"\n{spec}__global__ void k(float* x) {{ __shared__ float s[SIZE]; s[threadIdx.x % SIZE] = x[0]; x[1] = s[0]; }}\n'
 NOW = KERNEL.format(spec=SPEC)
+EDITED = NOW.replace("x[1] =", "x[2] =")
 
 
 class Author:
@@ -88,7 +89,7 @@ async def test_a_revision_has_its_own_headers_to_any_depth(repository: Repositor
 
 
 async def test_headers_that_are_the_same_leave_the_file_where_it_is(repository: Repository) -> None:
-    author = Author(repository, "src/k.cu", NOW)
+    author = Author(repository, "src/k.cu", EDITED)
     then = await author.side("revision", "HEAD")
     assert then.job.path == path_of(author.uri)
     assert (then.remarks, author.folder.exists()) == ((), False)
@@ -158,7 +159,7 @@ async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_ha
 ) -> None:
     repository.commit(src__k_cu=KERNEL.format(spec=""))
     repository.commit(src__k_cu=KERNEL.format(spec=SPEC.replace("1024", "4096")))
-    author = Author(repository, "src/k.cu", NOW)
+    author = Author(repository, "src/k.cu", EDITED)
     bare = await author.side("revision", "HEAD~1")
     assert bare.frozen.text == NOW
     assert "has no launch spec: the present one is used" in bare.remarks[0]
@@ -171,7 +172,8 @@ async def test_a_spec_of_now_stands_above_the_kernel_in_a_file_with_page_breaks(
     text = "// one\u2028two\n\f\n__global__ void other() {{}}\n\n{spec}__global__ void k(float* x) {{}}\n"
     repository = Repository(tmp_path / "repository")
     repository.commit(k_cu=text.format(spec=""))
-    then = await Author(repository, "k.cu", text.format(spec=SPEC)).side("revision", "HEAD")
+    now = text.format(spec=SPEC).replace("x) {}", "x) { x[0] = 1; }")
+    then = await Author(repository, "k.cu", now).side("revision", "HEAD")
     assert then.frozen.text == text.format(spec=SPEC)
 
 
@@ -180,7 +182,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
     now = kernel.format(spec="# orbit: x = empty(1024)\n# orbit: launch k[(1,)](x)\n")
     repository = Repository(tmp_path / "repository")
     repository.commit(k_py=kernel.format(spec=""))
-    then = await Author(repository, "k.py", now).side("revision", "HEAD")
+    then = await Author(repository, "k.py", now.replace("pass", "return")).side("revision", "HEAD")
     assert (then.frozen.text, then.job.through) == (now, "spec")
 
 
@@ -191,6 +193,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
         ("file", "nowhere.cu", "nowhere.cu cannot be read: No such file or directory"),
         ("file", "notes.txt", "notes.txt is not a .cu, .cuh or .py file"),
         ("gpu", "L4", "another GPU is one on Modal: "),
+        ("revision", "HEAD", "k is the same in HEAD ("),
         ("last", "", "the history has no run of another version of k to compare with"),
         ("revision", "HEAD~9", "git knows no revision HEAD~9 of "),
     ],

@@ -43,6 +43,7 @@ class _Known:
     """The file as it was profiled."""
     last: Entry | None
     regression: measure.Regression | None
+    versions: frozenset[str]
 
 
 class HistoryTracker:
@@ -89,13 +90,15 @@ class HistoryTracker:
     def _keep(self, target: KernelId, entry: Entry, text: str | None) -> None:
         store = self._store()
 
-        def work() -> measure.Regression | None:
+        def work() -> tuple[measure.Regression | None, frozenset[str]]:
             store.keep(entry, text)
-            return regression(store.entries(entry.path, entry.kernel, _LOOKED_AT))
+            entries = store.entries(entry.path, entry.kernel, _LOOKED_AT)
+            return regression(entries), _versions(entries)
 
-        def then(found: measure.Regression | None) -> None:
+        def then(found: tuple[measure.Regression | None, frozenset[str]]) -> None:
+            self._session.results.versions[target] = found[1]
             if entry.action == "run":
-                self._tell(target, entry.digest, found)
+                self._tell(target, entry.digest, found[0])
 
         self._later(work, then)
 
@@ -129,7 +132,7 @@ class HistoryTracker:
                 profile = _shown(profiles, digests[name])
                 text = store.text(profile.text) if profile and profile.text else None
                 shown, last = _shown(runs, digests[name]), next(reversed(runs), None)
-                found[name] = _Known(shown, profile, text, last, regression(entries))
+                found[name] = _Known(shown, profile, text, last, regression(entries), _versions(entries))
             return found
 
         self._later(work, lambda found: self._restored(uri, found))
@@ -140,6 +143,7 @@ class HistoryTracker:
         changed = {uri}
         for name, known in found.items():
             target = KernelId(uri, name)
+            self._session.results.versions[target] = known.versions
             if known.profile and target not in self._session.results.profiles:
                 profiled = self._profiled(uri, known.profile, known.text)
                 self._session.results.profiles[target] = self._profiles[target] = profiled
@@ -231,6 +235,11 @@ class HistoryTracker:
 def _shown(entries: list[Entry], digest: str) -> Entry | None:
     """The last of the text as it is, else the last."""
     return next((one for one in reversed(entries) if one.digest == digest), next(reversed(entries), None))
+
+
+def _versions(entries: list[Entry]) -> frozenset[str]:
+    """Digests of those whose text is kept."""
+    return frozenset(entry.digest for entry in entries if entry.text)
 
 
 def _entry(target: KernelId, known: Result | Profiled) -> Entry:

@@ -195,7 +195,10 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         found = git.revision(path, name)
         made = _side(session, target, found.text, found.title, side.plan.lines, action=side.job.action)
         made = replace(made, remarks=(*made.remarks, *found.remarks))
-        return _with_its_files(session, made, found, path, folder) if found.others else made
+        whole = _with_its_files(session, made, found, path, folder) if found.others else made
+        if whole is made and made.digest == side.digest:
+            raise NoVariant(f"{target.key} is the same in {found.title}: nothing has changed since")
+        return whole
     except git.GitError as error:
         raise NoVariant(str(error)) from None
     except OSError as error:

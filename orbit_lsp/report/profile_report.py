@@ -8,7 +8,7 @@ from orbit_lsp.profile import bottleneck
 from orbit_lsp.profile import roofline as rooflines
 from orbit_lsp.report import memory_chart, roofline_plot
 from orbit_lsp.report.page import Annotated, Block, Facts, Page, Picture, Rows, Weighed
-from orbit_lsp.state import units
+from orbit_lsp.state import fitting, units
 from orbit_lsp.state.explanations import STALLS
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_tables
@@ -34,7 +34,7 @@ def page(profiled: Profiled, kernel: str, path: str) -> Page:
     device = profiled.finished.device
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(profiled.at))
     lead = f"{device.name if device else 'GPU not known'} · {when} · {path}"
-    title = f"{kernel}: {profile_hints.label(profiled, stale=False).removeprefix(profile_hints.MARK).strip()}"
+    title = f"{kernel}: {fitting.fit(profile_hints.parts(profiled, time=True), 100).removeprefix(profile_hints.MARK).strip()}"
     if profile.tier == "times":
         return Page(title, lead, [_without_counters(profiled), _provenance(profiled, path)])
     blocks: list[Block] = [*_summary(profile), *_roofline(profile)]

@@ -13,7 +13,7 @@ from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, staleness
 from orbit_lsp.state.kernel_ids import KernelId, identify
-from orbit_lsp.state.results import Figures, Problems, Result
+from orbit_lsp.state.results import Failed, Figures, Problems, Result
 from orbit_lsp.state.session import Frozen, Session, header_reader, path_of
 from orbit_remote.common import limits, measure, regular_files, symbols
 from orbit_remote.common import messages as c
@@ -66,6 +66,7 @@ def finished(
     """
     known = _Kernels(session, frozen)
     changed: set[str] = set()
+    _keep_failure(session, known, frozen.uri, job, targets, event)
     if event.outcome != "cancelled":
         problems = list(event.problems)
         told = job.action == "compile" and build is not None and bool(build.problems)
@@ -95,6 +96,30 @@ def finished(
         )
         changed.add(target.uri)
     return changed
+
+
+def _keep_failure(
+    session: Session, known: _Kernels, uri: str, job: c.Job, targets: set[KernelId], event: c.Finished
+) -> None:
+    """What failed last is kept for the kernels that were asked for. A compile that succeeds ends only what failed to compile."""
+    failures = session.results.failures
+    if job.action in ("compile", "build"):
+        if event.outcome == "ok":
+            compiled = [
+                one for one, what in failures.items() if one.uri == uri and what.outcome == "compile error"
+            ]
+            for target in compiled:
+                del failures[target]
+        return
+    if job.action not in ("run", "profile"):  # what a memory check finds is said as such
+        return
+    digests = {target: digest for target, _, digest in known.of_main}
+    for target in targets:
+        if event.outcome in ("ok", "wrong answer"):
+            failures.pop(target, None)
+        elif event.outcome != "cancelled":
+            digest = digests.get(target, harness.digest(known.text))
+            failures[target] = Failed(digest, time.time(), event.outcome, event.failure)
 
 
 def launched(

@@ -190,6 +190,18 @@ def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
         ls.spawn(show_report(ls, target, request.what), "report")
 
 
+@kernel_command("orbit.showFailure")
+def show_failure(ls: OrbitServer, target: KernelId, _: Request) -> None:
+    """Say in a message why the last run of a kernel, {uri, kernel}, failed, and what to do."""
+    known = ls.session.results.failures.get(target)
+    if known is None:
+        ls.watcher.message(f"orbit: the last run of {target.key} did not fail")
+        return
+    failure = known.failure
+    text = f"{failure.message}. {failure.remedy}".rstrip(". ") if failure else known.outcome
+    ls.watcher.message(f"orbit: {target.key}: {text}", lsp.MessageType.Warning)
+
+
 async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     """The window of Nsight Compute belongs on the author's screen, which need not be this machine's."""
     profiled = ls.session.results.profiles.get(target)

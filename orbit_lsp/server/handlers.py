@@ -304,6 +304,7 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
 
 COMMANDS = (
     "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
+    "orbit.showFailure",
     "orbit.openIr", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
 )  # fmt: skip

@@ -63,6 +63,19 @@ class Hints:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lens:
+    """The row of lenses above a kernel."""
+
+    parts: tuple[Literal["outcome", "verdict", "run", "profile"], ...] = setting(
+        ("outcome", "verdict", "run", "profile"),
+        "Parts of the row, in their order: `outcome` is how the last run ended and its time, `verdict` the bottleneck "
+        "of the last profile, `run` and `profile` are commands. What is left out is not shown; every command is a "
+        "code action too.",
+        workspace=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Modal:
     """GPUs rented from Modal."""
 
@@ -287,6 +300,7 @@ class Settings:
         workspace=True,
     )
     costs: Costs = dataclasses.field(default_factory=Costs)
+    lens: Lens = dataclasses.field(default_factory=Lens)
     hints: Hints = dataclasses.field(default_factory=Hints)
     profile: Profile = dataclasses.field(default_factory=Profile)
     live: Live = dataclasses.field(default_factory=Live)

@@ -77,6 +77,8 @@ LABELS = {
     "◔": "The last profile: one launch, counted by Nsight Compute.",
     "◂": "On a hot line of a profile: its share of the kernel's warp samples, and the main stall reason.",
     "✓": "Every `expect` held, before timing and again with other data after it.",
+    "✗": "The last run failed, at this time of day; or an `expect` did not hold. A click on the lens says more.",
+    "⚠": "The last run could not be made: no GPU, no compiler, an outage. Or a number to look at, such as spills.",
     "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median: how much launches differ.",
     "in program": "Launches that the program itself makes, with its inputs and its cache state. The first launch is not "
     "in the median.",

@@ -12,6 +12,7 @@ from orbit_remote.common.messages import (
     Failure,
     Finished,
     Launches,
+    Outcome,
     Problem,
     Profile,
     Resources,
@@ -55,6 +56,19 @@ class Result:
     lines: str = ""
     elements: tuple[str, ...] = ()
     difference: Difference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last run or profile of a kernel, where it failed: kept until one of them succeeds.
+
+    `digest` as in `Result`; `at` is the time of day in seconds since 1970.
+    """
+
+    digest: str
+    at: float
+    outcome: Outcome
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +194,7 @@ class Results:
     """The same compiled for every architecture, by one front end where that will do."""
     runs: dict[KernelId, Result] = field(default_factory=dict[KernelId, Result])
     profiles: dict[KernelId, Profiled] = field(default_factory=dict[KernelId, Profiled])
+    failures: dict[KernelId, Failed] = field(default_factory=dict[KernelId, Failed])
     memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict[KernelId, MemoryCheck])
     multi_gpu: dict[KernelId, MultiGpuResult] = field(default_factory=dict[KernelId, MultiGpuResult])
     ab: dict[KernelId, AbResult] = field(default_factory=dict[KernelId, AbResult])
@@ -187,6 +202,8 @@ class Results:
         default_factory=dict[KernelId, "tuple[str, Regression]"]
     )
     """Kernels whose history has a faster version, with the digest of the slower one."""
+    versions: dict[KernelId, frozenset[str]] = field(default_factory=dict[KernelId, "frozenset[str]"])
+    """Digests of the versions of a kernel whose text its history keeps."""
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
 
     def forget_problems(self, uri: str) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
-from orbit_lsp.kernels import Span
+from orbit_lsp.state import fitting
 from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import harness_view, kernel_status, labels, positions
+from orbit_lsp.views import hints, positions
 from orbit_lsp.views.compiler import cost_diagnostics, problem_view
-from orbit_lsp.views.profile import profile_lines
 from orbit_lsp.views.spec import spec_diagnostics
 from orbit_remote.common import limits
 
@@ -38,31 +36,21 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
 
 
 def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
-    """A kernel's hints as one Hint diagnostic on its name: Helix asks for hints again only after an edit
-    or a scroll, and at the end of a line it shows one diagnostic.
+    """Hints as Hint diagnostics at the end of their lines: Helix asks for hints again only after an edit or a scroll,
+    and at the end of a line it shows one diagnostic.
     """
+    texts = defaultdict[int, list[str]](list)
+    for hint in hints.hints(session, uri, 0, len(document.lines)):
+        texts[hint.position.line].append(str(hint.label))
+    names = {kernel.name_span.line: kernel.name_span for _, kernel, _ in session.kernels(uri)}
     return [
         lsp.Diagnostic(
-            positions.of_span(session, document, span),
-            "   ".join(texts),
+            positions.of_span(session, document, names[line])
+            if line in names
+            else positions.whole_line(session, document, line),
+            fitting.BETWEEN.join(said),
             severity=lsp.DiagnosticSeverity.Hint,
             source="orbit",
         )
-        for span, texts in _labelled(session, uri)
+        for line, said in texts.items()
     ]
-
-
-def _labelled(session: Session, uri: str) -> Iterator[tuple[Span, list[str]]]:
-    for known in kernel_status.of(session, uri):
-        if texts := labels.labels(session, uri, known):
-            yield known.kernel.name_span, texts
-    lines = defaultdict[int, list[str]](list)
-    for line, label in profile_lines.labels(session, uri):
-        lines[line].append(label)
-    document = session.files[uri].document
-    for line, said in lines.items():
-        text = document.line(line).rstrip()
-        yield Span(line, len(text) - len(text.lstrip()), line, len(text)), said
-    checked = kernel_status.harness_status(session, uri)
-    if checked and (said := harness_view.labels(session, uri)[1]):
-        yield checked.entry.span, said

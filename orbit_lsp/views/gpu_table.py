@@ -79,7 +79,7 @@ def _rate(comparison: MultiGpuResult, one: GpuResult) -> str:
     found = rates.of(
         every[0], sweep_tables.total_ns(every[0].launches), one.finished.device, comparison.elements
     )
-    return rates.short(found)
+    return next(iter(rates.short(found)), "")
 
 
 def _capability(one: GpuResult) -> str:

@@ -5,26 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orbit_lsp.state import units
+from orbit_lsp.state import fitting, units
+from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.results import Result
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status, sweep_tables
+from orbit_lsp.views.answer.outcome import EDITED
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.messages import Point
 
 
-def labels(session: Session, uri: str) -> tuple[int, list[str]]:
-    """(line, hints); none where nothing was measured."""
+def label(session: Session, uri: str) -> tuple[int, str]:
+    """(line, hint); empty where nothing was measured."""
     found = kernel_status.harness_status(session, uri)
     if found is None:
-        return 0, []
+        return 0, ""
     wanted = session.setup.settings.hints
-    said: list[str] = []
+    parts: list[Part] = []
     if found.result and wanted.measured:
-        said.append(text(found.result) + (" · edited since" if found.stale else ""))
+        parts = Part.of(0, *forms(found.result)) + Part.of(1, EDITED if found.stale else "")
     if found.profile and wanted.profile:
-        said.append(profile_hints.label(found.profile, stale=found.profile_stale))
-    return found.entry.span.line, said
+        parts += profile_hints.parts(found.profile, time=not parts)
+        parts += Part.of(1, EDITED if found.profile_stale and not found.stale else "")
+    return found.entry.span.line, fitting.fit(parts, fitting.HINT)
+
+
+def forms(result: Result) -> tuple[str, ...]:
+    """The result in words, the longest form first."""
+    whole = text(result)
+    first = whole.partition(fitting.BETWEEN)[0]
+    return whole, first, first.partition(" at ")[0]
 
 
 def text(result: Result) -> str:

@@ -1,33 +1,37 @@
-"""Inlay hints at the end of the kernel's line: the last measured time, then the compiler's figures."""
+"""Inlay hints: on a kernel's line the last measured time and the compiler's figures, on hot lines their stalls."""
 
 from __future__ import annotations
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, labels, positions
+from orbit_lsp.views.answer import place
 from orbit_lsp.views.profile import profile_lines
 
 
 def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHint]:
-    """For kernels whose name stands on the lines `first` to `last`, both counted in."""
+    """For kernels and lines of profiles on the lines `first` to `last`, both counted in."""
     file = session.files.get(uri)
     if file is None:
         return []
     found: list[lsp.InlayHint] = []
     for known in kernel_status.of(session, uri):
-        line = known.kernel.name_span.line
-        if not first <= line <= last:
+        whole = known.kernel.whole
+        if whole.line > last or first > whole.end_line:
             continue
-        for label in labels.labels(session, uri, known):
-            place = positions.line_end(session, file.document, line)
-            found.append(lsp.InlayHint(place, label, padding_left=True))
+        line = place.line(file.document, known.kernel, has_lens=session.client.draws_lenses)
+        if first <= line <= last and (text := labels.hint(session, uri, known)):
+            found.append(_at(session, file.document, line, text))
     for line, label in profile_lines.labels(session, uri):
         if first <= line <= last:
-            place = positions.line_end(session, file.document, line)
-            found.append(lsp.InlayHint(place, label, padding_left=True))
-    line, said = harness_view.labels(session, uri)
-    if first <= line <= last:
-        place = positions.line_end(session, file.document, line)
-        found += [lsp.InlayHint(place, label, padding_left=True) for label in said]
+            found.append(_at(session, file.document, line, label))
+    line, text = harness_view.label(session, uri)
+    if text and first <= line <= last:
+        found.append(_at(session, file.document, line, text))
     return found
+
+
+def _at(session: Session, document: Document, line: int, text: str) -> lsp.InlayHint:
+    return lsp.InlayHint(positions.line_end(session, document, line), text, padding_left=True)

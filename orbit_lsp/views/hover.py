@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import harness_view, kernel_status, kernel_tables, positions
+from orbit_lsp.views.answer import place, summary_lines
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Section, render
 
@@ -22,11 +24,15 @@ def hover(
         return None
     for known in kernel_status.of(session, uri):
         span = known.kernel.name_span
-        if known.kernel.whole.line <= line <= span.end_line:
-            sections = kernel_tables.content(session, uri, known, time.time() if now is None else now)
+        last = max(span.end_line, place.signature_end(file.document, known.kernel))
+        if known.kernel.whole.line <= line <= last:
+            at = time.time() if now is None else now
+            sections = kernel_tables.content(session, uri, known, at)
+            answer = summary_lines.lines(session, uri, known, at)
             if not sections:
                 return None
-            text = render(sections, markdown=markdown)
+            first: list[Section] = [answer] if answer else []
+            text = _rendered([*first, *sections], markdown=markdown)
             kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
             where = positions.of_span(session, file.document, span)
             return lsp.Hover(lsp.MarkupContent(kind, text), where)
@@ -35,11 +41,15 @@ def hover(
     )
 
 
+def _rendered(sections: Sequence[Section], *, markdown: bool) -> str:
+    return render(sections, markdown=markdown, columns=summary_lines.COLUMNS)
+
+
 def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Hover | None:
     """What a profile counted on this very line."""
     sections = profile_hover.of_line(session, uri, line)
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
-    return lsp.Hover(lsp.MarkupContent(kind, render(sections, markdown=markdown))) if sections else None
+    return lsp.Hover(lsp.MarkupContent(kind, _rendered(sections, markdown=markdown))) if sections else None
 
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
@@ -58,7 +68,7 @@ def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: 
             found.entry.name, found.profile, now, stale=found.profile_stale
         )
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
-    return lsp.Hover(lsp.MarkupContent(kind, render(sections, markdown=markdown)))
+    return lsp.Hover(lsp.MarkupContent(kind, _rendered(sections, markdown=markdown)))
 
 
 def fenced(found: lsp.Hover) -> lsp.Hover:

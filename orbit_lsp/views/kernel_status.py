@@ -12,7 +12,7 @@ from orbit_lsp.specs.launch_plan import LaunchPlan
 from orbit_lsp.state import harness, staleness, units
 from orbit_lsp.state.harness import Entry
 from orbit_lsp.state.kernel_ids import KernelId
-from orbit_lsp.state.results import Figures, Profiled, Result
+from orbit_lsp.state.results import Failed, Figures, Profiled, Result
 from orbit_lsp.state.session import Frozen, Running, Session, path_of
 from orbit_remote.common import occupancy
 from orbit_remote.common.messages import Launches, Resources
@@ -33,6 +33,7 @@ class KernelStatus:
     digest: str = ""
     profile: Profiled | None = None
     profile_stale: bool = False
+    failed: Failed | None = None
 
 
 def of(session: Session, uri: str) -> list[KernelStatus]:
@@ -67,7 +68,7 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
         found.append(
             KernelStatus(
                 target, kernel, figures, figures_stale, result, stale, running, plan, digest, profile,
-                profile_stale,
+                profile_stale, session.results.failures.get(target),
             )
         )  # fmt: skip
     return found
@@ -101,10 +102,12 @@ def launchable(session: Session, uri: str) -> list[KernelId]:
 
 
 def gpu_name(session: Session) -> str:
-    """What the lens promises: this machine's own GPU where runs go there, else the one of the settings."""
-    if (own := session.setup.own_gpu()) and session.setup.place() == "local":
-        return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ")
-    return session.setup.settings.gpu
+    """The GPU that a run would get: this machine's own, or the one that is rented; empty where there is neither."""
+    setup = session.setup
+    if setup.place() == "local":
+        own = setup.own_gpu()
+        return own.name.removeprefix("NVIDIA ").removeprefix("GeForce ") if own else ""
+    return setup.settings.gpu if setup.modal_account else ""
 
 
 def warmth(session: Session, gpu: str) -> str:
@@ -151,10 +154,33 @@ def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resource
     return threads or None, resources.dynamic_shared or said[1]
 
 
-def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> str:
-    """`occ 75% (registers)`; with no block size to be had, the best reachable, said so."""
+def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
+    """The compiler's figures of the instance that the last run or profile launched most; before one, those of the
+    instance that uses most registers. Whether it was launched is the second.
+    """
+    assert known.figures
+    resources = known.figures.resources
+    main = main_launch(known.result.launches) if known.result else None
+    if main is None and known.profile:
+        main = main_launch(known.profile.finished.launches)
+    if main:
+        same = [one for one in resources if one.symbol == main.symbol]
+        exact = [
+            one
+            for one in same
+            if all(main.constants.get(name) == value for name, value in one.constants.items())
+        ]
+        if same:
+            return (exact or same)[0], True
+    return max(resources, key=lambda one: one.registers or 0), False
+
+
+def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[str, ...]:
+    """`occ 75% (registers) at 256 threads` and shorter forms; with no block size to be had, `occ 100% from 64 threads`:
+    the best reachable, and the smallest block that reaches it. Empty where it is not known.
+    """
     if resources.registers is None:
-        return ""
+        return ()
     shared = resources.static_shared or 0
     threads, dynamic = launch_shape(session, uri, kernel, resources)
     if threads:
@@ -163,17 +189,28 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
             barriers=resources.barriers or 0, max_threads=resources.max_threads,
         )  # fmt: skip
         if found is None:
-            return ""
+            return ()
         if found.reason:
-            return f"cannot launch with {threads} threads: {found.reason}"
-        return f"occ {units.occupancy(found.fraction)}{limited_by(found)} at {threads} threads"
+            cannot = f"cannot launch with {threads} threads"
+            return f"{cannot}: {found.reason}", f"⚠ {cannot}"
+        text = f"occ {units.occupancy(found.fraction)}"
+        return (
+            f"{text}{limited_by(found)} at {threads} threads",
+            f"{text}{_abbreviated(limited_by(found))}",
+            text,
+        )
     best = occupancy.best(
         resources.architecture, resources.registers, shared, dynamic, barriers=resources.barriers or 0
     )
     if best is None:
-        return ""
+        return ()
     block, found = best
-    return f"occ ≤{units.occupancy(found.fraction)}{limited_by(found)}, best at {block} threads"
+    text = f"occ {units.occupancy(found.fraction)} from {block} threads"
+    return f"{text}{limited_by(found)}", f"{text}{_abbreviated(limited_by(found))}", text
+
+
+def _abbreviated(limit: str) -> str:
+    return limit.replace("registers", "regs").replace("shared memory", "smem")
 
 
 def launch_occupancy(

@@ -222,6 +222,6 @@ def _resource_rows(session: Session, uri: str, known: KernelStatus, resources: R
     )
     rows += [(name, show(value), source) for name, value, show in amounts if value is not None]
     if reached := kernel_status.static_occupancy(session, uri, known.kernel, resources):
-        rows.append(("occupancy, theoretical", reached.removeprefix("occ "), "derived from the above"))
+        rows.append(("occupancy, theoretical", reached[0].removeprefix("occ "), "derived from the above"))
     rows += [(name, value, source) for name, value in resources.constants.items()]
     return rows

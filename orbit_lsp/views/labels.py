@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orbit_lsp.state import units
+from orbit_lsp.state import fitting, units
+from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.results import Result
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import (
@@ -11,112 +12,127 @@ from orbit_lsp.views import (
     rates,
     sweep_tables,
 )
+from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.measure import Difference
-from orbit_remote.common.messages import Launches, Resources, Timing
+from orbit_remote.common.messages import Launches, Timing
 
 
-def labels(session: Session, uri: str, known: KernelStatus) -> list[str]:
-    """The texts for one kernel, most telling first."""
+def hint(session: Session, uri: str, known: KernelStatus) -> str:
+    """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`: what there is room for behind the kernel's line.
+
+    An editor that draws no lens has the outcome and the bottleneck here.
+    """
     wanted = session.setup.settings.hints
-    found: list[str] = []
-    if wanted.measured and known.result:
-        found.append(measured(session, known))
-    if wanted.profile and known.profile:
-        found.append(profile_hints.label(known.profile, stale=known.profile_stale))
+    lens = session.client.draws_lenses
+    parts: list[Part] = []
+    profile = known.profile if wanted.profile and not (known.profile_stale and known.result) else None
+    if wanted.measured and (known.result or (known.failed and not lens)):
+        parts += _measured(known, lens=lens)
+        if profile:
+            parts += profile_hints.parts(profile, time=False, verdict=not lens) if profile.main else []
+    elif profile:
+        parts += profile_hints.parts(profile, time=True, verdict=not lens)
+        parts += Part.of(1, outcome.EDITED if known.profile_stale else "")
     if wanted.measured and (text := memory_view.label(session, uri, known)):
-        found.append(text)
-    if wanted.static and known.figures and (text := static(session, uri, known)):
-        found.append(text)
-    return found
+        parts += Part.of(1 if text.startswith("✗") else 5, text)
+    counted = any(part.forms[0].startswith("occ ") for part in parts)
+    if wanted.measured and known.result and not counted:
+        parts += _launch_occupancy(session, known)
+        counted = True
+    if wanted.static and known.figures:
+        parts += _static(session, uri, known, counted=counted or bool(parts))
+    return fitting.fit(parts, fitting.HINT)
 
 
-def measured(session: Session, known: KernelStatus) -> str:
+def _measured(known: KernelStatus, *, lens: bool) -> list[Part]:
+    """The last run's time, rates and configurations."""
+    if known.failed and not lens:
+        return outcome.parts(known)
+    result = known.result
+    assert result
+    stale = Part.of(1, outcome.EDITED if known.stale else "")
+    ended = result.finished.outcome
+    after = Part.of(1, f"then {ended}" if ended not in ("ok", "wrong answer") else "")
+    change_text = Part.of(1, change(result.difference) if result.difference else "")
+    if result.through == "spec":
+        return _by_spec(result, lens=lens) + change_text + stale + after
+    main = kernel_status.main_launch(result.launches)
+    if main is None:
+        return Part.of(0, "⏱ the program did not launch it", "⏱ not launched") + stale
+    parts = outcome.timed("⏱", main.timing) + change_text + stale
+    if len(result.launches) > 1:
+        total = sum(one.count for one in result.launches)
+        parts += Part.of(
+            5, f"{total} launches in {len(result.launches)} configurations",
+            f"{total} in {len(result.launches)} configurations", f"{total} launches",
+        )  # fmt: skip
+    else:
+        parts += Part.of(fitting.FILLER, main.timing.label, main.timing.label.rpartition(" ")[2])
+    return parts + after
+
+
+def _by_spec(result: Result, *, lens: bool) -> list[Part]:
+    """`⏱ 288 µs ±0.2% · 2.80 TB/s (83%)`, of the first set of values."""
+    finished = result.finished
+    timing = sweep_tables.total(result.launches)
+    wrong = sweep_tables.verdict(finished.points).startswith("✗")
+    if not lens or wrong or not result.launches:
+        parts = outcome.of_run(result)
+    elif timing:
+        parts = outcome.timed("⏱", timing)
+    else:
+        parts = Part.of(0, f"⏱ {sweep_tables.time_text(result.launches)}")
+    every, shown = sweep_tables.timed(finished.points), sweep_tables.shown(finished.points)
+    if shown and len(every) > 1:
+        place = f"{every.index(shown) + 1} of {len(every)}"
+        parts += Part.of(1, f"at {sweep_tables.values_text(shown)} ({place})", place)
+    if len(result.launches) > 1:
+        parts += Part.of(1, f"in {len(result.launches)} launches")
+    if shown:
+        found = rates.of(shown, sweep_tables.total_ns(result.launches), finished.device, result.elements)
+        parts += Part.of(2, *rates.short(found))
+    return parts
+
+
+def _launch_occupancy(session: Session, known: KernelStatus) -> list[Part]:
+    """Theoretical, of the one configuration that ran."""
     assert known.result
-    mark = " · edited since" if known.stale else ""
-    if known.result.through == "spec":
-        return by_spec(known.result) + mark
     launches = known.result.launches
     main = kernel_status.main_launch(launches)
-    if main is None:
-        return f"⏱ the program did not launch it{mark}"
-    parts = [f"⏱ {time_text(main.timing)}", f"({main.timing.label})"]
-    if known.result.difference:
-        parts.append(f"· {change(known.result.difference)}")
-    x, y, z = main.block
     arch = architecture_of(known) or session.setup.architecture()
-    if occupancy := kernel_status.launch_occupancy(main, arch, known.result.finished.resources):
-        parts.append(f"· occ ≤{units.occupancy(occupancy.fraction)} ({x * y * z} thr)")
-    if len(launches) > 1:
-        total = sum(one.count for one in launches)
-        parts.append(f"· {total} launches in {len(launches)} configurations")
-    if known.result.finished.outcome != "ok":
-        parts.append(f"· then {known.result.finished.outcome}")
-    return " ".join(parts) + mark
+    if main is None or (known.result.through == "spec" and len(launches) > 1):
+        return []
+    held = kernel_status.launch_occupancy(main, arch, known.result.finished.resources)
+    return Part.of(4, f"occ ≤{units.occupancy(held.fraction)}") if held else []
 
 
-def by_spec(result: Result) -> str:
-    """`⏱ 288 µs ±0.2% · 2.79 TB/s (83% of peak) · occ ≤100% (256 thr) · ✓`, of the first set of values."""
-    finished = result.finished
-    parts: list[str] = []
-    if result.launches:
-        first, *others = result.launches
-        time = f"⏱ {sweep_tables.time_text(result.launches)}"
-        every, one = sweep_tables.timed(finished.points), sweep_tables.shown(finished.points)
-        if one and len(every) > 1:
-            time += f" at {sweep_tables.values_text(one)} ({every.index(one) + 1} of {len(every)})"
-        parts.append(time + (f" in {1 + len(others)} launches" if others else ""))
-        if result.difference:
-            parts.append(change(result.difference))
-        if one:
-            found = rates.of(one, sweep_tables.total_ns(result.launches), finished.device, result.elements)
-            parts.append(rates.short(found))
-        capability = finished.device.capability if finished.device else None
-        if not others and capability:
-            held = kernel_status.launch_occupancy(first, capability, finished.resources)
-            x, y, z = first.block
-            parts.append(f"occ ≤{units.occupancy(held.fraction)} ({x * y * z} thr)" if held else "")
-    parts.append(sweep_tables.verdict(finished.points))
-    if finished.outcome not in ("ok", "wrong answer"):
-        parts.append(f"then {finished.outcome}")
-    return " · ".join(filter(None, parts)) or "⏱ not timed"
+def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -> list[Part]:
+    """`40 regs · 8 KiB smem · occ 75% (regs)` of the instance that is launched; `counted`: the occupancy is there already."""
+    assert known.figures
+    resources, launched = kernel_status.launched_instance(known)
+    spills = (resources.spill_stores or 0) + (resources.spill_loads or 0)
+    parts = Part.of(1, f"⚠ spills {units.size(spills)}" if spills else "")
+    if not counted:
+        parts += Part.of(2, *kernel_status.static_occupancy(session, uri, known.kernel, resources)[1:])
+    if resources.registers is not None:
+        parts += Part.of(9 if counted else 3, f"{resources.registers} regs")
+    if shared := (resources.static_shared or 0) + (resources.dynamic_shared or 0):
+        parts += Part.of(10, f"{units.size(shared)} smem")
+    if resources.stack and not spills:
+        parts += Part.of(10, f"{units.size(resources.stack)} stack")
+    instances = len(known.figures.resources)
+    if instances > 1 and not launched:
+        parts += Part.of(3, f"the widest of {instances} instances", f"widest of {instances}")
+    if not counted:
+        parts += Part.of(12, resources.architecture)
+    return parts + Part.of(1, "before your edits" if known.figures_stale and not known.stale else "")
 
 
 def time_text(timing: Timing) -> str:
     """`288 µs ±0.2%`, the spread only where enough launches allow one."""
     return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
-
-
-def static(session: Session, uri: str, known: KernelStatus) -> str:
-    """`40 regs · 8 KB smem · occ 75% (registers) · sm_90a`; of several instances, the widest said so."""
-    assert known.figures
-    resources = known.figures.resources
-    widest = max(resources, key=lambda one: one.registers or 0)
-    parts = resource_parts(widest)
-    if occupancy := kernel_status.static_occupancy(session, uri, known.kernel, widest):
-        parts.append(occupancy)
-    parts.append(widest.architecture)
-    if len(resources) > 1:
-        parts.append(f"the widest of {len(resources)} instances")
-    if known.figures_stale:
-        parts.append("before your edits")
-    return " · ".join(parts)
-
-
-def resource_parts(resources: Resources) -> list[str]:
-    parts: list[str] = []
-    if resources.registers is not None:
-        parts.append(f"{resources.registers} regs")
-    shared = (resources.static_shared or 0) + (resources.dynamic_shared or 0)
-    if shared:
-        parts.append(f"{units.size(shared)} smem")
-    spilled = (resources.spill_stores or 0) + (resources.spill_loads or 0)
-    if spilled:
-        parts.append(f"⚠ spills {units.size(spilled)}")
-    if resources.stack and not spilled:
-        parts.append(f"{units.size(resources.stack)} stack")
-    return parts
 
 
 def architecture_of(known: KernelStatus) -> str | None:

@@ -12,11 +12,16 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.specs import job_builder
-from orbit_lsp.state.results import Result
+from orbit_lsp.state import fitting
+from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import kernel_commands, kernel_status, labels, positions, sweep_tables
+from orbit_lsp.views import kernel_commands, kernel_status, positions
+from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_remote.common.measure import Regression
+
+_JOIN = " | "
+"""What VS Code and Neovim draw between two lenses."""
 
 
 def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.CodeLens]:
@@ -25,42 +30,87 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
     if file is None:
         return []
     found: list[lsp.CodeLens] = []
-    gpu = kernel_status.gpu_name(session)
+    now = time.monotonic() if now is None else now
     for known in kernel_status.of(session, uri):
         where = positions.whole_line(session, file.document, known.kernel.line)
-        found += [
-            lsp.CodeLens(where, command)
-            for command in commands(session, uri, known, gpu, time.monotonic() if now is None else now)
-        ]
-        if check := kernel_commands.memory_lens(session, uri, known):
-            found.append(lsp.CodeLens(where, check))
-        if known.target in session.live:
-            found.append(lsp.CodeLens(where, kernel_commands.of_kernel("◉ Live", "orbit.live", known.target)))
-    found += kernel_commands.harness_lenses(session, uri, time.monotonic() if now is None else now)
+        found += [lsp.CodeLens(where, command) for command in row(session, uri, known, now)]
+    found += kernel_commands.harness_lenses(session, uri, now)
     if found and (command := gpu_command(session)):
         found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
     return found
+
+
+def row(session: Session, uri: str, known: KernelStatus, now: float) -> list[lsp.Command]:
+    """A kernel's lenses: its answer and its commands, in the order of the setting, within `fitting.LENS` columns."""
+    available = commands(session, uri, known, now)
+    more = [kernel_commands.memory_lens(session, uri, known)]
+    if known.target in session.live:
+        more.append(kernel_commands.of_kernel("◉ Live", "orbit.live", known.target))
+    if not available or known.running or not _is_started(session, known):
+        return [_cut(command) for command in available] + [one for one in more if one]
+    by_part = {"run": available[:1], "profile": available[1:]}
+    wanted = session.setup.settings.lens.parts
+    answers = [one for one in wanted if one in ("outcome", "verdict")]
+    rest = [one for part in wanted for one in by_part.get(part, [])] + [one for one in more if one]
+    if not answers:
+        return rest
+    columns = fitting.LENS - sum(len(one.title) + len(_JOIN) for one in rest)
+    short = [_briefly(one) for one in rest]
+    parts = _answer(session, known, answers)
+    text = fitting.fit(parts, columns)
+    if text != fitting.fit(parts, fitting.LENS):  # the GPU's name gives way: what ran names it in its hover
+        columns += sum(len(one.title) for one in rest) - sum(len(one.title) for one in short)
+        rest, text = short, fitting.fit(parts, columns)
+    if not text:
+        return rest
+    answer = kernel_commands.answer(known, text)
+    first = next((index for index, part in enumerate(wanted) if part in answers), 0)
+    before = sum(len(by_part.get(part, [])) for part in wanted[:first])
+    return [*rest[:before], answer, *rest[before:]]
+
+
+def _answer(session: Session, known: KernelStatus, wanted: list[str]) -> list[Part]:
+    parts: list[Part] = []
+    for one in wanted:
+        if one == "verdict":
+            parts += [] if known.failed else outcome.verdict(known)
+        else:
+            parts += outcome.parts(known) + ([] if known.stale or known.failed else regressed(session, known))
+    return parts
+
+
+def _briefly(command: lsp.Command) -> lsp.Command:
+    return replace_title(command, "▶ Run") if command.command == "orbit.run" else command
+
+
+def _cut(command: lsp.Command) -> lsp.Command:
+    return replace_title(command, fitting.cut(command.title, fitting.LENS))
+
+
+def replace_title(command: lsp.Command, title: str) -> lsp.Command:
+    return lsp.Command(title, command.command, command.tooltip, command.arguments)
 
 
 def gpu_command(session: Session) -> lsp.Command | None:
     """Which GPU runs are rented on, where they are."""
     if session.setup.place() != "modal":
         return None
-    title = f"Modal GPU: {session.setup.settings.gpu} (change)"
+    gpu = session.setup.settings.gpu
+    warmth = kernel_status.warmth(session, gpu)
+    title = f"Modal GPU: {gpu}" + (f", {warmth}" if warmth else "") + " (change)"
     return lsp.Command(title, "orbit.chooseGpu", arguments=[{}])
 
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
     found: list[lsp.CodeAction] = []
-    gpu = kernel_status.gpu_name(session)
     together: list[lsp.Command] = []
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line:
             if one := all_command(session, known):
                 together.append(one)
-            for command in commands(session, uri, known, gpu, time.monotonic()):
+            for command in commands(session, uri, known, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
                 found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=command))
                 if restricted := _restricted(session, command, known):
@@ -99,7 +149,7 @@ def _each_gpu(session: Session) -> list[lsp.Command]:
     ]
 
 
-def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: float) -> list[lsp.Command]:
+def commands(session: Session, uri: str, known: KernelStatus, now: float) -> list[lsp.Command]:
     kernel = known.kernel
     if kernel.dsl not in RUNNABLE:
         return []
@@ -119,18 +169,20 @@ def commands(session: Session, uri: str, known: KernelStatus, gpu: str, now: flo
                 f"✎ Draft a launch spec: {missing_entry(kernel)}", "orbit.draft", target
             )
         ]
-    if known.plan.gpu and session.setup.place() == "modal":
-        gpu = job_builder.gpu_of(session, known.plan)
-    warmth = kernel_status.warmth(session, gpu)
-    title = f"▶ Run on {gpu}" + (f" ({warmth})" if warmth else "")
-    if known.result:
-        title += f" · last {last(known.result)}" + (
-            ", edited since" if known.stale else regressed(session, known)
-        )
     return [
-        kernel_commands.of_kernel(title, "orbit.run", target),
+        kernel_commands.of_kernel(_run_title(session, known), "orbit.run", target),
         kernel_commands.of_kernel("Profile", "orbit.profile", target),
     ]
+
+
+def _run_title(session: Session, known: KernelStatus) -> str:
+    """Names the GPU that a click gets; what is rented and waits is warm."""
+    gpu = kernel_status.gpu_name(session)
+    if not gpu:
+        return "▶ Run (no GPU here)" if session.setup.machine else "▶ Run"
+    if known.plan.gpu and session.setup.place() == "modal":
+        gpu = job_builder.gpu_of(session, known.plan)
+    return f"▶ Run on {gpu}" + (" (warm)" if kernel_status.warmth(session, gpu) else "")
 
 
 def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> lsp.Command | None:
@@ -148,23 +200,13 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
     return lsp.Command(title, "orbit.runRestricted", arguments=command.arguments)
 
 
-def last(result: Result) -> str:
-    """`288 µs ±0.2% ✓`: the last run in as few words as a lens has room for."""
-    if result.through == "program":
-        main = kernel_status.main_launch(result.launches)
-        return labels.time_text(main.timing) if main else "not launched"
-    mark = sweep_tables.verdict(result.finished.points)[:1]
-    if not result.launches:
-        return "✗ wrong answer" if mark == "✗" else result.finished.outcome
-    return f"{sweep_tables.time_text(result.launches)} {mark}".strip()
-
-
-def regressed(session: Session, known: KernelStatus) -> str:
-    """` · +12% since 3 edits`, where the history says that the code as it stands was faster before."""
+def regressed(session: Session, known: KernelStatus) -> list[Part]:
+    """`+12% since 3 edits`, where the history says that the code as it stands was faster before."""
     digest, found = session.results.regressions.get(known.target, ("", None))
     if found is None or digest != known.digest:
-        return ""
-    return f" · {regression(found)}"
+        return []
+    text = regression(found)
+    return Part.of(3, text, text.partition(" ")[0])
 
 
 def regression(found: Regression) -> str:
@@ -177,7 +219,7 @@ def regression(found: Regression) -> str:
 def missing_entry(kernel: Kernel) -> str:
     if kernel.language == "cuda":
         return "this file has no main"
-    return "no benchmark, main, run or test function without arguments, and no __main__ part"
+    return "no main, benchmark or test here"
 
 
 def _of_caller(session: Session, uri: str, helper: Kernel) -> list[lsp.Command]:

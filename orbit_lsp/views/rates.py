@@ -77,22 +77,24 @@ def of(
     return found
 
 
-def short(found: list[Rate]) -> str:
-    """The one that says most, for a kernel's line: a doubt, else the one nearest to its peak."""
+def short(found: list[Rate]) -> tuple[str, ...]:
+    """The one that says most, for a kernel's line, the longest form first: a doubt, else the one nearest to its peak."""
     if not found:
-        return ""
+        return ()
     best = max(found, key=lambda one: (one.suspect is not None, one.share or 0, one.kind == "memory"))
     if best.suspect == "L2-resident":
-        return f"{best.text} (L2-resident)"
+        return f"{best.text} (L2-resident)", f"{best.text} (L2)"
     if best.suspect and best.peak:
         word = "bytes" if best.kind == "memory" else "flops"
-        return f"⚠ '{word}' too large? {best.text} is above the peak"
+        return f"⚠ '{word}' too large? {best.text} is above the peak", f"⚠ '{word}' too large?"
     share = best.share
     if share is None or share < _HINT_SHARE:
-        return best.text
+        return (best.text,)
+    percent = units.percent(share)
     of_what = "" if best.kind == "memory" else f"{best.limit} "
     resident = ", L2-resident" if best.resident else ""
-    return f"{best.text} ({units.percent(share)} of {of_what}peak{resident})"
+    short = f"{best.text} ({percent})" if best.kind == "memory" else f"{best.text} ({percent} {best.limit})"
+    return f"{best.text} ({percent} of {of_what}peak{resident})", short, f"{best.text} ({percent})"
 
 
 def explained(rate: Rate) -> tuple[str, str]:

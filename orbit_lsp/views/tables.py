@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,23 @@ class Drawing:
     lines: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Sentences under a title."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
 Row = tuple[str, str, str]
 """What, its value, and where the value comes from."""
-Section = tuple[str, list[Row]] | Table | Drawing
+Section = tuple[str, list[Row]] | Table | Drawing | Lines
+_SOURCE = 26
+"""Columns of a source in a markdown table: a longer one would make the column of values narrow."""
 
 
-def render(sections: Sequence[Section], *, markdown: bool) -> str:
+def render(sections: Sequence[Section], *, markdown: bool, columns: int | None = None) -> str:
+    """`columns`: rows of plain text that are longer go on under their values; a float would wrap them anywhere."""
     parts: list[str] = []
     for section in sections:
         if isinstance(section, Table):
@@ -42,21 +54,54 @@ def render(sections: Sequence[Section], *, markdown: bool) -> str:
         if isinstance(section, Drawing):
             parts.append(_drawing(section, markdown=markdown))
             continue
+        if isinstance(section, Lines):
+            parts.append(_sentences(section, markdown=markdown))
+            continue
         title, rows = section
         if markdown:
             lines = [f"**{escape(title)}**", "", "| | | |", "|---|---|---|"]
             lines += [
                 "| "
-                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in row)
+                + " | ".join(_code(cell) if isinstance(cell, Code) else escape(cell) for cell in _short(row))
                 + " |"
                 for row in rows
             ]
         else:
             # a kernel's own name is longer than what is said of it
             width = max((len(name) for name, _, _ in rows if not isinstance(name, Code)), default=0)
-            lines = [title, *(f"  {name:<{width}}  {value}  [{source}]" for name, value, source in rows)]
+            lines = [title, *(line for row in rows for line in _wrapped(row, width, columns))]
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _short(row: Row) -> Row:
+    """Without the details of a long source: a report has them."""
+    what, value, source = row
+    if isinstance(source, Code) or len(source) <= _SOURCE:
+        return row
+    return what, value, re.split(r"[;:,]", source)[0]
+
+
+def _wrapped(row: Row, width: int, columns: int | None) -> list[str]:
+    """A row of plain text; what is too long goes on under its value."""
+    what, value, source = row
+    text = f"{value}  [{source}]"
+    head = f"  {what:<{width}}  "
+    if columns is None or len(head) + len(text) <= columns:
+        return [head + text]
+    left = min(len(head), columns // 2)  # a kernel's own name may fill the line
+    pieces = textwrap.wrap(text, columns - left, break_long_words=False)
+    if len(head) > left:
+        return [head.rstrip(), *(" " * left + piece for piece in pieces)]
+    return [head + pieces[0], *(" " * left + piece for piece in pieces[1:])]
+
+
+def _sentences(section: Lines, *, markdown: bool) -> str:
+    if markdown:
+        return "\n".join(
+            [f"**{escape(section.title)}**", "", *(f"- {escape(line)}" for line in section.lines)]
+        )
+    return "\n".join([section.title, *(f"  {line}" for line in section.lines)])
 
 
 def _drawing(drawing: Drawing, *, markdown: bool) -> str:

@@ -46,11 +46,12 @@ async def test_a_race_stands_on_both_its_lines(start, recorded_python, name: str
         if one.related_information
     ]
     assert related == [5, 4]
-    assert await editor.hints() == [(1, "✗ 2 faults of memory")]
+    line = 2 if name in ("helix", "emacs") else 1  # where no lens is drawn, a line with room for it
+    assert await editor.hints() == [(line, "✗ 2 faults of memory")]
     assert "racecheck" in await editor.hover(1, 18)
     # the line that was wrong is edited: what was said of it goes, the other stays where it is now
     editor.edit(4, 0, 0, "  __syncthreads();\n")
-    assert await editor.hints() == [(1, "✗ 2 faults of memory · edited since")]
+    assert await editor.hints() == [(line, "✗ 2 faults of memory · edited since")]
 
 
 async def test_the_correct_program_is_said_to_be_clean(start, recorded_python) -> None:

@@ -28,6 +28,7 @@ class Helix:
         *,
         server: str = SERVER,
         beside: tuple[Path, ...] = (),
+        **size: int,
     ) -> None:
         self.home = Home(folder, server=server, beside=beside)
         self.home.program("xdg-open", 'echo "$1" >> "$HOME/opened"')
@@ -40,7 +41,7 @@ class Helix:
             if name == "config.toml":
                 text = f'theme = "term16_dark"\n{text}'
             self.home.configure(f"helix/{name}", text)
-        self._start = start
+        self._start, self._size = start, size
         self.terminal: Terminal
 
     def open(self, name: str, text: str) -> None:
@@ -48,7 +49,7 @@ class Helix:
         if hasattr(self, "terminal"):
             self.command(f"open {path}")
         else:
-            self.terminal = self._start(self.home, program("hx"), str(path))
+            self.terminal = self._start(self.home, program("hx"), str(path), **self._size)
         self.terminal.until_shown(f"   {name} ")
 
     def command(self, text: str) -> None:
@@ -63,7 +64,10 @@ class Helix:
             self.terminal.until_shown("Perform code action")
             self.terminal.keys("a")
             shown = self.terminal.until(
-                lambda shown: "(saxpy)" in shown or "(scale)" in shown or "code action" in last_row(shown),
+                lambda shown: (
+                    any(f"({name})" in shown for name in ("saxpy", "scale", "k0"))
+                    or "code action" in last_row(shown)
+                ),
                 wanted,
             )
             if wanted in shown:

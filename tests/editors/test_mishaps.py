@@ -73,7 +73,7 @@ def test_ten_thousand_lines(neovim: Start) -> None:
     editor.lua("vim.api.nvim_win_set_cursor(0, { vim.fn.line('$') - 3, 0 }); vim.cmd('Orbit run')")
     editor.until_shown(TIME)
     editor.command("silent %s/a \\* x/b * x/")
-    editor.until_shown("last 288 µs ±0.2%, edited since")
+    editor.until_shown("288 µs ±0.2% · edited since")
 
 
 def slow_run(neovim: Start) -> Neovim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
+from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_status
 from orbit_remote.common.messages import Launches, Profile
@@ -14,35 +15,50 @@ REGISTERS = "launch__registers_per_thread"
 MARK = "◔"
 
 
-def label(profiled: Profiled, *, stale: bool) -> str:
-    """`◔ 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves`."""
-    mark = " · edited since" if stale else ""
+def parts(profiled: Profiled, *, time: bool, verdict: bool = True) -> list[Part]:
+    """`◔ 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves`. `time` where no run has a truer one,
+    `verdict` where no lens has it.
+    """
     profile = profiled.main
     if profile is None:
-        return f"{MARK} the program did not launch it{mark}"
-    parts = _times(profiled, profile) if profile.tier == "times" else _counted(profile)
+        return Part.of(0, f"{MARK} the program did not launch it", f"{MARK} not launched")
+    found = Part.of(0, f"{MARK} {time_text(profiled)}".strip()) if time else []
+    found += _counted(profile, verdict=verdict) if profile.tier == "counters" else _times(profiled, profile)
     if len(profiled.profiles) > 1:
-        parts.append(f"the longest of {len(profiled.profiles)} launches")
+        found += Part.of(
+            2, f"the longest of {len(profiled.profiles)} launches", f"longest of {len(profiled.profiles)}"
+        )
     if profiled.finished.outcome != "ok":
-        parts.append(f"then {profiled.finished.outcome}")
-    return f"{MARK} {' · '.join(parts)}{mark}"
+        found += Part.of(1, f"then {profiled.finished.outcome}")
+    return found
 
 
-def _counted(profile: Profile) -> list[str]:
-    parts: list[str] = []
-    if (time := bottleneck.value(profile, bottleneck.TIME)) is not None:
-        parts.append(units.time(time))
+def _counted(profile: Profile, *, verdict: bool) -> list[Part]:
     found = bottleneck.verdict(profile)
-    if found:
-        parts.append(found.text)
+    parts = Part.of(2, found.text, found.text.removesuffix(" of peak")) if found and verdict else []
     if held := occupancy(profile):
-        parts.append(f"occ {held}")
+        parts += Part.of(4, f"occ {held}", f"occ {held.partition(' of ')[0]}")
     if (registers := bottleneck.value(profile, REGISTERS)) is not None:
-        parts.append(f"{registers:.0f} regs")
+        parts += Part.of(9, f"{registers:.0f} regs")
     waves = bottleneck.value(profile, bottleneck.WAVE)
     if waves is not None and not (found and found.kind == "small grid"):  # which says it already
-        parts.append(bottleneck.waves_text(waves))
-    return parts or ["the report has none of the counters that are shown here"]
+        parts += Part.of(11, bottleneck.waves_text(waves))
+    return parts or Part.of(3, "no counters of those that are shown here", "no counters")
+
+
+def time_text(profiled: Profiled) -> str:
+    """`70.3 µs` by the counters, `288 µs ±0.2%` where only times are known; empty where there is neither."""
+    profile = profiled.main
+    if profile is None:
+        return ""
+    if (time := bottleneck.value(profile, bottleneck.TIME)) is not None:
+        return units.time(time)
+    launches = launched(profiled, profile)
+    return (
+        f"{units.time(launches.timing.median)} {units.spread(launches.timing.spread)}".strip()
+        if launches
+        else ""
+    )
 
 
 def occupancy(profile: Profile) -> str:
@@ -54,19 +70,16 @@ def occupancy(profile: Profile) -> str:
     return reached if most is None else f"{reached} of {units.occupancy(most / 100)}"
 
 
-def _times(profiled: Profiled, profile: Profile) -> list[str]:
+def _times(profiled: Profiled, profile: Profile) -> list[Part]:
     """What is known where the counters were refused: the hover says by whom, and what would help."""
-    parts: list[str] = []
-    launches = launched(profiled, profile)
-    if launches:
-        parts.append(f"{units.time(launches.timing.median)} {units.spread(launches.timing.spread)}".strip())
-        device = profiled.finished.device
-        if device and device.capability:
-            held = kernel_status.launch_occupancy(launches, device.capability, profiled.finished.resources)
-            parts.append(f"occ ≤{units.occupancy(held.fraction)}" if held else "")
-        if launches.registers is not None:
-            parts.append(f"{launches.registers} regs")
-    return [*filter(None, parts), "times only: no counters"]
+    parts: list[Part] = []
+    launches, device = launched(profiled, profile), profiled.finished.device
+    if launches and device and device.capability:
+        held = kernel_status.launch_occupancy(launches, device.capability, profiled.finished.resources)
+        parts += Part.of(4, f"occ ≤{units.occupancy(held.fraction)}" if held else "")
+    if launches and launches.registers is not None:
+        parts += Part.of(9, f"{launches.registers} regs")
+    return parts + Part.of(3, "times only: no counters", "no counters")
 
 
 def launched(profiled: Profiled, profile: Profile) -> Launches | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.state import harness, line_map, units
+from orbit_lsp.state import fitting, harness, line_map, units
+from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
@@ -80,22 +81,25 @@ def labels(session: Session, uri: str) -> list[tuple[int, str]]:
     several = len({one.target for one in told}) > 1
     found: list[tuple[int, str]] = []
     for one in told:
-        if text := label(one, settings.profile.line_percent, settings.profile.excess_percent):
-            kernel = f" ({one.target.key})" if several else ""
-            found.append((one.line, text + kernel + (" · edited since" if one.stale else "")))
+        mark = "edited since" if one.stale else ""
+        if text := label(one, settings.profile.line_percent, settings.profile.excess_percent, mark):
+            found.append((one.line, text + (f" ({one.target.key})" if several else "")))
     return found
 
 
-def label(one: Placed, line_percent: float, excess_percent: float) -> str:
-    """`◂ 74% · long scoreboard · 25% of its sectors used`; empty where nothing of it matters."""
-    parts: list[str] = []
+def label(one: Placed, line_percent: float, excess_percent: float, mark: str = "") -> str:
+    """`◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`; empty where nothing of it matters. `mark` stands at the end."""
+    parts: list[Part] = []
     part = share(one.of, one.profile)
     if part is not None and one.of.samples and 100 * part >= line_percent:
-        parts.append(units.percent(part))
+        parts += Part.of(0, units.percent(part))
         if stall := bottleneck.main_stall(one.of.stalls):
-            parts.append(stall[0])
-    parts += warnings(one.of, one.profile, excess_percent)
-    return f"{MARK} {' · '.join(parts)}" if parts else ""
+            parts += Part.of(5, stall[0])
+    for warning in warnings(one.of, one.profile, excess_percent):
+        parts += Part.of(2, f"⚠ {warning}")
+    if not parts:
+        return ""
+    return f"{MARK} {fitting.fit(parts + Part.of(1, mark), fitting.HINT - len(MARK) - 1)}"
 
 
 def share(line: Line, profile: Profile) -> float | None:
@@ -105,20 +109,20 @@ def share(line: Line, profile: Profile) -> float | None:
 
 
 def warnings(line: Line, profile: Profile, excess_percent: float) -> list[str]:
-    """Traffic that need not be, where it is at least so much of all that the kernel moved."""
+    """Traffic that need not be, where it is at least so much of all that the kernel moved, in the words of a line."""
     lines = profile.lines
     found: list[str] = []
     if _matters(line, lines, lambda a: (a.sectors, a.ideal_sectors), excess_percent):
         assert line.sectors
         assert line.ideal_sectors is not None
-        found.append(f"⚠ uncoalesced: {units.percent(line.ideal_sectors / line.sectors)} of its sectors used")
+        found.append(f"uncoalesced: {units.percent(line.ideal_sectors / line.sectors)} used")
     if _matters(line, lines, lambda a: (a.wavefronts, a.ideal_wavefronts), excess_percent):
         assert line.wavefronts
         times = f"{line.wavefronts / line.ideal_wavefronts:.1f}×" if line.ideal_wavefronts else "only"
-        found.append(f"⚠ bank conflicts: {times} the passes over shared memory")
+        found.append(f"bank conflicts: {times}")
     moved = sum((a.sectors or 0) + (a.local_sectors or 0) for a in lines)
     if line.local_sectors and moved and 100 * line.local_sectors >= excess_percent * moved:
-        found.append(f"⚠ local memory: {units.percent(line.local_sectors / moved)} of all sectors")
+        found.append(f"local memory: {units.percent(line.local_sectors / moved)}")
     return found
 
 

@@ -74,6 +74,7 @@ function M.attach(client, buf)
     vim.lsp.codelens.enable(true, { bufnr = buf })
     return
   end
+  require('orbit.lenses').take_over()
   fetch(client, buf, 0)
   local function edited()
     fetch(client, buf, 200)

@@ -1,0 +1,214 @@
+"""The row of lenses above a kernel and the hint on its line: the answer first, in the columns that there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from orbit_lsp.state import fitting
+from orbit_lsp.state.fitting import Part
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Failed
+from orbit_lsp.views import hints, lenses
+from orbit_lsp.views.answer import place
+from orbit_remote.common import messages as c
+from orbit_remote.common.measure import Regression
+from tests.editors.signatures import IN_VIEW, NAMES, SHEET
+from tests.test_views import H100, LAUNCHES, PTXAS, SAXPY, URI, Bench
+
+LOCAL = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+MEMORY_BOUND = {
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": 29.0,
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": 79.0,
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 79.0,
+}
+
+
+def row(bench: Bench) -> str:
+    """As VS Code and Neovim join it, with one time of day."""
+    text = " | ".join(one.command.title for one in lenses.lenses(bench.session, bench.uri) if one.command)
+    return re.sub(r"\d\d:\d\d:\d\d", "14:05:07", text)
+
+
+def profiled(bench: Bench, *names: str) -> Bench:
+    from orbit_lsp.runs import profile_filing
+    from orbit_lsp.specs import job_builder
+
+    counters = {name: c.Metric(name, value, "%") for name, value in MEMORY_BOUND.items()}
+    profiles = tuple(
+        c.Profile(LAUNCHES.symbol, name, "counters", grid=(4, 1, 1), block=(256, 1, 1), metrics=counters)
+        for name in names or ("saxpy",)
+    )
+    frozen = bench.session.freeze(bench.uri)
+    assert frozen
+    job = job_builder.make(bench.session, frozen, "profile", "r3")
+    ended = c.Finished("r3", "ok", profiles=profiles, device=H100)
+    target = KernelId(bench.uri, profiles[0].name)
+    profile_filing.finished(bench.session, frozen, job, {target}, None, ended, None)
+    return bench
+
+
+def local(text: str = SAXPY, **settings: object) -> Bench:
+    bench = Bench(text, **settings)
+    bench.session.setup.machine = LOCAL
+    return bench
+
+
+def slower(bench: Bench) -> Bench:
+    target = KernelId(URI, "saxpy")
+    digest = bench.session.results.runs[target].digest
+    bench.session.results.regressions[target] = (digest, Regression(0.124, 3))
+    return bench
+
+
+def failed(message: str, outcome: c.Outcome = "runtime error") -> Bench:
+    return local().ran(LAUNCHES).ran(outcome=outcome, failure=c.Failure(outcome, message))
+
+
+@pytest.mark.parametrize(
+    ("bench", "expected"),
+    [
+        (local(), "▶ Run on H100 80GB HBM3 | Profile"),
+        (local().ran(LAUNCHES), "⏱ 288 µs ±0.2% | ▶ Run on H100 80GB HBM3 | Profile"),
+        (profiled(local().ran(LAUNCHES)), "⏱ 288 µs ±0.2% · memory 79% of peak | ▶ Run | Profile"),
+        (slower(local().ran(LAUNCHES)), "⏱ 288 µs ±0.2% · +12% since 3 edits | ▶ Run | Profile"),
+        (slower(profiled(local().ran(LAUNCHES))), "⏱ 288 µs ±0.2% · +12% · memory 79% of peak | ▶ Run | Profile"),
+        (local().ran(LAUNCHES).typed(1, 9, 10, "1"), "⏱ 288 µs ±0.2% · edited since | ▶ Run | Profile"),
+        (local().ran(), "⏱ not launched | ▶ Run on H100 80GB HBM3 | Profile"),
+        (failed("CUDA_ERROR_ILLEGAL_ADDRESS: a kernel read …"), "✗ illegal address · 14:05:07 | ▶ Run | Profile"),
+        (failed("main ended with exit code 3"), "✗ exit code 3 · 14:05:07 | ▶ Run on H100 80GB HBM3 | Profile"),
+        (failed("ValueError: no such shape"), "✗ ValueError · 14:05:07 | ▶ Run on H100 80GB HBM3 | Profile"),
+        (failed("the run was ended at its limit", "timed out"), "✗ timed out · 14:05:07 | ▶ Run on H100 80GB HBM3 | Profile"),
+        (failed("no nvcc", "infrastructure"), "⚠ could not run · 14:05:07 | ▶ Run | Profile"),
+        (failed("1 error", "compile error").typed(1, 9, 10, "1"), "✗ compile error · 14:05:07 · edited since | ▶ Run | Profile"),
+        (failed("by the user", "cancelled"), "⏱ 288 µs ±0.2% | ▶ Run on H100 80GB HBM3 | Profile"),
+        (failed("CUDA_ERROR_ASSERT: …").ran(LAUNCHES), "⏱ 288 µs ±0.2% | ▶ Run on H100 80GB HBM3 | Profile"),
+        (local(lens={"parts": ["run", "outcome"]}).ran(LAUNCHES), "▶ Run on H100 80GB HBM3 | ⏱ 288 µs ±0.2%"),
+        (local(lens={"parts": ["verdict", "run"]}).ran(LAUNCHES), "▶ Run on H100 80GB HBM3"),
+        (Bench().ran(LAUNCHES), "⏱ 288 µs ±0.2% | ▶ Run | Profile"),
+    ],
+)  # fmt: skip
+def test_the_row(bench: Bench, expected: str) -> None:
+    assert row(bench) == expected
+    assert len(expected) <= fitting.LENS
+
+
+def test_without_a_gpu_and_without_an_account_no_gpu_is_named() -> None:
+    bench = Bench()
+    bench.session.setup.machine = replace(LOCAL, devices=())
+    assert row(bench) == "▶ Run (no GPU here) | Profile"
+    bench.session.setup.modal_account = True
+    assert row(bench) == "Modal GPU: H100 (change) | ▶ Run on H100 | Profile"
+
+
+def test_twenty_signatures_have_time_outcome_verdict_and_commands_in_sixty_columns() -> None:
+    bench = local(SHEET).ran(*(replace(LAUNCHES, name=name, symbol=name) for name in NAMES), target="k0")
+    profiled(bench, *NAMES)
+    rows: dict[int, list[str]] = {}
+    for lens in lenses.lenses(bench.session, bench.uri):
+        assert lens.command
+        rows.setdefault(lens.range.start.line, []).append(lens.command.title)
+    assert len(rows) == len(NAMES)
+    for titles in map(" | ".join, rows.values()):
+        assert len(titles) <= fitting.LENS
+        assert [what for what, texts in IN_VIEW.items() if not any(text in titles for text in texts)] == []
+
+
+@pytest.mark.parametrize("has_lens", [True, False])
+def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_begins_in_a_narrow_window(
+    has_lens: bool,
+) -> None:
+    bench = local(SHEET).ran(*(replace(LAUNCHES, name=name, symbol=name) for name in NAMES), target="k0")
+    profiled(bench, *NAMES).built(*(replace(PTXAS, name=name, symbol=name) for name in NAMES))
+    bench.session.client.draws_lenses = has_lens
+    shown = hints.hints(bench.session, bench.uri, 0, 999)
+    assert len(shown) == len(NAMES)
+    for one in shown:
+        assert len(str(one.label)) <= fitting.HINT
+        if not has_lens:
+            assert one.position.character + 1 + len(str(one.label)) <= 80
+            assert "288 µs" in str(one.label)
+            assert "memory 79%" in str(one.label)
+
+
+LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict__ output, int n)"
+
+
+@pytest.mark.parametrize(
+    ("text", "has_lens", "line"),
+    [
+        ("__global__ void saxpy(int n) {\n  f();\n}\n", True, 0),
+        (f"{LONG}\n{{\n  f();\n}}\n", True, 1),
+        (
+            "__global__ void saxpy(const float* a,\n                     int n /*{*/) {\n  f();\n}\n",
+            True,
+            1,
+        ),
+        ("__global__ void saxpy(const float* a,\n    int n // of all {\n    )\n{\n  f();\n}\n", True, 3),
+        ("template <typename T>\n" + LONG + " {\n  f();\n}\n", True, 1),
+        ("template <typename T>\n" + LONG + " {\n  f();\n}\n", False, 0),
+        (LONG + " {\n  f();\n  g();\n}\n", False, 1),
+        (LONG + " {}\n", False, 0),
+    ],
+)
+def test_the_hint_stands_where_there_is_room(text: str, has_lens: bool, line: int) -> None:
+    bench = Bench(text)
+    ((_, kernel, _),) = bench.session.kernels(URI)
+    assert place.line(bench.session.files[URI].document, kernel, has_lens=has_lens) == line
+
+
+def test_a_python_signature_ends_at_its_colon() -> None:
+    text = "import triton\n@triton.jit\ndef saxpy(x: int,\n          n):\n    f()\n"
+    bench = Bench(text, "file:///src/k.py")
+    ((_, kernel, _),) = bench.session.kernels(bench.uri)
+    assert place.line(bench.session.files[bench.uri].document, kernel, has_lens=True) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [(80, "first, long · second, long · filler"), (30, "first, long · second, long"), (20, "first, long · second"), (15, "first · second"), (8, "first"), (4, "fir…")],
+)  # fmt: skip
+def test_what_matters_least_is_left_out_first(columns: int, expected: str) -> None:
+    parts = [
+        *Part.of(0, "first, long", "first"),
+        *Part.of(1, "second, long", "second"),
+        *Part.of(fitting.FILLER, "filler"),
+        *Part.of(2, ""),
+    ]
+    assert fitting.fit(parts, columns) == expected
+
+
+def test_the_figures_are_of_the_instance_that_was_launched() -> None:
+    small, wide = replace(PTXAS, symbol="small", registers=24), replace(PTXAS, symbol="wide", registers=168)
+    bench = Bench(lens={"parts": ["run"]}, hints={"measured": False}).built(small, wide)
+    assert hint(bench) == "occ 12.5% · 168 regs · widest of 2"
+    bench.ran(replace(LAUNCHES, symbol="small"))
+    assert hint(bench).endswith("24 regs · sm_90a")
+
+
+def hint(bench: Bench) -> str:
+    (one,) = hints.hints(bench.session, bench.uri, 0, 99)
+    return str(one.label)
+
+
+def test_a_failure_of_the_compiler_ends_with_the_next_build_and_others_with_the_next_run() -> None:
+    bench = failed("1 error", "compile error")
+    target = KernelId(URI, "saxpy")
+    assert isinstance(bench.session.results.failures[target], Failed)
+    compiled(bench)
+    assert target not in bench.session.results.failures
+    bench = failed("main ended with exit code 3")
+    compiled(bench)
+    assert target in bench.session.results.failures
+
+
+def compiled(bench: Bench) -> None:
+    from orbit_lsp.runs import result_filing
+    from orbit_lsp.specs import job_builder
+
+    frozen = bench.session.freeze(bench.uri)
+    assert frozen
+    job = job_builder.make(bench.session, frozen, "compile", "r4")
+    result_filing.finished(bench.session, frozen, job, set(), None, c.Finished("r4", "ok"))
