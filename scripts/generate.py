@@ -52,12 +52,14 @@ TITLES = {
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
     "orbit.compareWith": "Compare the Kernel at the Cursor With…",
     "orbit.history": "Open the History of the Kernel at the Cursor",
+    "orbit.showOutput": "Show the Output of Runs",
+    "orbit.export": "Export the Runs of the Kernel at the Cursor",
     "orbit.draft": "Draft a Launch Spec for the Kernel at the Cursor",
     "orbit.cancel": "Cancel What Runs",
     "orbit.runRestricted": "Run the Kernel at the Cursor, Kept Apart: the Code Is Not Mine",
     "orbit.compile": "Compile the File at the Cursor",
     "orbit.runOnAll": "Run the Kernel at the Cursor on All GPUs of the Settings",
-    "orbit.chooseGpu": "Choose the Modal GPU",
+    "orbit.chooseGpu": "Choose the GPU",
     "orbit.sessions": "Show Which Modal GPUs Are Rented",
     "orbit.keepWarm": "Keep a Modal GPU Until It Is Released",
     "orbit.release": "Release the Modal GPUs",
@@ -66,12 +68,41 @@ TITLES = {
 """Of the server's commands, as VS Code's palette lists them."""
 OWN_TITLES = {
     "orbit.status": "Status",
-    "orbit.showOutput": "Show the Output of Runs",
+    "orbit.openSettings": "Open Settings",
     "orbit.showLog": "Show the Server's Log",
     "orbit.restartServer": "Restart the Server",
-    "orbit.install": "Install the Server into the Selected Python Environment",
+    "orbit.install": "Install the Server",
 }
 """Of the extension's own."""
+ICONS = {
+    "orbit.run": "play",
+    "orbit.profile": "flame",
+    "orbit.history": "graph-line",
+    "orbit.openReport": "output",
+    "orbit.chooseGpu": "circuit-board",
+    "orbit.showOutput": "output",
+}
+ITEM_BUTTONS = {
+    "cancel": ("Cancel", "debug-stop"),
+    "report": ("Open the Report", "preview"),
+    "release": ("Release Now", "trash"),
+    "keep": ("Keep Until It Is Released, or No Longer", "pin"),
+    "compare": ("Compare With…", "diff"),
+    "export": ("Export the Runs", "save"),
+}
+"""At the items of the view Orbit: the actions of `orbit_lsp/server/panel.py`."""
+GROUPS = {
+    "Orbit: where kernels run": ("serverPath", "runner", "gpu", "gpus", "device", "python", "arguments", "environment", "shared_worker"),
+    "Orbit: GPUs rented from Modal": ("modal.",),
+    "Orbit: compiling": ("compile_on_save", "compile_on_idle", "every_gpu", "nvcc", "nvcc_flags", "compile_commands", "kernel_macros", "doubled_errors", "costs."),
+    "Orbit: what stands beside the text": ("hints.", "lens.", "report."),
+    "Orbit: profiles": ("profile.",),
+    "Orbit: Live": ("live.",),
+    "Orbit: history": ("history.",),
+    "Orbit: checking memory": ("check_memory.",),
+    "Orbit: limits and the log": ("build_timeout_s", "run_timeout_s", "spare_idle_s", "cache_gib", "log_level"),
+}  # fmt: skip
+"""The sections of VS Code's settings, in this order; a name that ends in a dot is a whole group."""
 
 
 def files() -> dict[Path, str]:
@@ -172,18 +203,53 @@ def package(text: str) -> str:
     manifest["contributes"]["commands"] = [
         *(_entry(name, title) | {"enablement": "orbit.running"} for name, title in TITLES.items()),
         *(_entry(name, title) for name, title in OWN_TITLES.items()),
+        *(
+            {"command": f"orbit.item.{name}", "title": title, "icon": f"$({icon})"}
+            for name, (title, icon) in ITEM_BUTTONS.items()
+        ),
+    ]
+    manifest["contributes"]["menus"]["commandPalette"] = [
+        {"command": f"orbit.item.{name}", "when": "false"} for name in ITEM_BUTTONS
+    ]
+    manifest["contributes"]["menus"]["view/item/context"] = [
+        {
+            "command": f"orbit.item.{name}",
+            "when": f"view =~ /^orbit\\./ && viewItem =~ /\\b{name}\\b/",
+            "group": "inline",
+        }
+        for name in ITEM_BUTTONS
     ]
     settings = {"orbit.serverPath": SERVER_PATH} | properties()
     del settings["orbit.trusted"]
-    manifest["contributes"]["configuration"]["properties"] = settings
+    manifest["contributes"]["configuration"] = grouped(settings)
     refused = {f"orbit.{name}" for name, _, field in config.rows() if not field.metadata["workspace"]}
     restricted = [name for name in settings if name in {"orbit.serverPath", *refused}]
     manifest["capabilities"]["untrustedWorkspaces"]["restrictedConfigurations"] = restricted
     return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
 
 
+def grouped(settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The sections of the settings. Raises KeyError for one that is in no group."""
+    left = dict(settings)
+    sections: list[dict[str, Any]] = []
+    for title, names in GROUPS.items():
+        own = {
+            name: left.pop(name)
+            for wanted in names
+            for name in [*left]
+            if name == f"orbit.{wanted}" or (wanted.endswith(".") and name.startswith(f"orbit.{wanted}"))
+        }
+        ordered = {name: value | {"order": number} for number, (name, value) in enumerate(own.items())}
+        if own:
+            sections.append({"title": title, "properties": ordered})
+    if left:
+        raise KeyError(f"GROUPS has no place for {', '.join(left)}")
+    return sections
+
+
 def _entry(name: str, title: str) -> dict[str, str]:
-    return {"command": name, "category": "Orbit", "title": title}
+    icon = {"icon": f"$({ICONS[name]})"} if name in ICONS else {}
+    return {"command": name, "category": "Orbit", "title": title} | icon
 
 
 def properties() -> dict[str, Any]:

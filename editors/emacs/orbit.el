@@ -19,10 +19,41 @@
   "Those of docs/guide/settings.md, without `orbit.'.  A project may name compilers and
 any compiler flag, and its .venv is used, after `orbit-lsp trust DIR'.")
 
+(defclass orbit-server (eglot-lsp-server) ()
+  "orbit-lsp, with what this file adds to eglot: the output of runs, and how they end.")
+
+(cl-defmethod eglot-client-capabilities ((_server orbit-server))
+  (plist-put (cl-call-next-method) :experimental '(:orbit (:output t))))
+
+(cl-defmethod eglot-initialization-options ((_server orbit-server))
+  (or orbit-settings eglot--{}))
+
+(cl-defmethod eglot-handle-notification ((_server orbit-server) (_method (eql orbit/output)) &key text)
+  "Keep what runs print in *orbit output*; windows that are at its end follow."
+  (with-current-buffer (get-buffer-create "*orbit output*")
+    (unless (derived-mode-p 'special-mode) (special-mode))
+    (let* ((inhibit-read-only t)
+           (end (point-max))
+           (following (seq-filter (lambda (window) (= (window-point window) end))
+                                  (get-buffer-window-list nil nil t))))
+      (save-excursion (goto-char end) (insert text))
+      (dolist (window following) (set-window-point window (point-max))))))
+
+(cl-defmethod eglot-handle-notification :after
+  ((_server orbit-server) (_method (eql $/progress)) &key value &allow-other-keys)
+  "Show how a run ended: eglot shows progress in the mode line alone, and takes it away."
+  (when (and (equal (plist-get value :kind) "end") (plist-get value :message))
+    (message "orbit: %s" (plist-get value :message))))
+
+(defun orbit-output ()
+  "Show what runs have printed and how they ended."
+  (interactive)
+  (let ((window (display-buffer (get-buffer-create "*orbit output*"))))
+    (with-current-buffer "*orbit output*" (set-window-point window (point-max)))))
+
 ;; eglot has one server for a buffer: for Python, add `python-mode' and `python-ts-mode' here where you want this one.
 (add-to-list 'eglot-server-programs
-             '((orbit-cuda-mode :language-id "cuda")
-               . (lambda (&rest _) `("orbit-lsp" :initializationOptions ,orbit-settings))))
+             '((orbit-cuda-mode :language-id "cuda") . (orbit-server "orbit-lsp")))
 (add-hook 'orbit-cuda-mode-hook #'eglot-ensure)
 
 (defun orbit-show-numbers ()
@@ -46,7 +77,21 @@ eglot does not ask for new inlay hints after a run; the numbers come as notes to
   (let ((server (or (eglot-current-server) (user-error "No server looks after this buffer"))))
     ;; a command without arguments is about the kernel that was asked about last
     (jsonrpc-async-request server :textDocument/hover (eglot--TextDocumentPositionParams) :success-fn #'ignore)
-    (jsonrpc-async-request server :workspace/executeCommand `(:command ,(concat "orbit." command) :arguments [])
-                           :success-fn #'ignore)))
+    (if (equal command "showOutput")
+        (orbit-output)
+      (jsonrpc-async-request server :workspace/executeCommand `(:command ,(concat "orbit." command) :arguments [])
+                             :success-fn (lambda (answer) (orbit-answer command answer))))))
+
+(defun orbit-answer (command answer)
+  "Show the ANSWER of a COMMAND that has one worth reading."
+  (pcase command
+    ("info" (with-current-buffer (get-buffer-create "*orbit info*")
+              (let ((inhibit-read-only t))
+                (erase-buffer)
+                (insert (json-serialize answer :null-object nil :false-object :json-false))
+                (json-pretty-print-buffer)
+                (special-mode)
+                (display-buffer (current-buffer)))))
+    ("live" (message "orbit: live is %s" (if (eq answer t) "on" "off")))))
 
 (provide 'orbit)

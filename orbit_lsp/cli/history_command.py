@@ -10,13 +10,13 @@ import time
 from pathlib import Path
 
 from orbit_lsp import kernels
-from orbit_lsp.cli import json_output
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
 from orbit_lsp.history.ab_compare import AbCompare
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.history.version_groups import grouped, regression
+from orbit_lsp.report import results_json
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.run_environment import Environment
@@ -57,7 +57,7 @@ async def compare(
     name = harness.named(kernel) or kernel.key
     versus = session.results.ab.get(kernel)
     if options.json and versus:
-        _print_json(json_output.compared(name, versus))
+        _print_json(results_json.compared(name, versus))
     elif versus and (tables := ab_table.tables(name, versus, time.time(), stale=False)):
         print(visible(table_text.render(tables, markdown=False)))
     if finished.failure:
@@ -113,8 +113,8 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
     if options.text is not None:
         return await _text(versions, by_kernel, options.text)
     if options.json:
-        found = [json_output.kernel_history(name, entries) for name, entries in by_kernel.items()]
-        _print_json(json_output.FileHistory(path, tuple(found)))
+        found = [results_json.kernel_history(name, entries) for name, entries in by_kernel.items()]
+        _print_json(results_json.FileHistory(path, tuple(found)))
         return 0
     if not by_kernel:
         print(visible(f"the history has no run of a kernel in {path}"))
@@ -142,5 +142,5 @@ async def _text(versions: HistoryTracker, by_kernel: dict[str, list[Entry]], num
     return 0
 
 
-def _print_json(value: json_output.Compared | json_output.FileHistory) -> None:
+def _print_json(value: results_json.Compared | results_json.FileHistory) -> None:
     print(json.dumps(dataclasses.asdict(value), ensure_ascii=False, indent=2))

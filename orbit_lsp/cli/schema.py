@@ -6,13 +6,13 @@ import json
 
 from pydantic import TypeAdapter
 
-from orbit_lsp.cli import json_output
+from orbit_lsp.report import results_json
 from orbit_remote.common.messages import VERSION, Finished
 
 KINDS: dict[str, type] = {
     "finished": Finished,
-    "compared": json_output.Compared,
-    "history": json_output.FileHistory,
+    "compared": results_json.Compared,
+    "history": results_json.FileHistory,
 }
 
 

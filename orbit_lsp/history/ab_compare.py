@@ -111,7 +111,7 @@ class _Comparison:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
                 await self._compare(Path(folder))
         except NoVariant as reason:
-            raise Failed(c.Failure("infrastructure", str(reason))) from None
+            raise Failed(c.Failure("compile error", str(reason), "nothing was compared")) from None
 
     async def _compare(self, folder: Path) -> None:
         """Raises NoVariant and Failed."""
@@ -207,7 +207,7 @@ class _Comparison:
         launches = launched[variant.target][1] if variant.target in launched else ()
         if not launches:
             text = f"{variant.name}: {variant.target.key} was not launched"
-            raise Failed(c.Failure("infrastructure", text))
+            raise Failed(c.Failure("runtime error", text))
         if variant.job.through == "program":
             launches = (max(launches, key=lambda it: it.timing.median * it.count),)
         for launch in launches:

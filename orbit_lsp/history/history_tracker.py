@@ -174,10 +174,10 @@ class HistoryTracker:
 
     # -- asking -------------------------------------------------------------------------------
 
-    async def entries(self, path: str, kernel: str | None = None) -> list[Entry]:
-        """Every run that is kept of a file's kernels, or of one, oldest first, what has just ended among them."""
+    async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[Entry]:
+        """The newest runs that are kept of a file's kernels, or of one, oldest first, what has just ended among them."""
         store = self._store()
-        return await self._asked(lambda: store.entries(path, kernel, 10_000))
+        return await self._asked(lambda: store.entries(path, kernel, most))
 
     async def text(self, name: str | None) -> str | None:
         """The text of an entry; None where it is not kept."""

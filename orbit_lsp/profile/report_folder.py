@@ -13,14 +13,14 @@ _PART_S = 3600.0
 """From this age on a file that is not whole is nobody's."""
 
 
-def save(folder: Path, name: str, html: str) -> Path:
+def save(folder: Path, name: str, text: str, suffix: str = "html") -> Path:
     """Write a report under a name of its own and forget the oldest beyond `MOST_REPORTS`. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80] or "report"
-    path = folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.html"
-    write(path, html.encode(errors="backslashreplace"))
+    path = folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.{suffix}"
+    write(path, text.encode(errors="backslashreplace"))
     drop_parts(folder)
-    for old in newest(folder, "*.html")[MOST_REPORTS:]:
+    for old in newest(folder, f"*.{suffix}")[MOST_REPORTS:]:
         old.unlink(missing_ok=True)
     return path
 

@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from orbit_lsp import __version__
 from orbit_lsp.runners.modal import account as modal_account
@@ -62,6 +62,8 @@ class Environment:
         self.budget = spending.Budget(self.costs, ask)
         self._chosen: tuple[str, str] | None = None
         """The GPU that was chosen for this session, and what the settings said then."""
+        self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
+        """The same of where runs go."""
         self._runner: LocalRunner | None = None
         self._modal: ModalRunner | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -93,8 +95,11 @@ class Environment:
         settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
+        wanted = settings.runner
+        if self._chosen_place and self._chosen_place[1] == wanted:
+            settings = dataclasses.replace(settings, runner=self._chosen_place[0])
         self._session.setup.settings = settings
-        self._session.setup.modal_account = settings.runner != "local" and modal_account.configured()
+        self._session.setup.modal_account = wanted != "local" and modal_account.configured()
         if before != settings.kernel_macros:
             self._session.rescan()
         return (*complaints, *mistakes)
@@ -150,25 +155,51 @@ class Environment:
         price = self.costs.price(self.settings.gpu)
         return f" ({price.rates})" if price else ""
 
-    def gpu_choices(self) -> dict[str, str]:
-        """What a picker shows -> the GPU that it stands for."""
+    def gpu_choices(self, *, with_own: bool = False) -> dict[str, str]:
+        """What a picker shows -> the GPU that it stands for; `local` is this machine's own."""
         from orbit_lsp.state import config
 
-        return spending.gpu_choices(self.costs, config.GPUS)
+        own = self._session.setup.own_gpu() if with_own else None
+        here = {f"{own.name.removeprefix('NVIDIA ')}, of this machine": "local"} if own else {}
+        return here | spending.gpu_choices(self.costs, config.GPUS)
 
     def choose_gpu(self, gpu: str) -> str | None:
-        """Runs on Modal and static figures are for `gpu` until the server ends, or the setting changes.
-        Returns a sentence where there is no such GPU.
+        """Runs and static figures are for `gpu` until the server ends, or the setting changes: this machine's own, `local`,
+        or one on Modal. Returns a sentence where there is no such GPU.
         """
         from orbit_lsp.state import config
 
+        setup = self._session.setup
+        if gpu == "local":
+            if setup.own_gpu() is None:
+                return "orbit: this machine has no NVIDIA GPU that can be used"
+            self._choose_place("local")
+            return None
         _, mistakes = config.parse({"gpu": gpu})
         if mistakes:
             return f"orbit: {gpu!r:.60} is not one of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
         said = self._chosen[1] if self._chosen else self.settings.gpu
         self._chosen = (gpu, said)
-        self._session.setup.settings = dataclasses.replace(self.settings, gpu=gpu)
+        setup.settings = dataclasses.replace(self.settings, gpu=gpu)
+        if setup.modal_account:
+            self._choose_place("modal")
         return None
+
+    def _choose_place(self, place: Literal["local", "modal"]) -> None:
+        if self._session.setup.place() != place:
+            said = self._chosen_place[1] if self._chosen_place else self.settings.runner
+            self._chosen_place = (place, said)
+            self._session.setup.settings = dataclasses.replace(self.settings, runner=place)
+
+    def gpu_text(self) -> str:
+        """Where runs go from now on, in a sentence."""
+        if self._session.setup.place() == "modal":
+            return (
+                f"orbit: runs on Modal get {self.settings.gpu} from now on{self._hourly(self.settings.gpu)}"
+            )
+        own = self._session.setup.own_gpu()
+        here = f"{own.name} of this machine" if own else "this machine, which has no GPU"
+        return f"orbit: runs go to {here}; on Modal they would get {self.settings.gpu}"
 
     def compiles_on_modal(self) -> bool:
         machine = self._session.setup.machine

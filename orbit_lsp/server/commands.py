@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from lsprotocol import types as lsp
@@ -18,6 +18,7 @@ from lsprotocol import types as lsp
 from orbit_lsp.profile import report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.server import shown_files
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
@@ -176,7 +177,10 @@ async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
 @kernel_command("orbit.live")
 def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
     """Run a kernel, {uri, kernel}, again at every save, or stop doing so; whether it does now."""
-    return ls.live.toggle(target)
+    on = ls.live.toggle(target)
+    if not ls.session.client.shows_answers:
+        ls.watcher.message(f"orbit: live is {'on' if on else 'off'} for {target.key}")
+    return on
 
 
 @kernel_command("orbit.openReport")
@@ -230,17 +234,7 @@ async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
-    await show_file(ls, path)
-
-
-async def show_file(ls: OrbitServer, path: Path) -> None:
-    """In a browser; where the editor opens none, its place is said."""
-    window = ls.client_capabilities.window
-    if window and window.show_document and window.show_document.support:
-        shown = await ls.window_show_document_async(lsp.ShowDocumentParams(path.as_uri(), external=True))
-        if shown.success:
-            return
-    ls.watcher.message(f"orbit: the report is {path}")
+    await shown_files.report(ls, path)
 
 
 @kernel_command("orbit.runRestricted")
@@ -259,10 +253,11 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 @command("orbit.cancel")
 def cancel(ls: OrbitServer, request: Request) -> bool:
     """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
-    if request.empty:
-        return ls.runs.cancel_all()
-    target = targeted(ls, request)
-    return target is not None and ls.runs.cancel(target)
+    target = None if request.empty else targeted(ls, request)
+    cancelled = ls.runs.cancel_all() if request.empty else target is not None and ls.runs.cancel(target)
+    if not cancelled and (request.empty or target):
+        ls.watcher.message("orbit: nothing runs" if target is None else f"orbit: {target.key} does not run")
+    return cancelled
 
 
 @command("orbit.compile")
@@ -309,7 +304,7 @@ def choose_gpu(ls: OrbitServer, request: Request) -> None:
 
 async def choose(ls: OrbitServer, gpu: str | None) -> None:
     if gpu is None:
-        choices = ls.environment.gpu_choices()
+        choices = ls.environment.gpu_choices(with_own=True)
         question = (
             f"orbit: which GPU on Modal? Now {ls.environment.settings.gpu}{ls.environment.rates_text()}"
         )
@@ -324,6 +319,7 @@ async def choose(ls: OrbitServer, gpu: str | None) -> None:
     if mistake := ls.environment.choose_gpu(gpu):
         ls.watcher.message(mistake, lsp.MessageType.Warning)
         return
+    ls.watcher.message(ls.environment.gpu_text())
     for uri in list(ls.session.files):
         ls.compile_quietly(uri)
     ls.watcher.changed(set(ls.session.files))
@@ -366,7 +362,11 @@ async def keep_or_release(ls: OrbitServer, work: Coroutine[Any, Any, str]) -> No
 def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
     """Versions, encoding, capabilities, settings, runner: what a report of a fault should carry."""
     del request
-    return ls.environment.info(ls.client_capabilities)
+    answer = ls.environment.info(ls.client_capabilities)
+    if not ls.session.client.shows_answers:
+        text = json.dumps(answer, indent=2, ensure_ascii=False, default=str) + "\n"
+        ls.spawn(shown_files.written(ls, "orbit-info", "json", text, "what is known of this server"), "info")
+    return answer
 
 
 NO_SANDBOX = (

@@ -9,6 +9,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.server import shown_files
 from orbit_lsp.server.commands import Request, kernel_command
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state.kernel_ids import KernelId
@@ -78,12 +79,7 @@ async def _open(ls: OrbitServer, target: KernelId, profiled: Profiled, dump: Dum
         text = f"orbit: what the compiler made of {target.key} is no longer kept; profile it again"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
-    window = ls.client_capabilities.window
-    if window and window.show_document and window.show_document.support:
-        params = lsp.ShowDocumentParams(path.as_uri(), external=False, take_focus=True)
-        if (await ls.window_show_document_async(params)).success:
-            return
-    ls.watcher.message(f"orbit: the {dump_files.TITLES[dump.level]} of {target.key} is {path}")
+    await shown_files.text(ls, path, f"the {dump_files.TITLES[dump.level]} of {target.key}")
 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:

@@ -302,17 +302,30 @@ def look_at(ls: OrbitServer, uri: str, line: int) -> None:
     ls.looked_at = ls.session.at(uri, line) or harness.at(ls.session, uri, line) or ls.looked_at
 
 
+@server.feature("orbit/panel")
+async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
+    """What a client shows beside the text: see `panel`."""
+    del params
+    from orbit_lsp.server import panel as items
+
+    return await items.content(ls)
+
+
 COMMANDS = (
     "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
     "orbit.openIr", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
-    "orbit.history", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
+    "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
 )  # fmt: skip
 """What the client may send; the functions are in the modules of `command_functions`."""
 
 
 def command_functions() -> dict[str, Callable[..., Any]]:
-    for module in ("dump_commands", "history_commands"):  # each registers its commands when it is imported
+    for module in (
+        "dump_commands",
+        "history_commands",
+        "output_commands",
+    ):  # each registers its commands when it is imported
         importlib.import_module(f"orbit_lsp.server.{module}")
     from orbit_lsp.server import commands
 

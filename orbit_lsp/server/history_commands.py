@@ -13,7 +13,8 @@ from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.version_groups import regression
 from orbit_lsp.runners.modal.spending import CannotAsk
 from orbit_lsp.runs.scheduler import Run
-from orbit_lsp.server.commands import Request, kernel_command, once_configured, show_file
+from orbit_lsp.server import shown_files
+from orbit_lsp.server.commands import Request, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
@@ -129,7 +130,7 @@ async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) ->
     except opening.NoReport as none:
         ls.watcher.message(str(none), lsp.MessageType.Warning)
         return
-    await show_file(ls, path)
+    await shown_files.report(ls, path)
 
 
 _WORDS = "it takes `last`, `revision:HEAD~1`, `file:other.cu`, `kernel:other` or `gpu:L4`"

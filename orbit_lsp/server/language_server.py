@@ -41,6 +41,8 @@ class OrbitServer(LanguageServer):
         self.looked_at: KernelId | None = None
         """The kernel under the cursor, for commands that an editor sends without arguments."""
         self.tasks: set[asyncio.Task[None]] = set()
+        self.history_items: dict[str, tuple[int, list[dict[str, Any]]]] = {}
+        """By file: after how many ended runs its part of `orbit/panel` was read, and that."""
 
     @cached_property
     def session(self) -> Session:
@@ -54,15 +56,21 @@ class OrbitServer(LanguageServer):
         general, window = params.capabilities.general, params.capabilities.window
         hint = workspace.inlay_hint if workspace else None
         published = document.publish_diagnostics if document else None
+        ours = _ours(params.capabilities)
+        name = params.client_info.name if params.client_info else ""
         client = Client(
             name=params.client_info.name if params.client_info else "an editor",
             encoding=cast("Any", getattr(encoding, "value", encoding) or "utf-16"),
-            can_ask=bool(window and window.show_message),
+            # eglot 1.17 asks, and does not announce it
+            can_ask=bool(window and window.show_message) or name == "Eglot",
             mirror_hints=not (hint and hint.refresh_support),
             tags=bool(published and published.tag_support),
             draws_lenses=bool(document and document.code_lens),
             # clients say which parser of markdown they have; those that say none (Neovim, Helix) show its source
             draws_tables=bool(general and general.markdown),
+            takes_output=ours.get("output") is True,
+            shows_answers=name not in ("helix", "Kate"),
+            shows_reports=ours.get("reports") is True,
         )
         return Session(setup=Setup(folders=[path_of(root) for root in roots if root]), client=client)
 
@@ -230,3 +238,10 @@ class OrbitServer(LanguageServer):
             cast("OrbitProtocol", self.protocol).refuse_body(error)
         else:
             super().report_server_error(error, source)
+
+
+def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:
+    """What our own clients say of themselves: `experimental.orbit`."""
+    experimental: Any = capabilities.experimental
+    said: Any = cast("dict[str, Any]", experimental).get("orbit") if isinstance(experimental, dict) else None
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}

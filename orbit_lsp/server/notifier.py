@@ -12,9 +12,11 @@ from lsprotocol import types as lsp
 from orbit_lsp.runners.modal import spending
 from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.server.run_log import RunLog
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
 from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import plain
 
 if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
@@ -39,10 +41,13 @@ class Notifier:
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
         self._said: set[str] = set()
+        self.runs = RunLog()
 
     # -- a run's life -------------------------------------------------------------------------
 
     def begin(self, run: Run, cancel: Callable[[], object]) -> None:
+        if run.action != "compile":
+            self._written(self.runs.begin(run))
         window = self._server.client_capabilities.window
         if window and window.work_done_progress:
             self._bars[run.id] = _Bar(self._server, run, cancel)
@@ -54,31 +59,50 @@ class Notifier:
             self.changed({run.frozen.uri})
 
     def output(self, run: Run, stream: str, text: str) -> None:
-        for line in text.splitlines():
-            kind = lsp.MessageType.Warning if stream == "stderr" else lsp.MessageType.Log
-            self.log(f"[{run.id}] {line}", kind)
+        said = self.runs.output(run, text)
+        if self._session.client.takes_output:
+            self._written(said)
+            return
+        for line in plain(text).splitlines():
+            self.log(f"[{run.id} {stream}] {line}" if stream == "stderr" else f"[{run.id}] {line}")
+
+    def _written(self, text: str) -> None:
+        """To the end of the client's own log of runs."""
+        if text and self._session.client.takes_output:
+            self._server.protocol.notify("orbit/output", {"text": text})
 
     def end(self, run: Run, finished: c.Finished) -> None:
         text = summary.one_line(finished, compiled_only=run.action == "compile")
-        if bar := self._bars.pop(run.id, None):
-            bar.end(text)
+        message = self._message_of(run, finished)
         if run.action != "compile":
-            self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
-        if failure := finished.failure:
-            self._say(run, finished, failure)
+            self._written(self.runs.end(run, finished.outcome, text))
+            if not self._session.client.takes_output:
+                self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
+        said = message in self._said
+        self._said |= {message} if message else set()
 
-    def _say(self, run: Run, finished: c.Finished, failure: c.Failure) -> None:
-        """In a message what has no line to stand on; what a compile says again and again, once."""
-        outcome = finished.outcome
-        shown = bool(failure.place or finished.problems) and outcome in ("runtime error", "wrong answer")
-        unasked = run.live and outcome != "infrastructure"
-        if outcome == "cancelled" or (outcome == "compile error" and not run.refused) or shown or unasked:
-            return
-        text = f"{failure.message}. {failure.remedy}" if failure.remedy else failure.message
-        if run.action == "compile":
-            self.once(text, lsp.MessageType.Error)
+        def then() -> None:
+            if message and not (said and run.action == "compile"):
+                self.message(message, lsp.MessageType.Error)
+
+        if bar := self._bars.pop(run.id, None):
+            bar.end("" if message else text, then)  # one message an event, and progress never after it
         else:
-            self.message(text, lsp.MessageType.Error)
+            then()
+
+    def _message_of(self, run: Run, finished: c.Finished) -> str:
+        """What has no line to stand on is a message; empty where there is none."""
+        failure, outcome = finished.failure, finished.outcome
+        shown = outcome in ("runtime error", "wrong answer") and bool(
+            failure and (failure.place or finished.problems)
+        )
+        # a comparison's compile error is of another text than the editor has
+        shown = shown or (outcome == "compile error" and not (run.refused or run.of_several))
+        unasked = run.live and outcome != "infrastructure"
+        if failure is None or outcome == "cancelled" or shown or unasked:
+            return ""
+        text = failure.message
+        return f"{text}. {failure.remedy}" if failure.remedy else text
 
     # -- views --------------------------------------------------------------------------------
 
@@ -140,8 +164,12 @@ class Notifier:
             raise spending.CannotAsk from None
         return answer.title if answer else None
 
-    def log(self, text: str, kind: lsp.MessageType) -> None:
+    def log(self, text: str, kind: lsp.MessageType = lsp.MessageType.Log) -> None:
         self._server.window_log_message(lsp.LogMessageParams(kind, text))
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Bar:
@@ -154,15 +182,25 @@ class _Bar:
         # Helix 25.01 shows the token itself
         self._token = f"orbit/{run.action} {run.title.partition(' ')[2]} {run.id}"
         self._told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._then: Callable[[], object] = _nothing
         self._task = asyncio.create_task(self._show(), name=self._token)
 
     def report(self, text: str) -> None:
         self._told.put_nowait((text, False))
 
-    def end(self, text: str) -> None:
+    def end(self, text: str, then: Callable[[], object]) -> None:
+        """`then` is called once the bar has gone, or did not come."""
+        self._then = then
         self._told.put_nowait((text, True))
 
     async def _show(self) -> None:
+        if not await self._shown():
+            while not (await self._told.get())[1]:
+                pass
+        self._then()
+
+    async def _shown(self) -> bool:
+        """To its end, which is True; False where there is no bar."""
         said, over = "", False
         if self._run.action == "compile":
             try:
@@ -172,13 +210,13 @@ class _Bar:
             except TimeoutError:
                 pass
             if over:
-                return
+                return True
         progress: Any = self._server.work_done_progress  # its futures are not typed
         try:
             await progress.create_async(self._token)
         except Exception as error:  # noqa: BLE001 - the client would not: no bar, the run goes on
             log.warning("no progress for %s: %s", self._token, error)
-            return
+            return over
         progress.tokens[self._token].add_done_callback(self._cancelled)
         progress.begin(
             self._token, lsp.WorkDoneProgressBegin(self._run.title, cancellable=True, message=said or None)
@@ -188,8 +226,9 @@ class _Bar:
             if over:
                 break
             progress.report(self._token, lsp.WorkDoneProgressReport(message=said, cancellable=True))
-        progress.end(self._token, lsp.WorkDoneProgressEnd(message=said))
+        progress.end(self._token, lsp.WorkDoneProgressEnd(message=said or None))
         progress.tokens.pop(self._token, None)  # pygls 2.1.1 never does (issue 607)
+        return True
 
     def _cancelled(self, future: Any) -> None:
         if future.cancelled():

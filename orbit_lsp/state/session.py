@@ -118,6 +118,12 @@ class Client:
     draws_lenses: bool = True
     draws_tables: bool = True
     """Whether its markdown has tables; elsewhere a person would read their pipes."""
+    takes_output: bool = False
+    """It keeps a log of runs itself, and gets what is printed as `orbit/output`."""
+    shows_answers: bool = True
+    """It shows what commands answer; elsewhere the answer is a message, or a file that is opened."""
+    shows_reports: bool = False
+    """It shows a report in a window of its own; elsewhere a browser is asked, which need not be there."""
 
 
 @dataclass(slots=True)

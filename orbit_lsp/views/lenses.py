@@ -112,13 +112,23 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
                 together.append(one)
             for command in commands(session, uri, known, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
-                found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=command))
+                found.append(_first(session, title, command))
                 if restricted := _restricted(session, command, known):
                     title = f"{restricted.title} ({known.kernel.name})"
                     found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
     if found and (command := gpu_command(session)):
         together += [command] if session.client.can_ask else _each_gpu(session)
     return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
+
+
+def _first(session: Session, title: str, command: lsp.Command) -> lsp.CodeAction:
+    """*Run* stands before what another server offers for the line: clangd's *Expand macro* rewrites the source. Helix goes
+    by the kind; where lenses are drawn, a quick fix may be applied by itself.
+    """
+    is_run = command.command == "orbit.run"
+    quick = is_run and not session.client.draws_lenses
+    kind = lsp.CodeActionKind.QuickFix if quick else lsp.CodeActionKind.Empty
+    return lsp.CodeAction(title, kind=kind, command=command, is_preferred=is_run or None)
 
 
 def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:

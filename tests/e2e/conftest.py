@@ -341,6 +341,7 @@ def shared_cache(of_the_run: Path) -> Path:
 def cache_of_the_session(shared_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test finds the builds of whoever runs it; those of another test it may, unless it has a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
+    monkeypatch.setenv("DISPLAY", ":0")  # a browser is offered only where it can have a window
 
 
 @pytest.fixture
@@ -386,6 +387,7 @@ async def start(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         answer = await client.initialize_session(
             lsp.InitializeParams(
                 capabilities=offered,
+                client_info=lsp.ClientInfo(name) if name == "helix" else None,
                 process_id=None,
                 root_uri=folder.as_uri(),
                 workspace_folders=[lsp.WorkspaceFolder(folder.as_uri(), "workspace")],

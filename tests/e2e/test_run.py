@@ -162,9 +162,10 @@ async def test_the_worker_dies_and_the_next_run_works(start, recorded_python) ->
     editor.open("saxpy.cu", SOURCE + "// CRASH\n")
     await named_gpu(editor)
     await editor.click()
-    (end,) = await editor.until(editor.ended)
-    assert end == (
-        "infrastructure: the worker process ended unexpectedly (exit code 9); its log is in the server's log"
+    assert await editor.until(editor.ended) == [None]  # one message an event, and it has a remedy
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith(
+        "the worker process ended unexpectedly (exit code 9); its log is in the server's log"
     )
     editor.edit(5, 0, 8, "")
     await editor.click()
@@ -176,9 +177,10 @@ async def test_a_python_that_cannot_be_started(start) -> None:
     editor: Editor = await start("vscode", python="/nowhere/python")
     editor.open("saxpy.cu", SOURCE)
     await editor.click()
-    (end,) = await editor.until(editor.ended)
-    assert "/nowhere/python" in end
-    assert "orbit.python" in end
+    await editor.until(editor.ended)
+    (message,) = set(await editor.until(editor.messages))  # the file's own compile may say it too
+    assert "/nowhere/python" in message
+    assert "orbit.python" in message
 
 
 async def test_a_command_without_arguments_acts_on_the_kernel_last_looked_at(start, recorded_python) -> None:
@@ -188,7 +190,7 @@ async def test_a_command_without_arguments_acts_on_the_kernel_last_looked_at(sta
     assert await editor.command("orbit.run") is None
     await editor.until(lambda: any("which kernel?" in text for text in editor.messages()))
     await editor.hover(1)
-    assert await editor.command("orbit.run") == {"run": "r2"}
+    assert (await editor.command("orbit.run"))["run"].startswith("r")
     await editor.until(editor.ended)
 
 

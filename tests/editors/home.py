@@ -55,6 +55,7 @@ class Home:
         } | {
             "HOME": str(folder),
             "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "DISPLAY": ":0",  # a browser is offered only where it can have a window
             "PYTHONPATH": f"{ROOT / 'remote'}{os.pathsep}{ROOT}",
         }
         for kind in ("config", "data", "state", "cache"):

@@ -117,6 +117,8 @@ def test_an_author_at_work(
     captures.check("Run was chosen", editor.screen)
     saw("action", "`eglot-code-actions`")
     saw("result", "as a note")
+    terminal.until_shown("orbit: saxpy(int, float, const float *, float *) 288 µs")
+    saw("end", "echo area")
 
     editor.command("eldoc")
     terminal.until_shown("time, median")
@@ -181,7 +183,18 @@ def test_an_author_at_work(
     picture("emacs", terminal)
     editor.orbit("openReport")
     terminal.until(lambda _: "/memory_bound-saxpy-" in editor.home.opened(), "the report opened")
+    terminal.until_shown("orbit: the report is")
     saw("report", "browser")
+    editor.orbit("chooseGpu")
+    terminal.until_shown("Choose an option:")
+    terminal.keys("C-a", "C-k")
+    terminal.type("L4,")
+    terminal.keys("Tab", "Enter")
+    terminal.until_shown("on Modal they would get L4")
+    saw("choose", "in the minibuffer")
+    editor.orbit("showOutput")
+    terminal.until_shown("■ Run saxpy: saxpy(int, float")
+    saw("output", "`M-x orbit-output`")
 
 
 def test_a_server_that_is_not_there_or_ends_is_said(emacs: Callable[..., Emacs], seen: Seen) -> None:

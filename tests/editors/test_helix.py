@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,21 +58,21 @@ class Helix:
         self.terminal.until_shown(f":{text}")
         self.terminal.keys("Enter")
 
-    def actions(self, wanted: str) -> str:
-        """The menu of code actions once it offers `wanted`: asked again while the server is still starting."""
+    def actions(self, *wanted: str) -> str:
+        """The menu of code actions once it offers what is `wanted`: asked again while a server is still starting."""
+        items = (*wanted, "(saxpy)", "(scale)", "(k0)")
         while True:
             self.terminal.keys("Space")
             self.terminal.until_shown("Perform code action")
             self.terminal.keys("a")
             shown = self.terminal.until(
-                lambda shown: (
-                    any(f"({name})" in shown for name in ("saxpy", "scale", "k0"))
-                    or "code action" in last_row(shown)
-                ),
-                wanted,
+                lambda shown: any(each in shown for each in items) or "code action" in last_row(shown),
+                str(wanted),
             )
-            if wanted in shown:
+            if all(each in shown for each in wanted):
                 return shown
+            self.terminal.keys("Escape")
+            self.terminal.until(lambda shown: not any(each in shown for each in items), "no menu")
 
     def replace_a(self, text: str) -> None:
         """In `a * x[n]`."""
@@ -115,6 +116,7 @@ def test_an_author_at_work(
     captures.check("Run was chosen", editor.screen)
     saw("action", "`Space a`")
     saw("result", "as a diagnostic")
+    saw("end", "status line")
 
     terminal.keys("Space", "k")
     terminal.until_shown("nvcc 13.0.88")
@@ -183,7 +185,27 @@ def test_an_author_at_work(
     picture("helix", terminal)
     editor.command("lsp-workspace-command orbit.openReport")
     terminal.until(lambda _: "/memory_bound-saxpy-" in editor.home.opened(), "the report opened")
+    terminal.until_shown("orbit: the report is")
     saw("report", "browser")
+    editor.command("lsp-workspace-command orbit.chooseGpu")
+    terminal.until_shown("which GPU")
+    captures.check("a choice of GPUs", editor.screen)
+    terminal.keys("Down", "Down", "Enter")
+    terminal.until_shown("on Modal they would get")
+    saw("choose", "a menu")
+    editor.command("lsp-workspace-command orbit.showOutput")
+    terminal.until_shown("■ Run saxpy: saxpy(int, float")
+    saw("output", "`orbit.showOutput`")
+
+
+def test_run_comes_before_what_clangd_offers(helix: Callable[..., Helix]) -> None:
+    """Of which the first, *Expand macro*, rewrites the source for who presses Enter."""
+    editor = helix(beside=(Path(sys.executable).parent / "clangd",))
+    macro = "#define __global__ __attribute__((global))\n"
+    editor.open("saxpy.cu", macro + SAXPY)
+    editor.terminal.keys("2", "g", "g")
+    shown = editor.actions("Expand macro", "▶ Run on H100 80GB HBM3 (saxpy)")
+    assert shown.index("▶ Run on") < shown.index("Expand macro")
 
 
 def test_a_server_that_ends_is_said_and_started_again_by_hand(

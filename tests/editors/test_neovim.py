@@ -5,10 +5,11 @@ The server is the real one. Its GPU side is recorded: these machines have no GPU
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
-from tests.editors.conftest import Captures, Saw, Seen, program
+from tests.editors.conftest import CAPTURES, Captures, Saw, Seen, program
 from tests.editors.home import ALONE, HEADER, PROFILED, SAXPY, SOURCE, TIME
 from tests.editors.neovim import Neovim
 from tests.editors.terminal import Terminal
@@ -150,6 +151,32 @@ def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
     editor.until_shown(TIME)
     editor.command("Orbit report")
     assert "/alone-scale-" in editor.until("_G.opened")
+
+
+def test_no_message_asks_for_a_key_press(
+    terminal: Callable[..., Terminal], neovim: Start, nvim: str, saw: Saw
+) -> None:
+    """In a terminal of 80 columns: a run that ends with more than a line to say, and one that prints."""
+    editor = neovim(config="vim.o.columns = 80\n")
+    path = editor.home.write("crash.cu", SAXPY + "// CRASH\n")
+    shown = terminal(editor.home, program(nvim), str(path), columns=80)
+    shown.until_shown("▶ Run")
+    shown.type(":Orbit run\n")
+    shown.until_shown("the worker process ended", "(:Orbit output)")
+    shown.type(":%s/CRASH//|silent write|Orbit output\n")
+    shown.type("gg:Orbit run\n")
+    screen = shown.until_shown("no error", "■ Run saxpy: saxpy(int, float")
+    assert "Press ENTER" not in screen
+    assert "log. run it again; `orbit-lsp doctor` shows" in screen
+    Captures(CAPTURES / f"output-{nvim}.txt").check(
+        "what runs have printed", lambda: without_times(shown.screen())
+    )
+    saw("output", "`:Orbit output`")
+    saw("end", "message line")
+
+
+def without_times(screen: str) -> str:
+    return re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", screen)
 
 
 def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start, saw: Saw) -> None:

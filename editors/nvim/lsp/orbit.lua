@@ -15,14 +15,21 @@ local config = {
     ['textDocument/publishDiagnostics'] = function(...)
       require('orbit.doubled').publish(...)
     end,
+    ['window/showMessage'] = function(...)
+      return require('orbit.message').show(...)
+    end,
+    ['orbit/output'] = function(_, params)
+      require('orbit.output').append(params.text)
+    end,
   },
+  capabilities = { experimental = { orbit = { output = true } } },
   on_exit = function(...)
     require('orbit.server').ended(...)
   end,
 }
 if vim.fn.has('nvim-0.12') == 0 then
   -- 0.11 draws lenses but knows no request to draw them anew
-  config.capabilities = { workspace = { codeLens = { refreshSupport = true } } }
+  config.capabilities.workspace = { codeLens = { refreshSupport = true } }
   config.handlers['workspace/codeLens/refresh'] = function(_, _, context)
     require('orbit').fetch_lenses(context.client_id)
     return vim.NIL

@@ -15,20 +15,22 @@ export interface Place {
   version: string;
   /** Whether the author has agreed to `uvx` fetching this version. */
   uvx: boolean;
+  /** The folder of an environment that the extension itself makes, where the author wants one. */
+  own: string;
   isProgram: (file: string) => boolean;
 }
 
 export interface Server {
   command: string;
   args: string[];
-  from: 'setting' | 'environment' | 'PATH' | 'uvx';
+  from: 'setting' | 'environment' | 'PATH' | 'own' | 'uvx';
 }
 
 export interface Missing {
   problem: string;
 }
 
-/** The setting, then the selected Python environment, then PATH, then `uvx` where that was agreed to. */
+/** The setting, then the selected Python environment, PATH, the extension's own environment, then `uvx` where that was agreed to. */
 export function findServer(place: Place): Server | Missing {
   if (place.setting) return fromSetting(place);
   const inEnvironment = environmentFolders(place)
@@ -37,6 +39,8 @@ export function findServer(place: Place): Server | Missing {
   if (inEnvironment) return { command: inEnvironment, args: [], from: 'environment' };
   const onPath = findProgram('orbit-lsp', place);
   if (onPath) return { command: onPath, args: [], from: 'PATH' };
+  const own = inFolder('orbit-lsp', ownFolder(place), place);
+  if (own) return { command: own, args: [], from: 'own' };
   const uvx = place.uvx && findProgram('uvx', place);
   if (uvx) return { command: uvx, args: [`orbit-lsp@${place.version}`], from: 'uvx' };
   const where = place.python ? 'neither in the selected Python environment nor on PATH' : 'not on PATH';
@@ -64,15 +68,29 @@ export function findProgram(name: string, place: Place): string | undefined {
     .find(place.isProgram);
 }
 
-/** The command line that installs the server into the selected Python environment, where there is one. */
-export function installation(place: Place): string[] | undefined {
-  if (!place.python) return undefined;
+/** The command lines that install the server: into the selected Python environment, else into one of the extension's own. */
+export function installation(place: Place): [string, ...string[]][] | undefined {
   const extra = findProgram('nvcc', place) ? '' : '[cuda]';
   const requirement = `orbit-lsp${extra}==${place.version}`;
   const uv = findProgram('uv', place);
-  return uv
-    ? [uv, 'pip', 'install', '--python', place.python, requirement]
-    : [place.python, '-m', 'pip', 'install', requirement];
+  const into = (python: string): [string, ...string[]] =>
+    uv ? [uv, 'pip', 'install', '--python', python, requirement] : [python, '-m', 'pip', 'install', requirement];
+  if (place.python) return [into(place.python)];
+  const python = place.platform === 'win32' ? 'python.exe' : 'python3';
+  const base = findProgram('python3', place) ?? findProgram('python', place);
+  if (!uv && !base) return undefined;
+  const made: [string, ...string[]] = uv ? [uv, 'venv', place.own] : [base ?? '', '-m', 'venv', place.own];
+  return [made, into(pathsOf(place).join(ownFolder(place), python))];
+}
+
+function ownFolder(place: Place): string {
+  return pathsOf(place).join(place.own, place.platform === 'win32' ? 'Scripts' : 'bin');
+}
+
+function inFolder(name: string, folder: string, place: Place): string | undefined {
+  return names(name, place)
+    .map((file) => pathsOf(place).join(folder, file))
+    .find(place.isProgram);
 }
 
 /** What to say where the versions of server and extension do not go together. */

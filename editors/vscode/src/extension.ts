@@ -1,13 +1,19 @@
 // What VS Code adds to the server: finding it, its palette, its status bar item. All else is the server's.
 
+import { spawn } from 'node:child_process';
 import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as vscode from 'vscode';
+import { buttons, Tree, TREES } from './panel';
 import { findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
 import { type Selected, selectedPython, watchPython } from './python';
 import { Reports } from './report';
 import { ServerHandle } from './server';
 import { show } from './status';
+
+const ENDING_SHOWN_MS = 10_000;
+/** Until a tab shows what is in it. */
+const OPENED_MS = 1_000;
 
 let handle: ServerHandle | undefined;
 
@@ -20,6 +26,8 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   let saidMismatch: string | undefined;
   item.name = 'Orbit';
   item.command = 'orbit.status';
+  const trees = Object.fromEntries(TREES.map((name) => [name, new Tree()])) as Record<(typeof TREES)[number], Tree>;
+  const kernels = new Map<string, boolean>();
 
   let selected: Selected | undefined;
   const place = async (): Promise<Place> => ({
@@ -30,6 +38,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     home: os.homedir(),
     version,
     uvx: context.globalState.get('uvx') === version,
+    own: vscode.Uri.joinPath(context.globalStorageUri, 'server').fsPath,
     isProgram,
   });
 
@@ -48,7 +57,9 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
         item.text = shown.text;
         item.tooltip = shown.tooltip;
         item.show();
-        void vscode.commands.executeCommand('setContext', 'orbit.running', server.state === 'running');
+        for (const name of TREES) trees[name].show(server.panel?.[name] ?? []);
+        setContext('orbit.running', server.state === 'running');
+        tick();
         const wrong = server.info && mismatch(server.info.version, version);
         if (wrong && wrong !== saidMismatch) {
           saidMismatch = wrong;
@@ -59,9 +70,27 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       python: () => (selected?.environment ? selected.path : undefined),
       command,
       report: (page) => reports.show(page),
+      choose,
+      ended: (title, how) => vscode.window.setStatusBarMessage(`$(check) ${title}: ${how}`, ENDING_SHOWN_MS),
+      lenses: (file, count) => {
+        kernels.set(file.toString(), count > 0);
+        here();
+      },
     },
   );
   handle = server;
+
+  /** Ticks the steps of the walkthrough: VS Code sees only what becomes true while it has the walkthrough open. */
+  function tick(): void {
+    const done = [...(server.state === 'running' ? ['server'] : []), ...(server.panel?.done ?? [])];
+    for (const value of ['now', '']) for (const step of done) setContext(`orbit.done.${step}`, value);
+  }
+
+  /** Whether buttons and keys have a kernel to be about. */
+  function here(): void {
+    const file = vscode.window.activeTextEditor?.document.uri.toString();
+    setContext('orbit.kernels', file !== undefined && kernels.get(file) === true);
+  }
 
   async function sayGaveUp(sentence: string): Promise<void> {
     const choice = await vscode.window.showErrorMessage(sentence, 'Show Log', 'Restart');
@@ -75,8 +104,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     const fetch = !here.setting && !here.uvx && findProgram('uvx', here) ? [`Use uvx orbit-lsp@${version}`] : [];
     const choice = await vscode.window.showErrorMessage(problem, ...install, ...fetch, 'Open Settings');
     if (choice === 'Install') await installServer();
-    else if (choice === 'Open Settings')
-      await vscode.commands.executeCommand('workbench.action.openSettings', 'orbit.serverPath');
+    else if (choice === 'Open Settings') await openSettings('orbit.serverPath');
     else if (choice) {
       await context.globalState.update('uvx', version);
       await server.restart();
@@ -84,33 +112,34 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   }
 
   async function installServer(): Promise<void> {
-    const line = installation(await place());
-    if (!line) {
-      void vscode.window.showErrorMessage(
-        'Select a Python environment first (Python: Select Interpreter), in a trusted workspace.',
-      );
+    const here = await place();
+    const lines = installation(here);
+    if (!lines) {
+      void vscode.window.showErrorMessage('There is no Python 3 on PATH to install orbit-lsp with: install one first.');
       return;
     }
-    const [program, ...args] = line as [string, ...string[]];
-    const task = new vscode.Task(
-      { type: 'orbit.install' },
-      vscode.TaskScope.Workspace,
-      'Install orbit-lsp',
-      'Orbit',
-      new vscode.ProcessExecution(program, args),
-    );
-    const execution = await vscode.tasks.executeTask(task);
-    const ended = vscode.tasks.onDidEndTaskProcess((event) => {
-      if (event.execution !== execution) return;
-      ended.dispose();
-      if (event.exitCode === 0) void server.restart();
-    });
-    context.subscriptions.push(ended);
+    try {
+      await vscode.window.withProgress(
+        { location: vscode.ProgressLocation.Notification, title: 'Installing orbit-lsp' },
+        async () => {
+          for (const [program, ...args] of lines) await carryOut(program, args, log);
+        },
+      );
+      await server.restart();
+    } catch (error) {
+      const choice = await vscode.window.showErrorMessage(`orbit-lsp was not installed: ${error}`, 'Show Log');
+      if (choice) log.show();
+    }
   }
 
   /** A command of the server's as the palette, a lens or a code action sends it. */
   async function command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown> {
-    if (args.length > 0) return next(args);
+    if (name === 'orbit.showOutput') {
+      output.show(true);
+      return undefined;
+    }
+    // a button of the editor's title sends the file
+    if (args.length > 0 && !(args[0] instanceof vscode.Uri)) return next(args);
     if (name === 'orbit.chooseGpu') return chooseGpu(next);
     if (name === 'orbit.info') return showInfo(await next([]));
     const editor = vscode.window.activeTextEditor;
@@ -119,15 +148,17 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   }
 
   async function chooseGpu(next: (args: unknown[]) => Promise<unknown>): Promise<unknown> {
-    const info = server.info;
-    if (!info || Object.keys(info.gpus).length === 0) return next([]);
-    const items = Object.entries(info.gpus).map(([label, gpu]) => ({
-      label,
-      gpu,
-      description: gpu === info.chosen ? 'now' : '',
-    }));
-    const choice = await vscode.window.showQuickPick(items, { title: 'The GPU that runs on Modal get' });
+    const choices = server.panel?.choices ?? [];
+    if (choices.length === 0) return next([]);
+    const items = choices.map(({ label, gpu, now }) => ({ label, gpu, description: now ? 'now' : '' }));
+    const choice = await vscode.window.showQuickPick(items, { title: 'The GPU that runs get' });
     return choice && next([{ gpu: choice.gpu }]);
+  }
+
+  /** A short question is a message with buttons, a list is picked from. */
+  async function choose(question: string, answers: string[]): Promise<string | undefined> {
+    if (answers.length < 3) return vscode.window.showInformationMessage(question, ...answers);
+    return vscode.window.showQuickPick(answers, { title: question, ignoreFocusOut: true });
   }
 
   async function showInfo(info: unknown): Promise<void> {
@@ -135,26 +166,38 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     await vscode.window.showTextDocument(await vscode.workspace.openTextDocument({ language: 'json', content: text }));
   }
 
+  /** One click: the GPUs to choose from, and below them what else there is. */
   async function menu(): Promise<void> {
-    const entries: [string, string][] = [
-      ['$(circuit-board) Choose the Modal GPU', 'orbit.chooseGpu'],
-      ['$(flame) Show Which Modal GPUs Are Rented', 'orbit.sessions'],
-      ['$(debug-stop) Cancel What Runs', 'orbit.cancel'],
+    const always = [
+      { label: '$(output) Show the Output of Runs', command: 'orbit.showOutput' },
+      { label: "$(list-flat) Show the Server's Log", command: 'orbit.showLog' },
+      { label: '$(refresh) Restart the Server', command: 'orbit.restartServer' },
+      { label: '$(gear) Open Settings', command: 'orbit.openSettings' },
     ];
-    const always: [string, string][] = [
-      ['$(output) Show the Output of Runs', 'orbit.showOutput'],
-      ["$(list-flat) Show the Server's Log", 'orbit.showLog'],
-      ['$(refresh) Restart the Server', 'orbit.restartServer'],
-    ];
-    const items = [...(server.state === 'running' ? entries : []), ...always].map(([label, command]) => ({
-      label,
-      command,
+    const running =
+      server.running.size > 0 ? [{ label: '$(debug-stop) Cancel What Runs', command: 'orbit.cancel' }] : [];
+    const rented =
+      (server.info?.rented.length ?? 0) > 0
+        ? [{ label: '$(flame) Show Which Modal GPUs Are Rented', command: 'orbit.sessions' }]
+        : [];
+    const gpus = (server.panel?.choices ?? []).map(({ label, gpu, now }) => ({
+      label: `$(circuit-board) ${label}`,
+      description: now ? 'now' : '',
+      command: 'orbit.chooseGpu',
+      argument: { gpu },
     }));
+    const line = { label: '', kind: vscode.QuickPickItemKind.Separator, command: '' };
+    const items: (vscode.QuickPickItem & { command: string; argument?: object })[] = [
+      ...gpus,
+      line,
+      ...running,
+      ...rented,
+      ...always,
+    ];
     const choice = await vscode.window.showQuickPick(items, {
       title: show(server.state, server.info, [...server.running.values()]).tooltip,
     });
-    // with no kernel named, `orbit.cancel` ends whatever runs
-    if (choice) await vscode.commands.executeCommand(choice.command);
+    if (choice) await vscode.commands.executeCommand(choice.command, ...(choice.argument ? [choice.argument] : []));
   }
 
   context.subscriptions.push(
@@ -164,7 +207,11 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     reports,
     vscode.commands.registerCommand('orbit.restartServer', () => server.restart()),
     vscode.commands.registerCommand('orbit.install', installServer),
-    vscode.commands.registerCommand('orbit.showOutput', () => output.show()),
+    ...TREES.map((name) => vscode.window.registerTreeDataProvider(`orbit.${name}`, trees[name])),
+    ...buttons(['cancel', 'report', 'release', 'keep', 'compare', 'export']),
+    vscode.window.onDidChangeActiveTextEditor(here),
+    vscode.window.tabGroups.onDidChangeTabs(() => setTimeout(tick, OPENED_MS)),
+    vscode.commands.registerCommand('orbit.openSettings', () => openSettings('@ext:orbit-lsp.orbit-lsp')),
     vscode.commands.registerCommand('orbit.showLog', () => log.show()),
     vscode.commands.registerCommand('orbit.status', menu),
     vscode.workspace.onDidGrantWorkspaceTrust(() => {
@@ -199,6 +246,28 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 
 export function deactivate(): Promise<void> | undefined {
   return handle?.stop();
+}
+
+function setContext(name: string, value: boolean | string): void {
+  void vscode.commands.executeCommand('setContext', name, value);
+}
+
+/** In a remote window settings of the machine are shown only among those of the remote one. */
+async function openSettings(query: string): Promise<void> {
+  const remote = vscode.env.remoteName === undefined ? '' : 'Remote';
+  await vscode.commands.executeCommand(`workbench.action.open${remote}Settings`, { query });
+}
+
+/** Runs a program to its end, its words in the log. Rejects where it fails. */
+function carryOut(program: string, args: string[], log: vscode.OutputChannel): Promise<void> {
+  log.appendLine([program, ...args].join(' '));
+  return new Promise((done, failed) => {
+    const child = spawn(program, args, { cwd: os.homedir(), stdio: ['ignore', 'pipe', 'pipe'] });
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding('utf8').on('data', (text: string) => log.append(text));
+    child.once('error', failed);
+    child.once('close', (code) => (code === 0 ? done() : failed(new Error(`${program} ended with exit code ${code}`))));
+  });
 }
 
 function same(one: Server, other: Server | undefined): boolean {

@@ -2,7 +2,7 @@
 
 import * as path from 'node:path';
 import * as vscode from 'vscode';
-import { coloured, guarded } from './policy';
+import { coloured, guarded, themed } from './policy';
 
 export class Reports implements vscode.Disposable {
   private panel: vscode.WebviewPanel | undefined;
@@ -11,7 +11,7 @@ export class Reports implements vscode.Disposable {
 
   /** Shows a page of the server's in the one panel there is. Rejects where the file cannot be read. */
   async show(page: vscode.Uri): Promise<void> {
-    this.html = guarded(new TextDecoder().decode(await vscode.workspace.fs.readFile(page)));
+    this.html = themed(guarded(new TextDecoder().decode(await vscode.workspace.fs.readFile(page))));
     const before = this.panel;
     this.panel ??= this.create();
     this.panel.title = path.basename(page.fsPath).replace(/-\d{8}-\d{6}\.html$/, '');

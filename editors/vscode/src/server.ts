@@ -13,11 +13,13 @@ import {
   type LanguageClientOptions,
   type Middleware,
   type ShowDocumentResult,
+  type ShowMessageRequestParams,
   type StreamInfo,
 } from 'vscode-languageclient/node';
 import { afterEnd } from './backoff';
 import { Diagnostics } from './diagnostics';
 import type { Server } from './discovery';
+import type { Panel } from './panel';
 import { type Info, readInfo, runOf, type State } from './status';
 
 const ENDING_MS = 3_000;
@@ -44,11 +46,18 @@ export interface Hooks {
   python(): string | undefined;
   command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown>;
   report(page: vscode.Uri): Promise<void>;
+  /** Which of these answers; undefined for none of them. */
+  choose(question: string, answers: string[]): Promise<string | undefined>;
+  /** A run has ended: how. */
+  ended(title: string, how: string): void;
+  /** How many lenses a file has. */
+  lenses(file: vscode.Uri, count: number): void;
 }
 
 export class ServerHandle {
   state: State = 'stopped';
   info: Info | undefined;
+  panel: Panel | undefined;
   readonly running = new Map<string | number, string>();
   private current: Session | undefined;
   private failures = 0;
@@ -180,6 +189,7 @@ export class ServerHandle {
     this.state = state;
     if (state !== 'running') {
       this.info = undefined;
+      this.panel = undefined;
       this.running.clear();
       clearTimeout(this.calm);
       this.calm = undefined;
@@ -195,7 +205,10 @@ export class ServerHandle {
   private async ask(): Promise<void> {
     this.calm = undefined;
     try {
+      const client = this.current?.client;
+      const panel = client?.isRunning() ? client.sendRequest<Panel>('orbit/panel', {}) : undefined;
       this.info = readInfo(await this.request('orbit.info'));
+      this.panel = await panel?.catch(() => undefined); // a server of another version may not have it
       this.hooks.changed();
     } catch {
       // it ended meanwhile: `ended` says so
@@ -227,6 +240,22 @@ export class ServerHandle {
     if (!stdout || !stdin) throw new Error('the server has no standard input and output');
     const streams = () => Promise.resolve({ reader: stdout, writer: stdin });
     const client: LanguageClient = new Client(this.channels.log, streams, options);
+    client.registerFeature({
+      fillClientCapabilities: (capabilities) => {
+        capabilities.experimental = { orbit: { output: true, reports: true } };
+      },
+      initialize: () => undefined,
+      getState: () => ({ kind: 'static' }),
+      clear: () => undefined,
+    });
+    client.onNotification('orbit/output', ({ text }: { text: string }) => this.channels.output.append(text));
+    client.onRequest('window/showMessageRequest', async ({ message, actions = [] }: ShowMessageRequestParams) => {
+      const title = await this.hooks.choose(
+        message,
+        actions.map((one) => one.title),
+      );
+      return title === undefined ? null : { title };
+    });
     return client;
   }
 
@@ -244,13 +273,20 @@ export class ServerHandle {
           provider.onDidChangeCodeLensEmitter.event(() => this.refresh());
           this.refresh();
         }
-        return next(document, token);
+        return Promise.resolve(next(document, token)).then((lenses) => {
+          this.hooks.lenses(document.uri, lenses?.length ?? 0);
+          return lenses;
+        });
       },
       handleWorkDoneProgress: (token, params, next) => {
         const run = runOf(token);
         if (run && params.kind === 'begin') this.running.set(token, params.title);
-        if (run && params.kind === 'end') this.running.delete(token);
+        if (run && params.kind === 'end') {
+          if (params.message) this.hooks.ended(this.running.get(token) ?? run, params.message);
+          this.running.delete(token);
+        }
         if (run) this.hooks.changed();
+        if (run && params.kind !== 'report') this.refresh();
         next(token, params);
       },
       window: {

@@ -12,6 +12,7 @@ function machine(programs: string[], rest: Partial<Place> = {}): Place {
     home: '/home/ada',
     version: '0.1.0',
     uvx: false,
+    own: '/home/ada/.vscode/orbit/server',
     isProgram: (file) => programs.includes(file),
     ...rest,
   };
@@ -65,12 +66,27 @@ test('on Windows, beside a conda Python or in its Scripts', () => {
 
 test('it is installed into the selected environment, with the compiler where there is none', () => {
   const python = `${VENV}/python`;
-  const line = (programs: string[]) => installation(machine(programs, { python }))?.join(' ');
+  const line = (programs: string[]) => lines(machine(programs, { python }));
   assert.equal(line([]), `${python} -m pip install orbit-lsp[cuda]==0.1.0`);
   assert.equal(line(['/usr/bin/nvcc']), `${python} -m pip install orbit-lsp==0.1.0`);
   assert.equal(line(['/usr/bin/uv']), `/usr/bin/uv pip install --python ${python} orbit-lsp[cuda]==0.1.0`);
-  assert.equal(installation(machine([])), undefined);
 });
+
+test("without a selected environment it is installed into one of the extension's own, and found there", () => {
+  const own = '/home/ada/.vscode/orbit/server';
+  assert.equal(lines(machine([])), undefined);
+  assert.equal(
+    lines(machine(['/usr/bin/python3', '/usr/bin/nvcc'])),
+    `/usr/bin/python3 -m venv ${own}; ${own}/bin/python3 -m pip install orbit-lsp==0.1.0`,
+  );
+  check(machine([`${own}/bin/orbit-lsp`]), `own: ${own}/bin/orbit-lsp`);
+});
+
+function lines(place: Place): string | undefined {
+  return installation(place)
+    ?.map((line) => line.join(' '))
+    .join('; ');
+}
 
 test('versions of one series go together', () => {
   assert.equal(mismatch('0.1.4', '0.1.0'), undefined);

@@ -30,12 +30,11 @@ def actions(
 ) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`.
 
-    Without a kind where code actions are all there is: Helix puts those that have one first, above *Run*.
+    Without a kind: editors put those that have one first, above *Run*.
     """
     file = session.files.get(uri)
-    kind = lsp.CodeActionKind.RefactorRewrite if session.client.draws_lenses else lsp.CodeActionKind.Empty
     return [
-        lsp.CodeAction(f"{draft.title} ({kernel.name})", kind=kind, edit=draft.edit)
+        lsp.CodeAction(f"{draft.title} ({kernel.name})", kind=lsp.CodeActionKind.Empty, edit=draft.edit)
         for kernel in (file.scan.kernels if file else ())
         if kernel.whole.line <= last and first <= kernel.whole.end_line
         for draft in drafts(session, uri, kernel, versioned=versioned)

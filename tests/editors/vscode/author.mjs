@@ -17,6 +17,8 @@ export async function work({ window, saw, say, pictures }) {
   await window.page.click(window.lens('Run'));
   await window.see(window.line(TIME));
   saw('result');
+  await window.see('.statusbar-item:has-text("Run saxpy: saxpy")');
+  saw('end', 'status bar');
   await window.hover(SAXPY.kernel, SAXPY.name);
   await window.see('.monaco-hover .hover-contents:has-text("H100 80GB HBM3")');
   saw('hover', 'with tables');
@@ -69,7 +71,8 @@ export async function work({ window, saw, say, pictures }) {
   saw('command', 'palette');
   await window.palette('Orbit: Show the Output of Runs');
   await window.see('.panel .view-line:has-text("no error")');
-  say('what the program printed is in the output channel');
+  await window.see('.panel .view-line:has-text("■ Run saxpy: saxpy")');
+  saw('output', 'a channel');
   await window.palette('View: Toggle Panel Visibility');
 
   await window.open('alone.cu');
@@ -121,19 +124,60 @@ export async function work({ window, saw, say, pictures }) {
   await window.palette('View: Toggle Primary Side Bar Visibility');
   say('its report, in a dark theme too');
 
-  await window.palette('Orbit: Choose the Modal GPU');
+  await window.page.click('.statusbar-item:has-text("H100 80GB HBM3")');
+  await window.see(
+    '.quick-input-list .monaco-list-row[aria-label*="H100 80GB HBM3, of this machine"][aria-label*="now"]',
+  );
+  say('one click on the status bar lists the GPUs');
   await window.pick('B200');
-  await window.palette('Orbit: Choose the Modal GPU');
+  await window.palette('Orbit: Choose the GPU');
   await window.see('.quick-input-list .monaco-list-row[aria-label^="B200"][aria-label*="now"]');
   await window.keyboard.press('Escape');
   saw('choose', 'a picker with prices');
 
+  await view({ window, saw, say, pictures });
+
   await window.palette('Welcome: Open Walkthrough');
   await window.pick('Orbit: the first five minutes');
   await window.see('.gettingStartedContainer .step-title:has-text("Have the server")');
+  await window.see('.gettingStartedContainer .step-title:has-text("Run it")');
+  const ticks = '.gettingStartedContainer .codicon-getting-started-step-checked.complete';
+  await until('every step of the walkthrough is ticked', async () => (await window.page.locator(ticks).count()) >= 5);
   await window.picture(join(pictures, 'vscode-walkthrough.png'));
-  say('the walkthrough');
+  say('the walkthrough: what is done is ticked');
   await window.keyboard.press('Control+w');
+}
+
+/** The view of the activity bar, and the buttons of the editor. */
+async function view({ window, saw, say, pictures }) {
+  await window.page.click('.activitybar .action-label[aria-label^="Orbit"]');
+  const row = (text) => `.sidebar .monaco-list-row:has-text("${text}")`;
+  await window.see(row('Profile saxpy'));
+  await window.see(row('this machine'));
+  await window.page.click(`${row('memory_bound.cu')} .monaco-tl-twistie`);
+  await window.see(row('version 1'));
+  await window.picture(join(pictures, 'vscode-view.png'));
+  saw('panel', 'a view in the activity bar');
+  await window.page.hover(row('memory_bound.cu'));
+  await window.page.click(`${row('memory_bound.cu')} .action-label[aria-label^="Export"]`);
+  await window.pick('CSV');
+  await window.see('.tab.active[aria-label*=".csv"]');
+  await window.see(window.line('dram__bytes'));
+  saw('export', 'palette, view');
+  await window.keyboard.press('Control+w');
+  await window.page.click(row('memory_bound.cu'));
+  await window.see('.tab[aria-label*="memory_bound-saxpy-history"]');
+  say('a click on a kernel of the history opens its plot');
+  await window.page.click('.tab[aria-label*="memory_bound-saxpy-history"]');
+  await window.keyboard.press('Control+w');
+  await window.page.click('.activitybar .action-label[aria-label^="Explorer"]');
+  await window.open('program.cu');
+  await window.goTo(2);
+  await window.see('.editor-actions .action-label[aria-label^="Run the Kernel"]');
+  await window.keyboard.press('Control+Alt+g');
+  await window.keyboard.press('r');
+  await window.see('.statusbar-item:has-text("Run saxpy: saxpy")');
+  say('a button in the editor title, and keys');
 }
 
 /** The colour behind a report. */

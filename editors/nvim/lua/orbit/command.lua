@@ -10,7 +10,7 @@ local M = {}
 ---@field here? fun() done in Neovim alone
 
 local function tell(text, level)
-  vim.notify('orbit: ' .. text, level or vim.log.levels.INFO)
+  require('orbit.message').say('orbit: ' .. text, level)
 end
 
 ---@return vim.lsp.Client?
@@ -84,10 +84,8 @@ M.subcommands = {
     command = 'orbit.live', about = 'kernel',
     answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
   },
-  cancel = {
-    command = 'orbit.cancel', about = 'all',
-    answer = function(any) if not any then tell('nothing runs') end end,
-  },
+  cancel = { command = 'orbit.cancel', about = 'all' },
+  output = { here = function() require('orbit.output').open() end },
   runOnAll = {
     command = 'orbit.runOnAll', about = 'kernel', complete = gpus,
     words = function(words) return words[1] and { gpus = words } end,

@@ -5,6 +5,9 @@ local titles = {} ---@type table<string|integer, string>
 
 ---Whether fidget.nvim, noice.nvim, a status line or an autocommand of the user shows it already.
 local function shown_elsewhere()
+  if package.loaded['noice'] then -- some versions of it listen without an autocommand
+    return true
+  end
   return vim.iter(vim.api.nvim_get_autocmds({ event = 'LspProgress' })):any(function(one)
     local group = one.group_name or ''
     return group ~= 'orbit' and not vim.startswith(group, 'nvim.')
@@ -24,9 +27,13 @@ function M.show(params)
   if not wanted then
     return
   end
-  local text = value.message or (ended and 'done' or '…')
+  if ended and not value.message then -- how it ended is a message of its own
+    vim.api.nvim_echo({ { '' } }, false, {})
+    return
+  end
+  local text = value.message or '…'
   if vim.fn.has('nvim-0.12') == 1 then
-    vim.api.nvim_echo({ { text } }, ended, {
+    require('orbit.message').echo(text, nil, ended, {
       id = 'orbit.' .. params.token,
       kind = 'progress',
       source = 'orbit',
@@ -35,12 +42,7 @@ function M.show(params)
     })
     return
   end
-  text = ('%s: %s'):format(title, text):gsub('%s+', ' ')
-  -- a longer one would ask for a key press
-  while vim.fn.strdisplaywidth(text) > vim.v.echospace do
-    text = vim.fn.strcharpart(text, 0, vim.fn.strchars(text) - 1)
-  end
-  vim.api.nvim_echo({ { text } }, ended, {})
+  require('orbit.message').echo(('%s: %s'):format(title, text), nil, ended)
 end
 
 return M

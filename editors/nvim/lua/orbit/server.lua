@@ -16,7 +16,7 @@ local said = {} ---@type table<string, true>
 local function say(text, level)
   if not said[text] then
     said[text] = true
-    vim.notify(text, level)
+    require('orbit.message').say(text, level)
   end
 end
 
@@ -105,7 +105,7 @@ function M.ended(code, signal, id)
       return
     end
     failures[root] = nil
-    vim.notify(
+    require('orbit.message').say(
       ('orbit: the server ended %d times in a row (exit code %d, signal %d). '):format(#M.delays + 1, code, signal)
         .. ('Its last words: %s (:Orbit log). :checkhealth orbit, then :Orbit restart'):format(M.log_path()),
       vim.log.levels.ERROR

@@ -1,4 +1,4 @@
-"""The JSON of `compare --json` and `history --json`: published as JSON schemas, like `Finished` of the other commands."""
+"""Comparisons and histories as JSON: published as JSON schemas, like `Finished` of the other commands."""
 
 from __future__ import annotations
 

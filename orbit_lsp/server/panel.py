@@ -1,0 +1,215 @@
+"""What a client shows beside the text: status, runs, GPUs and history as trees of items. The client only draws them.
+
+The answer of the request `orbit/panel`, in JSON: `status`, the lists `runs`, `gpus` and `history`, `choices` for a picker
+of GPUs, and `done`, which are the steps of a first session that the author has behind them. Icons are names of VS Code's
+codicons. An item's `command` is for a click, its `actions` are further ones by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orbit_lsp.history.version_groups import grouped
+from orbit_lsp.state import units
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import path_of
+from orbit_lsp.views import version_table
+
+if TYPE_CHECKING:
+    from orbit_lsp.history.history_store import Entry
+    from orbit_lsp.server.language_server import OrbitServer
+    from orbit_lsp.server.run_log import LoggedRun
+
+_ICONS = {"ok": "pass", "cancelled": "circle-slash", "timed out": "watch", "infrastructure": "warning"}
+_RUNS = 500
+"""Of a file's history, which are read for the tree."""
+_VERSIONS = 12
+_BARS = "▁▂▃▄▅▆▇█"
+
+Json = dict[str, Any]
+
+
+async def content(ls: OrbitServer) -> Json:
+    await ls.environment.configured.wait()
+    return {
+        "status": status(ls),
+        "runs": [_run(ls, each) for each in reversed(ls.watcher.runs.all())],
+        "gpus": gpus(ls),
+        "choices": choices(ls),
+        "history": await _history(ls),
+        "done": sorted(done(ls)),
+    }
+
+
+async def _history(ls: OrbitServer) -> list[Json]:
+    """Of each file; it is read again only where a run has ended since."""
+    found: list[Json] = []
+    ended = sum(bool(each.outcome) for each in ls.watcher.runs.all())
+    for uri in list(ls.session.files):
+        kernels = {target.key: target for target, _, _ in ls.session.kernels(uri)}
+        if not kernels:
+            continue
+        known = ls.history_items.get(uri)
+        if known is None or known[0] != ended:
+            entries = await ls.versions.entries(path_of(uri), most=_RUNS)
+            by_kernel = {name: [entry for entry in entries if entry.kernel == name] for name in kernels}
+            items = [_kernel(kernels[name], kept) for name, kept in by_kernel.items() if kept]
+            known = ls.history_items[uri] = (ended, items)
+        found += known[1]
+    return found
+
+
+def status(ls: OrbitServer) -> Json:
+    """`H100 80GB HBM3 · 1 running` with what stands behind it."""
+    setup, rented = ls.session.setup, ls.environment.sessions()
+    own = setup.own_gpu()
+    running = [each for each in ls.watcher.runs.all() if not each.outcome]
+    if setup.place() == "modal":
+        text, where = f"{setup.settings.gpu} · Modal", f"{setup.settings.gpu}, rented from Modal"
+    elif own:
+        text, where = own.name.removeprefix("NVIDIA "), f"{own.name}, of this machine"
+    else:
+        looked = setup.machine is not None
+        text, where = ("no GPU", "no GPU found") if looked else ("orbit-lsp", "looking for a GPU")
+    icon = "sync~spin" if running else "flame" if rented else "circuit-board"
+    count = f" · {len(running)} running" if running else ""
+    lines = [where, *(each.title for each in running), *map(ls.environment.session_text, rented)]
+    return {"text": text + count, "icon": icon, "tooltip": "\n".join(lines)}
+
+
+def _run(ls: OrbitServer, run: LoggedRun) -> Json:
+    target = next(iter(sorted(run.targets)), None)
+    arguments = _named(target) if target else {"uri": run.uri}
+    kernel = ls.session.find(target) if target else None
+    actions: dict[str, Json] = {}
+    if not run.outcome:
+        icon, text = "sync~spin", "running"
+        actions["cancel"] = _command("orbit.cancel", arguments)
+    else:
+        icon, text = _ICONS.get(run.outcome, "error"), run.ending
+    if target in ls.session.results.profiles or target in ls.session.results.runs:
+        actions["report"] = _command("orbit.openReport", arguments)
+    return {
+        "label": run.title,
+        "description": text,
+        "tooltip": run.text()[-2000:],
+        "icon": icon,
+        "uri": run.uri,
+        "line": kernel.line if kernel else 0,
+        "actions": actions,
+    }
+
+
+def gpus(ls: OrbitServer) -> list[Json]:
+    """This machine's, those that are rented now with their end and cost, and the one that would be rented."""
+    setup = ls.session.setup
+    here = setup.own_gpu() if setup.place() == "local" else None
+    items: list[Json] = [
+        {
+            "label": device.name.removeprefix("NVIDIA "),
+            "description": "this machine · runs go here" if device == here else "this machine",
+            "icon": "pass-filled" if device == here else "circuit-board",
+            "command": _command("orbit.chooseGpu", {"gpu": "local"}),
+        }
+        for device in (setup.machine.devices if setup.machine else ())
+    ]
+    for rented in ls.environment.sessions():
+        name, _, text = ls.environment.session_text(rented).partition(": ")
+        actions = {
+            "release": _command("orbit.release", {"gpu": rented.gpu}),
+            "keep": _command("orbit.keepWarm", {"gpu": rented.gpu, "keep": not rented.kept}),
+        }
+        items.append({"label": name, "description": text, "icon": "flame", "actions": actions})
+    if setup.modal_account:
+        chosen = setup.place() == "modal"
+        price = ls.environment.costs.price(setup.settings.gpu)
+        items.append(
+            {
+                "label": f"Modal: {setup.settings.gpu}",
+                "description": " · ".join([price.hourly] * bool(price) + ["runs go here"] * chosen)
+                if price
+                else "",
+                "icon": "pass-filled" if chosen else "cloud",
+                "command": _command("orbit.chooseGpu", {"gpu": setup.settings.gpu}),
+            }
+        )
+    return items
+
+
+def choices(ls: OrbitServer) -> list[Json]:
+    setup = ls.session.setup
+    local = setup.place() == "local"
+    now = "local" if local and setup.own_gpu() else setup.settings.gpu
+    listed = ls.environment.gpu_choices(with_own=True)
+    return [
+        {"label": label, "gpu": gpu, "now": gpu in (now, setup.settings.gpu)} for label, gpu in listed.items()
+    ]
+
+
+def done(ls: OrbitServer) -> set[str]:
+    from orbit_lsp.views import kernel_status
+
+    kernels = [known for uri in list(ls.session.files) for known in kernel_status.of(ls.session, uri)]
+    steps = {
+        "kernel": bool(kernels),
+        "spec": any(known.plan.through == "spec" for known in kernels),
+        "run": any(result.finished.outcome == "ok" for result in ls.session.results.runs.values()),
+        "gpu": ls.session.setup.place() == "modal" or ls.session.setup.own_gpu() is not None,
+    }
+    return {name for name, reached in steps.items() if reached}
+
+
+def _kernel(target: KernelId, entries: list[Entry]) -> Json:
+    """A kernel with its versions, the newest first; its times as a line of small bars."""
+    rows = version_table.rows(entries)
+    times = [row.ns for row in rows if row.ns is not None]
+    last = f"{units.time(times[-1])} " if times else ""
+    children: list[Json] = []
+    for row in reversed(rows[-_VERSIONS:]):
+        entry = row.version.runs[-1]
+        device = entry.said.finished.device
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
+        gpu = device.name.removeprefix("NVIDIA ") if device else ""
+        outcome = entry.said.finished.outcome
+        children.append(
+            {
+                "label": units.time(row.ns)
+                if row.ns is not None
+                else entry.action
+                if outcome == "ok"
+                else outcome,
+                "description": " · ".join(filter(None, (f"version {row.number}", gpu, when))),
+                "icon": _ICONS.get(outcome, "error"),
+                "command": _command("orbit.history", _named(target)),
+            }
+        )
+    return {
+        "label": target.key,
+        "description": f"{last}{bars(times)} {target.uri.rpartition('/')[2]}",
+        "tooltip": f"{len(grouped(entries))} versions, {len(entries)} runs; click for the plot",
+        "icon": "graph-line",
+        "command": _command("orbit.history", _named(target)),
+        "actions": {
+            "compare": _command("orbit.compareWith", _named(target)),
+            "export": _command("orbit.export", _named(target)),
+        },
+        "children": children,
+    }
+
+
+def bars(times: list[float]) -> str:
+    """The last twelve, the longest as a full bar; nothing of a single one."""
+    shown = times[-_VERSIONS:]
+    if len(shown) < 2:
+        return ""
+    return "".join(_BARS[round((len(_BARS) - 1) * each / max(shown))] for each in shown)
+
+
+def _named(target: KernelId) -> Json:
+    return {"uri": target.uri, "kernel": target.key}
+
+
+def _command(name: str, argument: Mapping[str, Any]) -> Json:
+    return {"command": name, "arguments": [dict(argument)]}

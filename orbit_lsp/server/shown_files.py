@@ -1,0 +1,66 @@
+"""Files that the author is shown: a report in a browser, a text in the editor; where neither can, the path in a message."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lsprotocol import types as lsp
+
+from orbit_lsp.profile import report_folder
+
+if TYPE_CHECKING:
+    from orbit_lsp.server.language_server import OrbitServer
+
+
+async def report(ls: OrbitServer, path: Path) -> None:
+    """A page in the editor's own window for it, else in a browser. An editor that hands it to a browser cannot know
+    whether one opened, so the path is in a message in any case.
+    """
+    shows = ls.session.client.shows_reports
+    if (
+        (shows or browser_at_hand(os.environ, sys.platform))
+        and await _shown(ls, path, external=True)
+        and shows
+    ):
+        return
+    ls.watcher.message(f"orbit: the report is {path}")
+
+
+async def text(ls: OrbitServer, path: Path, what: str) -> None:
+    """A text in the editor; `what` names it where no file can be opened."""
+    if not await _shown(ls, path, external=False):
+        ls.watcher.message(f"orbit: {what} is {path}")
+
+
+async def written(ls: OrbitServer, name: str, suffix: str, content: str, what: str) -> None:
+    """The same of a new file, kept with the reports."""
+    try:
+        folder = ls.environment.report_folder()
+        path = await asyncio.to_thread(report_folder.save, folder, name, content, suffix)
+    except OSError as error:
+        ls.watcher.message(f"orbit: {what} cannot be written: {error.strerror}", lsp.MessageType.Error)
+        return
+    await text(ls, path, what)
+
+
+async def _shown(ls: OrbitServer, path: Path, *, external: bool) -> bool:
+    """Whether the editor says that it has opened the file."""
+    window = ls.client_capabilities.window
+    if not (window and window.show_document and window.show_document.support):
+        return False
+    params = lsp.ShowDocumentParams(path.as_uri(), external=external, take_focus=None if external else True)
+    return (await ls.window_show_document_async(params)).success
+
+
+def browser_at_hand(environment: Mapping[str, str], platform: str) -> bool:
+    """Whether a browser can have a window where this process runs: over SSH it would be a program in the terminal, above
+    the editor's text, or none.
+    """
+    if platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in environment
+    return any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME", "BROWSER"))
