@@ -48,6 +48,7 @@ TITLES = {
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
     "orbit.showFailure": "Say Why the Last Run Failed",
     "orbit.openIr": "Open What the Compiler Made of the Kernel at the Cursor",
+    "orbit.disassemble": "Compile the Kernel at the Cursor and Show Its SASS, PTX or IR",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
     "orbit.compareWith": "Compare the Kernel at the Cursor With…",

@@ -187,6 +187,34 @@ def _disassemble(parser: argparse.ArgumentParser) -> None:
     _engine(parser)
 
 
+def _submit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the submission")
+    option(
+        parser, "--mode", "test, benchmark, leaderboard (ranked) or profile", metavar="M", required=True,
+        choices=("test", "benchmark", "leaderboard", "profile"),
+    )  # fmt: skip
+    option(
+        parser, "--leaderboard", "default: of the file's line `#!POPCORN leaderboard NAME`", metavar="NAME"
+    )
+    option(parser, "--gpu", "default: of the file's line `#!POPCORN gpu NAME`", metavar="G")
+    option(parser, "--no-check", "do not check the file against its reference first", action="store_true")
+    option(parser, "--yes", "do not ask before a ranked submission", action="store_true")
+    option(parser, "--dry-run", "print the command that would be run", action="store_true")
+    option(parser, "--output", "folder for the record; default: in the user's state folder", metavar="FOLDER")
+    option(
+        parser, "--timeout", "seconds that popcorn-cli may take; default: 1800", type=float, default=1800.0,
+        metavar="S", dest="timeout_s",
+    )  # fmt: skip
+    _json(parser)
+
+
+def _skills(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=("list", "install"), help="list: names and what each is for; install: copy them"
+    )
+    option(parser, "--to", "folder of the agent's skills, as in --to .claude/skills", metavar="FOLDER")
+
+
 def _show(parser: argparse.ArgumentParser) -> None:
     _file(parser)
     option(parser, "--run", "run it first, so that times are on the lines", action="store_true")
@@ -425,6 +453,15 @@ GROUPS = {
             "Compiles, and runs nothing. SASS comes from NVIDIA's nvdisasm, with control codes and the line of each instruction.",
         ),
     ),
+    "Hand in": (
+        Command(
+            "submit", "submit a file to a GPU MODE leaderboard by popcorn-cli, checked first",
+            ("submit submission.py --mode test", "submit submission.py --mode leaderboard --yes", "submit submission.py --mode benchmark --dry-run"),
+            _submit,
+            "Checks the file against its reference, asks before a ranked submission, runs popcorn-cli, and keeps a record: the "
+            "file, git's commit, the diff, the command, the output. The exit code is popcorn-cli's; 4: it reached its limit.",
+        ),
+    ),
     "Earlier results": (
         Command(
             "history", "list the versions of a file's kernels and their times",
@@ -494,6 +531,10 @@ GROUPS = {
         Command(
             "modal", "show, deploy and remove our apps on Modal",
             ("modal status", "modal deploy --python .venv/bin/python", "modal prune"), _modal,
+        ),
+        Command(
+            "skills", "list or install pages that teach a coding agent these commands",
+            ("skills list", "skills install --to .claude/skills", "skills install --to ~/.codex/skills"), _skills,
         ),
         Command("settings", "print all settings", ("settings", "settings | grep modal", "settings > settings.md")),
         Command(

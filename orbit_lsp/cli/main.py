@@ -140,6 +140,14 @@ def _command(options: argparse.Namespace) -> int:
         from orbit_lsp.cli import stop_command
 
         return stop_command.main(options)
+    if options.command == "skills":
+        from orbit_lsp.cli.doors import skills_command
+
+        return skills_command.main(options)
+    if options.command == "submit":
+        from orbit_lsp.cli import submit_command
+
+        return submit_command.main(options)
     if options.command == "report":
         from orbit_lsp.cli import report_command
 

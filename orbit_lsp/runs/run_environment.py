@@ -362,6 +362,10 @@ class Environment:
         """Where profiles are kept, with Nsight Compute's own reports."""
         return cache_folder() / "profiles"
 
+    def listing_folder(self) -> Path:
+        """Where what the compiler made of kernels is written for editors."""
+        return cache_folder() / "listings"
+
     async def warm(self, language: str) -> None:
         await self.runner().warm(language)
 

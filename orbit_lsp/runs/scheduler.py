@@ -127,12 +127,12 @@ class Scheduler:
         self._runner = runner
         self._watcher = watcher
         self._reports = reports
-        self._listeners: list[Callable[[Run], None]] = []
+        self._listeners: list[Callable[[Run], object]] = []
         self._active: dict[str, Run] = {}
         self._waiting: dict[Lane, Run] = {}
         self._ids = itertools.count(1)
 
-    def when_ended(self, listener: Callable[[Run], None]) -> None:
+    def when_ended(self, listener: Callable[[Run], object]) -> None:
         """Call `listener` with every run that has ended, once its result is in the session."""
         self._listeners.append(listener)
 

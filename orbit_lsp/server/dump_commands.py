@@ -1,4 +1,6 @@
-"""The command that opens compiler output of a profiled kernel. Answered at once, like those of `commands`."""
+"""The commands that open compiler output: of a profiled kernel, and of one that is compiled for it. Answered at once, like
+those of `commands`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,15 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.profile import dump_files, report_store
 from orbit_lsp.runners.modal.spending import CannotAsk
+from orbit_lsp.runs import listings
+from orbit_lsp.runs.scheduler import Run
 from orbit_lsp.server import shown_files
-from orbit_lsp.server.commands import Request, kernel_command
+from orbit_lsp.server.commands import Request, kernel_command, once_configured
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import path_of
-from orbit_remote.common.messages import Dump
+from orbit_remote.common.messages import Dump, Level
 
 
 @kernel_command("orbit.openIr")
@@ -24,6 +28,58 @@ def open_ir(ls: OrbitServer, target: KernelId, request: Request) -> None:
     `llir`, `ptx` or `sass`; the author is asked where it is not given.
     """
     ls.spawn(show(ls, target, request.kind), "open IR")
+
+
+@kernel_command("orbit.disassemble")
+def disassemble(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+    """Compile a kernel's file, {uri, kernel, kind}, and open what the compiler made, without a run: `kind` is `ttir`, `ttgir`,
+    `llir`, `ptx` or `sass`, the default. A CUDA file's is made again at each save.
+    """
+    levels: dict[str | None, Level] = {level: level for level in dump_files.TITLES}
+    level = levels.get(request.kind, "sass")
+    key = target, level
+    if not ls.follows_listings:
+        ls.follows_listings = True
+        ls.runs.when_ended(lambda run: ls.spawn(compiled(ls, run), "listings") if run.job.levels else None)
+    ls.to_show.add(key)
+    ls.session.results.listings.setdefault(key, None)
+
+    def start() -> Run | None:
+        return ls.runs.start("compile", target.uri, levels=ls.session.results.levels(target.uri))
+
+    return once_configured(ls, start)
+
+
+async def compiled(ls: OrbitServer, run: Run) -> None:
+    """Write the listings of a compilation that has ended, and open those that somebody waits for."""
+    finished, uri = run.finished, run.frozen.uri
+    if finished is None or finished.outcome == "cancelled":
+        return
+    made: set[tuple[KernelId, Level]] = set()
+    if finished.outcome == "ok":
+        try:
+            made = await asyncio.to_thread(listings.file, ls.session, run, ls.environment.listing_folder())
+        except OSError as error:
+            text = f"orbit: what the compiler made cannot be written: {error.strerror or error}"
+            ls.watcher.message(text, lsp.MessageType.Warning)
+            return
+    for target, level in sorted(key for key in ls.to_show if key[0].uri == uri):
+        listing = ls.session.results.listings.get((target, level))
+        if level not in run.job.levels:
+            continue
+        ls.to_show.discard((target, level))
+        if (target, level) in made and listing:
+            await _show(ls, target, level, listing.path)
+        else:
+            ls.session.results.listings.pop((target, level), None)
+            why = (
+                finished.failure.message if finished.failure else "; ".join(finished.remarks) or _NO_INSTANCE
+            )
+            text = f"orbit: there is no {dump_files.TITLES[level]} of {target.key}: {why}"
+            ls.watcher.message(text, lsp.MessageType.Warning)
+
+
+_NO_INSTANCE = "the compiler made no code of it; a template needs a launch spec or an instantiation"
 
 
 async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
@@ -79,7 +135,11 @@ async def _open(ls: OrbitServer, target: KernelId, profiled: Profiled, dump: Dum
         text = f"orbit: what the compiler made of {target.key} is no longer kept; profile it again"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
-    await shown_files.text(ls, path, f"the {dump_files.TITLES[dump.level]} of {target.key}")
+    await _show(ls, target, dump.level, path)
+
+
+async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path) -> None:
+    await shown_files.text(ls, path, f"the {dump_files.TITLES[level]} of {target.key}")
 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:

@@ -314,7 +314,7 @@ async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
 COMMANDS = (
     "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
-    "orbit.openIr", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
+    "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",
 )  # fmt: skip
 """What the client may send; the functions are in the modules of `command_functions`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from orbit_lsp.specs.spec_cache import Watch
     from orbit_lsp.state.kernel_ids import KernelId
     from orbit_lsp.state.session import Session
+    from orbit_remote.common.messages import Level
 
 
 class OrbitServer(LanguageServer):
@@ -40,6 +41,9 @@ class OrbitServer(LanguageServer):
         """What the client sent with `initialize`; nothing below is made before that."""
         self.looked_at: KernelId | None = None
         """The kernel under the cursor, for commands that an editor sends without arguments."""
+        self.to_show: set[tuple[KernelId, Level]] = set()
+        """Compiler output that is opened once it is made."""
+        self.follows_listings = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.history_items: dict[str, tuple[int, list[dict[str, Any]]]] = {}
         """By file: after how many ended runs its part of `orbit/panel` was read, and that."""
@@ -216,7 +220,7 @@ class OrbitServer(LanguageServer):
         ):  # headers along the include path may define what names kernels
             self.watcher.changed({uri})
         if uri in self.session.files and self.environment.settings.compile_on_save:
-            self.runs.start("compile", uri)
+            self.runs.start("compile", uri, levels=self.session.results.levels(uri))
 
     @property
     def creates_files(self) -> bool:

@@ -12,6 +12,7 @@ from orbit_remote.common.messages import (
     Failure,
     Finished,
     Launches,
+    Level,
     Outcome,
     Problem,
     Profile,
@@ -155,6 +156,19 @@ class MemoryCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """What the compiler made of a kernel at one level, without a run.
+
+    `texts` are by instance, (symbol, number); `lines` is the file that they were compiled from, cut into lines, and `path`
+    the file that shows them.
+    """
+
+    texts: dict[tuple[str, int], str]
+    lines: tuple[str, ...]
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class GpuResult:
     """A kernel's part of a run on one of several GPUs, `gpu` as it was asked for. `usd_per_s` is of its
     whole container by the prices that `rates` names; None where it is not known.
@@ -196,6 +210,10 @@ class Results:
     profiles: dict[KernelId, Profiled] = field(default_factory=dict[KernelId, Profiled])
     failures: dict[KernelId, Failed] = field(default_factory=dict[KernelId, Failed])
     memory_checks: dict[KernelId, MemoryCheck] = field(default_factory=dict[KernelId, MemoryCheck])
+    listings: dict[tuple[KernelId, Level], Listing | None] = field(
+        default_factory=dict["tuple[KernelId, Level]", "Listing | None"]
+    )
+    """What somebody looks at, so that a compilation makes it again; None until one has."""
     multi_gpu: dict[KernelId, MultiGpuResult] = field(default_factory=dict[KernelId, MultiGpuResult])
     ab: dict[KernelId, AbResult] = field(default_factory=dict[KernelId, AbResult])
     regressions: dict[KernelId, tuple[str, Regression]] = field(
@@ -210,6 +228,14 @@ class Results:
         """Of a file that was closed."""
         for source, about in [known for known in self.problems if known[1] == uri]:
             del self.problems[source, about]
+
+    def forget_listings(self, uri: str) -> None:
+        """Of a file that was closed: they are made no longer."""
+        self.listings = {key: listing for key, listing in self.listings.items() if key[0].uri != uri}
+
+    def levels(self, uri: str) -> tuple[Level, ...]:
+        """What a compilation of this file is to send back."""
+        return tuple(sorted({level for target, level in self.listings if target.uri == uri}))
 
     def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:
         """Replace everything `source` said; returns the uris whose diagnostics changed."""

@@ -174,6 +174,7 @@ class Session:
         self.plain.pop(uri, None)
         self.files.pop(uri, None)
         self.results.forget_problems(uri)
+        self.results.forget_listings(uri)
 
     def macros(self) -> tuple[str, ...]:
         return self.setup.settings.kernel_macros

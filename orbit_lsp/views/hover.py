@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import harness_view, kernel_status, kernel_tables, positions
+from orbit_lsp.views import harness_view, kernel_status, kernel_tables, listing_hover, positions
 from orbit_lsp.views.answer import place, summary_lines
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Section, render
@@ -46,8 +46,8 @@ def _rendered(sections: Sequence[Section], *, markdown: bool) -> str:
 
 
 def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Hover | None:
-    """What a profile counted on this very line."""
-    sections = profile_hover.of_line(session, uri, line)
+    """What a profile counted on this very line, and what it was compiled to."""
+    sections = [*profile_hover.of_line(session, uri, line), *listing_hover.of_line(session, uri, line)]
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
     return lsp.Hover(lsp.MarkupContent(kind, _rendered(sections, markdown=markdown))) if sections else None
 

@@ -72,6 +72,14 @@ def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Comman
                     f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight"
                 )
             )
+    made = ("ttgir", "ptx", "sass") if known.kernel.dsl == "triton" else ("ptx", "sass")
+    found += [
+        kernel_commands.of_kernel(
+            f"Show {dump_files.TITLES[level]} ({name})", "orbit.disassemble", target, kind=level
+        )
+        for level in made
+        if known.kernel.launchable
+    ]
     levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
     if session.client.can_ask and len(levels) > 1:
         *most, last = levels.values()

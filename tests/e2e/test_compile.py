@@ -15,7 +15,8 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp.views.compiler import gpu_occupancy
-from orbit_remote.toolchain import nvcc
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import disassembly, nvcc
 from tests.e2e.conftest import Editor
 from tests.e2e.forks import LIMIT_S
 from tests.remote.nvcc_check import COMPILER
@@ -357,3 +358,33 @@ async def test_files_that_are_hardly_files(start) -> None:
 async def _hints(editor: Editor) -> list[tuple[int, str]]:
     """Ask again after every refresh until there are some."""
     return await editor.asked_until(editor.hints, bool)
+
+
+@pytest.mark.skipif(isinstance(disassembly.find(), c.Failure), reason="there is no nvdisasm")
+async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opened; its instructions in the hover of their line; made again, and marked, at a save."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor: Editor = await start("vscode")
+    text = "__global__ void scale(float* x) {\n  x[threadIdx.x] *= 3;\n}\n"
+    editor.open("k.cu", text)
+    (action,) = [one for one in await editor.actions(0) if one.title == "Show SASS (scale)"]
+    await editor.command("orbit.disassemble", *(action.arguments or []))
+    folder = tmp_path / "cache" / "orbit-lsp" / "listings"
+    (file,) = await editor.until(lambda: list(folder.glob("k-scale-*.sass")))
+    (shown,) = await editor.until(lambda: editor.client.shown_documents)
+    assert shown.uri == file.as_uri()
+    assert not file.stat().st_mode & 0o222
+    assert "k.cu:2    x[threadIdx.x] *= 3;\n" in file.read_text()
+    hover = await editor.hover(1)
+    assert "scale, this line: " in hover
+    assert "multiplies fp32" in hover
+
+    text = text.replace("*= 3", "+= 4")
+    editor.edit(1, 17, 21, "+= 4")
+    assert "scale, this line" not in (await editor.hover(1) or "")
+    editor.save(text)
+    await editor.until(
+        lambda: [one for one in file.read_text().splitlines() if one.startswith("+ ") and "FADD" in one]
+    )
+    assert [one for one in file.read_text().splitlines() if one.startswith("- ") and "FMUL" in one]
+    assert "adds fp32" in await editor.hover(1)

@@ -71,6 +71,11 @@ M.subcommands = {
     words = function(words) return words[1] and { kind = words[1] } end,
     complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
   },
+  disassemble = {
+    command = 'orbit.disassemble', about = 'kernel',
+    words = function(words) return words[1] and { kind = words[1] } end,
+    complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
+  },
   compare = {
     command = 'orbit.compareWith', about = 'kernel',
     words = function(words)

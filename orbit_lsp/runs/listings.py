@@ -1,0 +1,82 @@
+"""What the compiler made of the kernels of a file, written for an editor to show, with what changed since the last time."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from orbit_lsp.profile import dump_files, listing, report_folder, report_store
+from orbit_lsp.runs import result_filing
+from orbit_lsp.runs.scheduler import Run
+from orbit_lsp.state.documents import split_lines
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import Listing
+from orbit_lsp.state.session import Session, path_of
+from orbit_remote.common import messages as c
+
+_READ_ONLY = 0o444
+
+
+def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Level]]:
+    """Write those that are looked at; returns which. Raises OSError."""
+    finished = run.finished
+    assert finished
+    find = result_filing.kernel_of(session, run.frozen)
+    places = {
+        one.symbol: one.place for one in finished.resources or (run.built.resources if run.built else ())
+    }
+    made: dict[tuple[KernelId, c.Level], list[c.Dump]] = defaultdict(list)
+    for dump in finished.dumps:
+        target = find(places.get(dump.symbol), dump.name)
+        if target and (target, dump.level) in session.results.listings:
+            made[target, dump.level].append(dump)
+    lines = tuple(split_lines(run.frozen.text))
+    for key, dumps in made.items():
+        before = session.results.listings.get(key)
+        texts = {
+            (one.symbol, one.instance): report_store.unpack(one.text).decode("utf-8", "replace")
+            for one in dumps
+        }
+        text = _text(key[0], dumps, texts, before.texts if before else {}, lines)
+        path = folder / _name(*key)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        report_folder.write(path, text.encode("utf-8", "replace")).chmod(_READ_ONLY)
+        session.results.listings[key] = Listing(texts, lines, path)
+    return set(made)
+
+
+def _name(target: KernelId, level: c.Level) -> str:
+    """One for each kernel of each file, and the same one at each save: an editor reads it again."""
+    stem = (
+        re.sub(r"[^\w.-]+", "-", f"{Path(path_of(target.uri)).stem}-{target.key}")[:80].strip("-.")
+        or "kernel"
+    )
+    return f"{stem}-{c.content_hash(target.uri.encode(errors='replace'))[:8]}.{level}"
+
+
+def _text(
+    target: KernelId,
+    dumps: list[c.Dump],
+    texts: Mapping[tuple[str, int], str],
+    before: Mapping[tuple[str, int], str],
+    lines: tuple[str, ...],
+) -> str:
+    parts: list[str] = []
+    path = path_of(target.uri)
+    for dump in dumps:
+        key = dump.symbol, dump.instance
+        head = f"// {dump_files.TITLES[dump.level]} of {dump_files.instance(dump)}"
+        now = listing.read(texts[key]) if dump.level == "sass" else ()
+        if not now:
+            parts.append(f"{head}\n{texts[key]}")
+            continue
+        old = listing.read(before[key]) if key in before else None
+        if old is None:
+            changes = [listing.Change(" ", one) for one in now]
+        else:
+            changes = listing.compare(old, now)
+            head += f"\n// {len(old)} -> {len(now)} instructions since the last time; + is new, - is gone"
+        parts.append(f"{head}\n{listing.text(changes, {path: lines}, marked=old is not None)}\n")
+    return "\n".join(parts)
