@@ -111,7 +111,7 @@ class _Comparison:
             with tempfile.TemporaryDirectory(prefix="orbit-compare-") as folder:
                 await self._compare(Path(folder))
         except NoVariant as reason:
-            raise Failed(c.Failure("compile error", str(reason), "nothing was compared")) from None
+            raise Failed(c.Failure("infrastructure", str(reason), "nothing was compared")) from None
 
     async def _compare(self, folder: Path) -> None:
         """Raises NoVariant and Failed."""

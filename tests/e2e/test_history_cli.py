@@ -90,7 +90,8 @@ def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
 
 
 def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
-    committed(author.folder, saxpy_cu=SAXPY)
+    committed(author.folder, saxpy_cu=FASTER)
+    (author.folder / "saxpy.cu").write_text(SAXPY)
     (author.folder / "HEAD").write_text("no kernel")
     assert author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")[0] == 0
     (author.folder / "none.cu").write_text("int main() {}\n")

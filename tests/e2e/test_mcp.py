@@ -162,7 +162,10 @@ async def test_what_is_refused(
 
 async def test_the_real_command_over_stdio(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "saxpy.cu").write_text(SAXPY)
-    places = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state")}
+    places = {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"), "XDG_STATE_HOME": str(tmp_path / "state"),
+        "ORBIT_SHARED_WORKER": "no",  # the recorded worker serves pipes alone
+    }  # fmt: skip
     command = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "orbit_lsp", "mcp", "--pool", "local:0", "--python", recorded_python],

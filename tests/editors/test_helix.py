@@ -119,11 +119,11 @@ def test_an_author_at_work(
     saw("end", "status line")
 
     terminal.keys("Space", "k")
-    terminal.until_shown("nvcc 13.0.88")
+    terminal.until_shown("→ Profile says what limits it")
     captures.check("hover", editor.screen)
     saw("hover")
     terminal.keys("Escape")
-    terminal.until_gone("nvcc 13.0.88")
+    terminal.until_gone("→ Profile says what limits it")
 
     editor.replace_a("b")
     terminal.until_shown("edited since")

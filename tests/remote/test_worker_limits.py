@@ -19,11 +19,12 @@ ENDLESS = "import re; re.match(r'(a*)*b', 'a' * 64)"
 """One call that never ends and lets no other thread of its interpreter run."""
 WORKER = f"""
 import sys
-from orbit_remote.worker import main
+from orbit_remote.worker import jobs, main
 def take(self, request):
     print("computing", file=sys.stderr, flush=True)
     {ENDLESS}
-main.Worker._take = take
+assert jobs.Jobs._take
+jobs.Jobs._take = take
 main.main(["--cache", sys.argv[1], "--ends-with-parent"])
 """
 PARENT = """
@@ -31,7 +32,7 @@ import subprocess, sys
 worker = subprocess.Popen([sys.executable, "-c", sys.argv[1], sys.argv[2]], stdin=subprocess.PIPE)
 worker.stdin.write(sys.argv[3].encode() + b"\\n")
 worker.stdin.flush()
-sys.stdin.read()
+worker.wait()
 """
 
 

@@ -33,7 +33,8 @@ function saw(feature, how = '') {
 }
 
 // no orbit-lsp but the one that the settings name
-const vscode = new CodeServer(prefix, { PATH: pathWithout('orbit-lsp') });
+// the recorded worker that stands for a GPU serves pipes alone
+const vscode = new CodeServer(prefix, { PATH: pathWithout('orbit-lsp'), ORBIT_SHARED_WORKER: 'no' });
 
 function script(name, body) {
   const file = join(vscode.scratch, name);
