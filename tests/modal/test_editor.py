@@ -29,7 +29,8 @@ async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback
     assert [title for title in titles if "▶" in title[1]] == [(0, "▶ Run on H100"), (3, "▶ Run on H100")]
     await click_run(editor)
     assert [timeless(one) for one in await editor.until(editor.ended)] == [RAN]
-    assert await editor.hints() == [(0, MEASURED)]
+    # where no lenses are drawn, the first line of a long signature has no room
+    assert await editor.hints() == [(int(name in ("helix", "emacs")), MEASURED)]
     hover = await editor.hover(0, 18)
     assert "NVIDIA H100 80GB HBM3" in hover
     assert "cost of waiting" in hover
