@@ -163,7 +163,7 @@ def test_an_author_at_work(
     editor.open("alone.cu", ALONE)
     editor.actions("Write a launch spec from the signature (scale)")
     captures.check("code actions of a kernel that nothing launches", editor.screen)
-    terminal.keys("Down", "Enter")
+    terminal.keys("Down", "Down", "Down", "Enter")
     terminal.until_shown("orbit: launch scale<<<")
     captures.check("a launch spec drafted", editor.screen)
     saw("draft")
