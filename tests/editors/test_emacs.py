@@ -17,7 +17,7 @@ from tests.editors.home import ALONE, HEADER, PROFILED, ROOT, SAXPY, SERVER, TIM
 from tests.editors.terminal import Terminal
 
 INIT = """\
-(setq inhibit-startup-screen t save-silently t make-backup-files nil auto-save-default nil create-lockfiles nil)
+(setq suggest-key-bindings nil inhibit-startup-screen t save-silently t make-backup-files nil auto-save-default nil create-lockfiles nil)
 (menu-bar-mode -1)
 (setq frame-background-mode 'dark)
 (mapc #'frame-set-background-mode (frame-list))
