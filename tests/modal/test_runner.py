@@ -467,6 +467,9 @@ def test_a_local_session_never_imports_modal(tmp_path: Path) -> None:
         "assert 'modal' not in sys.modules, 'modal was imported'\n"
     )
     run = [sys.executable, "-P", "-c", code]
-    env = {"PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    env = {
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'remote'}", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin",
+        "ORBIT_SHARED_WORKER": "no",  # it would outlive the test
+    }  # fmt: skip
     done = subprocess.run(run, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
