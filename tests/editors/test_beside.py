@@ -48,6 +48,9 @@ FORMATS = """\
 vim.fn.sort(vim.tbl_map(function(one) return one.name end, vim.tbl_filter(function(one)
   return one:supports_method('textDocument/formatting') end, vim.lsp.get_clients({ bufnr = 0 }))))"""
 
+BEFORE = "     ■ "
+"""What Neovim puts before a message behind a line."""
+
 
 def test_clangd_and_orbit_say_an_error_once(neovim: Start, nvim: str, saw: Saw) -> None:
     captures = Captures(CAPTURES / f"clangd-{nvim}.txt")
@@ -92,7 +95,16 @@ def test_basedpyright_and_ruff_keep_what_is_theirs(neovim: Start, nvim: str) -> 
     )
     editor.lua("vim.api.nvim_win_set_cursor(0, {11, 5}); vim.cmd('Orbit run')")
     editor.until_shown(TIME)
-    captures.check("after a run", editor.screen)
+    captures.check("after a run", lambda: in_order(editor.screen()))
     editor.lua("vim.lsp.buf.hover()")
     captures.check("hovers", editor.until("float()"))
     assert editor.lua(f"return {FORMATS}") == ["ruff"]
+
+
+def in_order(screen: str) -> str:
+    """Messages of two servers about one line stand in the order in which they came: here, by their first letters."""
+    rows: list[str] = []
+    for row in screen.split("\n"):
+        text, *messages = row.rstrip().split(BEFORE)
+        rows.append(BEFORE.join([text, *sorted(messages)]))
+    return "\n".join(rows)
