@@ -227,7 +227,7 @@ def test_restart_clears_the_variables(shared: Kernel) -> None:
 def test_nothing_is_left_of_a_kernel(own: Kernel, who: str) -> None:
     code = """
 import os, subprocess, sys
-deaf = "import os, time; os.setsid(); print(flush=True); time.sleep(1e6)"
+deaf = "import os, signal; os.setsid(); print(flush=True); signal.pause()"
 child = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
 child.stdout.readline()
 print(os.getpid(), child.pid)

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import psutil
@@ -42,8 +42,13 @@ class Clients:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._log = folder / "compilers"
-        self.hangs = self.compiler(folder, COMPILER.format(log=self._log))
+        started = folder / "compilers"
+        self.hangs = self.compiler(folder, COMPILER.format(log=started))
+        os.mkfifo(started)
+        self._started = os.open(
+            started, os.O_RDWR | os.O_NONBLOCK
+        )  # open for writing too, so that it never ends
+        self._pids: list[int] = []
         self._made: list[LocalRunner] = []
 
     def compiler(self, folder: Path, script: str) -> str:
@@ -65,14 +70,23 @@ class Clients:
 
     async def compilers(self, count: int) -> list[int]:
         """The process ids of compilers, once so many have been started."""
-        async with asyncio.timeout(processes_check.LIMIT_S):
-            while not self._log.exists() or len(pids := self._log.read_text().split()) < count:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        return [int(pid) for pid in pids]
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._started, readable.set)
+        try:
+            async with asyncio.timeout(processes_check.LIMIT_S):
+                while len(self._pids) < count:
+                    await readable.wait()
+                    readable.clear()
+                    with suppress(BlockingIOError):
+                        self._pids += map(int, os.read(self._started, 1 << 16).split())
+        finally:
+            loop.remove_reader(self._started)
+        return list(self._pids)
 
     async def close(self) -> None:
         for runner in self._made:
             await runner.close()
+        os.close(self._started)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def spliced(draw: st.DrawFn, lines: Sequence[str], words: Sequence[str]) -> str:
 
 # -- messages ---------------------------------------------------------------------------------------
 
-URI = "file:///work/k.cu"
+URI = "file:///src/k.cu"
 _DOCUMENT = {"textDocument": {"uri": URI}}
 _AT = {**_DOCUMENT, "position": {"line": 1, "character": 4}}
 _RANGE = {"start": {"line": 0, "character": 0}, "end": {"line": 3, "character": 0}}
@@ -114,7 +114,7 @@ _PARAMS: dict[str, Any] = {
 _HELLO: dict[str, Any] = {
     "id": 0,
     "method": "initialize",
-    "params": {"capabilities": {}, "rootUri": "file:///work"},
+    "params": {"capabilities": {}, "rootUri": "file:///src"},
 }
 
 
@@ -196,14 +196,14 @@ def specs(draw: st.DrawFn) -> bytes:
 # -- compiler output --------------------------------------------------------------------------------
 
 _OUTPUT = """\
-/work/k.cu(3): error: identifier "a" is undefined
-/work/k.cu(3): error #20: identifier "a" is undefined
+/src/k.cu(3): error: identifier "a" is undefined
+/src/k.cu(3): error #20: identifier "a" is undefined
     y[0] = a * x[0];
            ^
           detected during instantiation of "void k<T>(T *) [with T=float]" at line 4
 k.cuh(7): warning #177-D: variable "t" was declared but never referenced
 Remark: The warnings can be suppressed with "-diag-suppress <warning-number>"
-1 error detected in the compilation of "/work/k.cu".
+1 error detected in the compilation of "/src/k.cu".
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '_Z5saxpyifPKfPf' for 'sm_90a'
 ptxas info    : Function properties for _Z5saxpyifPKfPf
@@ -214,20 +214,20 @@ ptxas fatal   : Unresolved extern function '_Z1fv'
 nvlink error   : Undefined reference to '_Z1fv' in '/tmp/x.o'
 /usr/bin/ld: /tmp/tmpxft_0001_0000-11_k.o: in function `main':
 tmpxft_0001_0000-6_k.cudafe1.cpp:(.text+0x1a): undefined reference to `f()'
-In file included from /work/k.cu:1:
-/work/k.cuh:3:10: fatal error: x.h: No such file or directory
+In file included from /src/k.cu:1:
+/src/k.cuh:3:10: fatal error: x.h: No such file or directory
 k.cu: In function 'void f()':
 k.cu:3:5: error: 'y' was not declared in this scope; did you mean 'x'?
 nvcc fatal   : Unknown option '--x'
 Killed
 Segmentation fault (core dumped)
-==PROF== Connected to process 123 (/work/k)
+==PROF== Connected to process 123 (/src/k)
 ==PROF== Profiling "saxpy" - 0: 0%....50%....100% - 8 passes
 ==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters
 ==PROF== Disconnected from process 123
 .version 9.0
 .target sm_90a
-.file 1 "/work/k.cu"
+.file 1 "/src/k.cu"
 .visible .entry _Z5saxpyifPKfPf(
 .param .u32 _Z5saxpyifPKfPf_param_0
 .maxntid 256, 1, 1
@@ -248,13 +248,13 @@ _PROFILE = c.Profile(
 )
 _FINISHED = json.loads(json.dumps(dataclasses.asdict(entry(1).said.finished)))
 _KEPT = {
-    "version": VERSION, "path": "/work/k.cu", "kernel": "saxpy", "at": 1e9, "text": targets.SOURCE, "detail": "click",
+    "version": VERSION, "path": "/src/k.cu", "kernel": "saxpy", "at": 1e9, "text": targets.SOURCE, "detail": "click",
     "finished": {**_FINISHED, "profiles": [json.loads(json.dumps(dataclasses.asdict(_PROFILE)))]},
 }  # fmt: skip
 _EVENT = {"kind": "finished", **_FINISHED}
 _DATABASE = [
     {
-        "file": "/work/k.cu",
+        "file": "/src/k.cu",
         "directory": "/work",
         "command": 'nvcc -DN=4 -I "a b" -c k.cu',
         "arguments": ["nvcc", "k.cu"],
@@ -286,7 +286,7 @@ _XML = """\
 </record>
 </ComputeSanitizerOutput>
 ========= Invalid __global__ write of size 4 bytes
-=========     at saxpy(int, float)+0x70 in /work/k.cu:3
+=========     at saxpy(int, float)+0x70 in /src/k.cu:3
 =========     by thread (1,0,0) in block (0,0,0)
 =========     Address 0x7f is out of bounds
 ========= ERROR SUMMARY: 1 error

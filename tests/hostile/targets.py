@@ -101,7 +101,7 @@ def messages(stream: bytes) -> None:
 def specs(source: bytes) -> None:
     """A file, `.py` where it says so in its first line."""
     text = source.decode("utf-8", "surrogatepass")
-    uri = "file:///work/k.py" if text.startswith("import triton") else "file:///work/k.cu"
+    uri = "file:///src/k.py" if text.startswith("import triton") else "file:///src/k.cu"
     session = Session()
     file = session.open(uri, 1, text)
     if file is None:
@@ -127,16 +127,14 @@ SOURCE = '#include "k.cuh"\n__global__ void saxpy(int n, float a, const float* x
 def compiler_output(output: bytes) -> None:
     text = plain_text.plain(output.decode("utf-8", "replace"))
     modules = (ptx.read(text),)
-    context = diagnostics.Context(
-        "/work/k.cu", lambda _: SOURCE, "/work", scratch="/tmp/orbit-x", ptx=modules
-    )
+    context = diagnostics.Context("/src/k.cu", lambda _: SOURCE, "/src", scratch="/tmp/orbit-x", ptx=modules)
     problems = [one for failed in (False, True) for one in diagnostics.parse(text, context, failed=failed)]
     used = ptxas.resources(text, modules, context.named)
     session = Session()
-    session.open("file:///work/k.cu", 1, SOURCE)
-    session.results.keep_problems("nvcc", {"file:///work/k.cu": Problems(1, tuple(problems))})
+    session.open("file:///src/k.cu", 1, SOURCE)
+    session.results.keep_problems("nvcc", {"file:///src/k.cu": Problems(1, tuple(problems))})
     printed(terminal_text.problems(session))
-    printed(one.message for one in diagnostic_view.diagnostics(session, "file:///work/k.cu"))
+    printed(one.message for one in diagnostic_view.diagnostics(session, "file:///src/k.cu"))
     printed(one.name for one in used)
     failure = c.Failure("compile error", problems[0].message if problems else "x")
     printed([summary.one_line(c.Finished("r1", "compile error", failure), compiled_only=True)])
@@ -158,11 +156,11 @@ def reports(content: bytes) -> None:
         folder = Path(name)
         (folder / "a.json").write_bytes(content)
         (folder / "1.jsonl").write_bytes(content)
-        for kept in report_store.newest(folder, "/work/k.cu"):
+        for kept in report_store.newest(folder, "/src/k.cu"):
             if (profiled := report_command.profiled(kept)) and profiled.profiles:
                 page.html(profile_report.page(profiled, kept.kernel, kept.path))
         injection.read(folder)
-        Databases().find("/work/k.cu", "/work", str(folder / "a.json"))
+        Databases().find("/src/k.cu", "/src", str(folder / "a.json"))
     for record in sanitizer_records.read(text, text):
         sanitizer_findings.problems("memcheck", [record], lambda name: name)
     with suppress(popcorn_task.TaskError):
@@ -193,7 +191,7 @@ def databases(recipe: bytes) -> None:
         store, ledger, cache = Store(lambda: history), Ledger(lambda: rented), Cache(folder / "builds")
         store.keep(entry(1), SOURCE)
         ledger.put(Span("ta-1", "H100", 1e9, 1e9 + 100, 0.001, "x"))
-        cache.store("00", Entry({"problems": []}, b"cubin", {"/work/k.cuh": "00"}))
+        cache.store("00", Entry({"problems": []}, b"cubin", {"/src/k.cuh": "00"}))
         _change(history, "runs", changes.get("runs", []))
         _change(history, "texts", changes.get("texts", []))
         _change(rented, "spans", changes.get("spans", []))
