@@ -86,11 +86,11 @@ class Driven:
         assert not faults, faults
         self.scope = Scope(self.values)
         make = self._cuda if language == "cuda" else self._triton
-        self.launches: list[Callable[[], object]] = [make(one) for one in checked.spec.launches]
+        self.launches: list[Callable[[], object]] = [make(launch) for launch in checked.spec.launches]
         written = {
             argument.name
-            for one in checked.spec.launches
-            for parameter, argument in zip(self.header.parameters, one.arguments, strict=False)
+            for launch in checked.spec.launches
+            for parameter, argument in zip(self.header.parameters, launch.arguments, strict=False)
             if parameter.writable and hasattr(argument, "name")
         }
         self.restored = [
@@ -108,30 +108,30 @@ class Driven:
     def _value(self, node: Any) -> Value:
         return evaluate(node, self.world, self.scope)
 
-    def _cuda(self, one: Launch) -> Callable[[], object]:
+    def _cuda(self, item: Launch) -> Callable[[], object]:
         from cuda.bindings import driver
         from cuda.core import Device, LaunchConfig, ObjectCode, launch
 
         device = Device()
         device.set_current()
         major, minor = device.compute_capability
-        cubin, symbol = self._compiled(one, f"sm_{major}{minor}{'a' if major >= 9 else ''}")
+        cubin, symbol = self._compiled(item, f"sm_{major}{minor}{'a' if major >= 9 else ''}")
         kernel = ObjectCode.from_cubin(cubin).get_kernel(symbol)
-        shared = self._value(one.shared) if one.shared else None
+        shared = self._value(item.shared) if item.shared else None
         size = int(shared.value) if isinstance(shared, Scalar) else 0
         if size > 48 << 10:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             (error,) = driver.cuKernelSetAttribute(attribute, size, kernel.handle, device.device_id)
             assert not error, error
         config = LaunchConfig(
-            grid=_triple(self._value(one.grid)), block=_triple(self._value(one.block)), shmem_size=size
+            grid=_triple(self._value(item.grid)), block=_triple(self._value(item.block)), shmem_size=size
         )
-        pairs = zip(self.header.parameters, one.arguments, strict=True)
+        pairs = zip(self.header.parameters, item.arguments, strict=True)
         arguments = [_argument(parameter, self._value(node)) for parameter, node in pairs]
         return lambda: launch(device.default_stream, config, kernel, *arguments)
 
-    def _compiled(self, one: Launch, architecture: str) -> tuple[bytes, str]:
-        templates = f"<{', '.join(each.text for each in one.templates)}>" if one.templates else ""
+    def _compiled(self, launch: Launch, architecture: str) -> tuple[bytes, str]:
+        templates = f"<{', '.join(each.text for each in launch.templates)}>" if launch.templates else ""
         instance = f"\nauto* orbit_instance = &{self.name}{templates};\n" if templates else ""
         with tempfile.TemporaryDirectory() as scratch:
             source, cubin = Path(scratch) / "kernel.cu", Path(scratch) / "kernel.cubin"
@@ -143,19 +143,19 @@ class Driven:
             )  # fmt: skip
             code = cubin.read_bytes()
             names = [name.decode() for name in re.findall(rb"\0\.text\.(\w+)\0", code)]
-            symbol = next(one for one in names if symbols.base_name(one) == self.name)
+            symbol = next(name for name in names if symbols.base_name(name) == self.name)
             return code, symbol
 
-    def _triton(self, one: Launch) -> Callable[[], object]:
+    def _triton(self, launch: Launch) -> Callable[[], object]:
         made = importlib.util.spec_from_file_location(self.path.stem, self.path)
         assert made
         assert made.loader
         module = importlib.util.module_from_spec(made)
         made.loader.exec_module(module)
-        keywords = {each.name: self._value(each.value) for each in one.keywords}
-        positional = [self._value(node) for node in one.arguments]
-        assert one.grid is not None
-        size = _python(grid(one.grid, self.world, self.scope, keywords, tuned=False))
+        keywords = {each.name: self._value(each.value) for each in launch.keywords}
+        positional = [self._value(node) for node in launch.arguments]
+        assert launch.grid is not None
+        size = _python(grid(launch.grid, self.world, self.scope, keywords, tuned=False))
         given = [_python(value) for value in positional]
         named = {name: _python(value) for name, value in keywords.items()}
         kernel = getattr(module, self.name)[size]
@@ -193,7 +193,7 @@ def _python(value: Value) -> Any:
 
             return TensorDescriptor.from_tensor(value.tensor.data, list(value.box))
         case tuple():
-            return tuple(_python(one) for one in value)
+            return tuple(_python(item) for item in value)
         case _:
             return value
 
@@ -234,7 +234,7 @@ def ncu(chosen: list[tuple[str, str]], cache: str) -> dict[str, Seen]:
     if '"ID"' not in done.stdout:
         raise SystemExit(f"ncu gave no table (exit {done.returncode}): {(done.stdout + done.stderr)[-2000:]}")
     table = list(csv.DictReader(io.StringIO(done.stdout[done.stdout.index('"ID"') :])))
-    found: dict[str, Seen] = {}
+    seens: dict[str, Seen] = {}
     for _, name in chosen:
         # the first row is the units
         rows = [row for row in table[1:] if row.get(TIME) and _base(row["Kernel Name"]) == name]
@@ -244,14 +244,14 @@ def ncu(chosen: list[tuple[str, str]], cache: str) -> dict[str, Seen]:
         time, clock = (
             statistics.median(float(row[what].replace(",", "")) for row in firsts) for what in (TIME, CLOCK)
         )
-        found[name] = Seen(time, clock / 1e6)
-    return found
+        seens[name] = Seen(time, clock / 1e6)
+    return seens
 
 
 def _base(kernel: str) -> str:
     """`void ns::tiled<(int)32>(float *)` as ncu writes it -> `tiled`."""
-    found = re.match(r"(?:void )?([\w:]+)", kernel)
-    return found[1].rpartition("::")[2] if found else kernel
+    match = re.match(r"(?:void )?([\w:]+)", kernel)
+    return match[1].rpartition("::")[2] if match else kernel
 
 
 # -- ours, and the table ---------------------------------------------------------------------------------
@@ -262,19 +262,19 @@ async def clicks(chosen: list[tuple[str, str]], count: int) -> dict[str, list[c.
     from orbit_lsp.runners.local import LocalRunner, Options
 
     runner = LocalRunner(Options(python=sys.executable))
-    found: dict[str, list[c.Launches]] = {}
+    launcheseses: dict[str, list[c.Launches]] = {}
     try:
         for file, name in chosen:
             for _ in range(count + 1):
                 ended = await run(runner, job(EXAMPLES / file, name))
                 if ended.outcome != "ok" or not ended.launches:
                     raise SystemExit(f"{name}: {ended.outcome}: {ended.failure}")
-                found.setdefault(name, []).append(ended.launches[0])
-            print(f"{name}: {found[name][-1].timing.median / 1e3:.1f} µs", file=sys.stderr, flush=True)
+                launcheseses.setdefault(name, []).append(ended.launches[0])
+            print(f"{name}: {launcheseses[name][-1].timing.median / 1e3:.1f} µs", file=sys.stderr, flush=True)
     finally:
         await runner.close()
     return {
-        name: every[1:] for name, every in found.items()
+        name: every[1:] for name, every in launcheseses.items()
     }  # the first click builds, on a GPU that was idle
 
 
@@ -287,9 +287,9 @@ def report(chosen: list[tuple[str, str]], count: int) -> str:
     ]
     beyond: list[str] = []
     for _, name in chosen:
-        cold = [one.timing.median for one in ours[name]]
-        warm = [one.warm.median for one in ours[name] if one.warm]
-        clock = statistics.median(one.timing.sm_clock_mhz or math.nan for one in ours[name])
+        cold = [our.timing.median for our in ours[name]]
+        warm = [our.warm.median for our in ours[name] if our.warm]
+        clock = statistics.median(our.timing.sm_clock_mhz or math.nan for our in ours[name])
         cells = [name]
         for what, times, seen in (("cold", cold, theirs["all"][name]), ("warm", warm, theirs["none"][name])):
             middle = statistics.median(times) if times else math.nan
@@ -298,7 +298,7 @@ def report(chosen: list[tuple[str, str]], count: int) -> str:
             if abs(off) > WITHIN:
                 cycles = middle * clock / (seen.time * seen.clock) - 1
                 beyond.append(f"{name} {what} {100 * off:+.1f} % in time, {100 * cycles:+.1f} % in cycles")
-        between = measure.timing([round(one) for one in cold], "")
+        between = measure.timing([round(item) for item in cold], "")
         apart = (max(cold) - min(cold)) / between.median
         spread = between.spread or math.nan
         cells += [
@@ -309,7 +309,7 @@ def report(chosen: list[tuple[str, str]], count: int) -> str:
         ]
         if spread > APART or apart > APART:
             each = ", ".join(
-                f"{one.timing.median / 1e3:.1f} ({one.timing.sm_clock_mhz or 0:.0f})" for one in ours[name]
+                f"{our.timing.median / 1e3:.1f} ({our.timing.sm_clock_mhz or 0:.0f})" for our in ours[name]
             )
             beyond.append(f"{name}'s clicks, in µs (MHz): {each}")
         rows.append(f"| {' | '.join(cells)} |")
@@ -319,7 +319,7 @@ def report(chosen: list[tuple[str, str]], count: int) -> str:
         f"L2, of ncu `{CLOCK}`. Of the clicks' cold medians: the spread, as everywhere half the distance of their 20 % and "
         "80 % quantiles over their median, and highest less lowest. Targets: within 3 %, spread within 0.5 %."
     )
-    listed = [f"- {one}" for one in beyond]
+    listed = [f"- {name}" for name in beyond]
     head = f"## Launch specs against ncu, {len(chosen)} kernels"
     return "\n".join(
         [head, "", about, "", *rows, "", "Beyond 3 %, or a range beyond 0.5 %:", "", *(listed or ["- none"])]
@@ -335,7 +335,7 @@ def main() -> None:
     parser.add_argument("--clicks", type=int, default=10)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    chosen = [one for one in KERNELS if one[1] in options.only]
+    chosen = [item for item in KERNELS if item[1] in options.only]
     if options.drive:
         drive(chosen)
         return

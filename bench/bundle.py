@@ -26,14 +26,14 @@ LIMIT = 64 << 20
 
 
 def header(number: int, count: int) -> tuple[str, str]:
-    others = [(number * 5 + k) % (count - 1) for k in range(1, 6)]
-    lines = "".join(f'#include "../d{other % FOLDERS}/h{other}.cuh"\n' for other in others)
+    remaining = [(number * 5 + k) % (count - 1) for k in range(1, 6)]
+    lines = "".join(f'#include "../d{other % FOLDERS}/h{other}.cuh"\n' for other in remaining)
     return f"d{number % FOLDERS}/h{number}.cuh", f"#pragma once\n{lines}{BODY}\n"
 
 
 def module(number: int, count: int) -> tuple[str, str]:
-    others = [(number * 5 + k) % (count - 1) for k in range(1, 6)]
-    lines = "".join(f"from d{other % FOLDERS}.m{other} import x as x{other}\n" for other in others)
+    remaining = [(number * 5 + k) % (count - 1) for k in range(1, 6)]
+    lines = "".join(f"from d{other % FOLDERS}.m{other} import x as x{other}\n" for other in remaining)
     return f"d{number % FOLDERS}/m{number}.py", lines + BODY.replace("/*", "#") + "\nx = 1\n"
 
 
@@ -55,15 +55,15 @@ def project(folder: Path, language: Literal["cuda", "triton"], count: int) -> Jo
 def click(job: Job, folder: Path, store: Store, tree: Path) -> tuple[float, float, int]:
     """Seconds of the closure, seconds of the other side, files sent."""
     began = time.perf_counter()
-    found = closure(job, [str(folder)], data=(), limit=LIMIT)
+    result = closure(job, [str(folder)], data=(), limit=LIMIT)
     closed = time.perf_counter() - began
-    assert found.refusal is None, found.refusal
+    assert result.refusal is None, result.refusal
     began = time.perf_counter()
-    missing = store.missing(found.manifest)
+    missing = store.missing(result.manifest)
     for digest in missing:
-        content = found.contents[digest]
+        content = result.contents[digest]
         store.put(digest, content if isinstance(content, bytes) else content.read_bytes())
-    store.materialise(found.manifest, tree)
+    store.materialise(result.manifest, tree)
     return closed, time.perf_counter() - began, len(missing)
 
 

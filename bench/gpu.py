@@ -71,7 +71,7 @@ def run_json(bench: Bench, file: Path, *more: str) -> Json:
 
 
 def launches(answer: Json) -> dict[str, Json]:
-    return {one["name"]: one for one in answer["launches"]}
+    return {item["name"]: item for item in answer["launches"]}
 
 
 # -- how long a click takes -------------------------------------------------------------------------
@@ -105,14 +105,14 @@ def edit(client: Client, uri: str, version: int, line: int, text: str) -> None:
 async def ready(client: Client, uri: str) -> None:
     """Until the server knows the GPU and has compiled the file."""
     while True:
-        found = await client.request(
+        result = await client.request(
             "textDocument/inlayHint",
             {
                 "textDocument": {"uri": uri},
                 "range": {"start": {"line": 0, "character": 0}, "end": {"line": 9999, "character": 0}},
             },
         )
-        if found:
+        if result:
             return
         await asyncio.sleep(0.05)
 
@@ -247,18 +247,18 @@ async def cancels(bench: Bench) -> None:
 
 def spins(bench: Bench) -> None:
     answer = run_json(bench, PROGRAMS / "spin.cu")
-    found = launches(answer)
+    result = launches(answer)
     spun = {
         int(line.split()[0]): [int(t) for t in line.split()[1:]] for line in answer["stdout"].splitlines()
     }
-    fixed = next(one for name, one in found.items() if name.startswith("nothing"))["timing"]["median"]
+    fixed = next(entry for name, entry in result.items() if name.startswith("nothing"))["timing"]["median"]
     rows = [
         "| asked | spun (%globaltimer, median) | reported | less the fixed share | off |",
         "|---|---|---|---|---|",
     ]
     for asked, times in spun.items():
-        (one,) = [one for name, one in found.items() if f"<{asked}>" in name]
-        known, reported = statistics.median(times), one["timing"]["median"]
+        (item,) = [entry for name, entry in result.items() if f"<{asked}>" in name]
+        known, reported = statistics.median(times), item["timing"]["median"]
         off = reported - fixed - known
         rows.append(
             f"| {asked / 1e3:g} µs | {known / 1e3:.2f} µs | {reported / 1e3:.2f} µs | {(reported - fixed) / 1e3:.2f} µs | {off / 1e3:+.2f} µs ({100 * off / known:+.1f}%) |"
@@ -283,13 +283,13 @@ def against_ncu(bench: Bench) -> None:
         "| kernel | reported | off | recorded serially | off | ncu |",
         "|---|---|---|---|---|---|",
     ]
-    for name, one in reported.items():
+    for name, item in reported.items():
         base = name.partition("(")[0]
         if base == "fill":
             continue
         theirs = statistics.median(judged[base][1:])
         cells = [base]
-        for ours in (one["timing"]["median"], statistics.median(serial[base][1:])):
+        for ours in (item["timing"]["median"], statistics.median(serial[base][1:])):
             cells += [f"{ours / 1e3:.1f} µs", f"{100 * (ours / theirs - 1):+.1f}%"]
         rows.append(f"| {' | '.join(cells)} | {theirs / 1e3:.1f} µs |")
     bench.say(

@@ -2,15 +2,20 @@
 
     python -P bench/hostile.py [WORD …]     the texts of tests/hostile/hostile_texts.py whose names hold a WORD
 
-For each text a server of its own: a small file is open, its lenses are asked for again and again, and meanwhile the
-text is opened and edited at its start, middle and end. Figures are of a client's wall clock, so the machine should be
-quiet: `silence` is the longest that an answer about the small file took, `answer` the time until the lenses of the
-hostile file came, `memory` what the server and its worker took over idle, at most.
+For each text a server and a worker of its own: a small file is open, its lenses are asked for again and again, and
+meanwhile the text is opened and edited at its start, middle and end. Figures are of a client's wall clock, so the machine
+should be quiet: `silence` is the longest that an answer about the small file took, `answer` the time until the lenses of
+the hostile file came, `server` and `worker` what each took over idle, at most. `inf` stands for no answer in time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
 import sys
 import tempfile
 import time
@@ -35,25 +40,31 @@ async def ping(client: Client, uri: str, slowest: list[float]) -> None:
         await asyncio.sleep(0.02)
 
 
-def resident_mib(pid: int) -> float:
-    """Of a process and all below it, compilers left out: theirs is bounded by their own limit."""
-    total = 0.0
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            said = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-            if int(said["Pid"]) == pid or (
-                int(said["PPid"]) == pid and said["Name"].strip().startswith("python")
-            ):
-                total += int(said["VmRSS"].split()[0]) / 1024
-        except (OSError, KeyError):
-            continue
-    return total
+def workers(private: Path) -> list[int]:
+    """The processes that write down their ids beside their sockets, in the runtime folder of this program alone."""
+    found: list[int] = []
+    for file in private.glob("orbit-lsp/*.pid"):
+        with contextlib.suppress(OSError, ValueError):
+            found.append(json.loads(file.read_text())["pid"])
+    return found
 
 
-async def memory(pid: int, most: list[float]) -> None:
-    while True:
-        most.append(resident_mib(pid))
-        await asyncio.sleep(0.25)
+def peak_mib(pid: int) -> float:
+    """The most that a process has taken since it began. Compilers are left out: they have a limit of their own."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0.0
+    return int(found[1]) / 1024 if found else 0.0
+
+
+async def ready(client: Client) -> None:
+    """The small file's kernel has been compiled, so there is a worker; or there is no compiler here."""
+    with contextlib.suppress(TimeoutError):
+        await client.until(
+            lambda message: message.get("method") == "textDocument/publishDiagnostics", 0.0, LIMIT_S
+        )
+    await asyncio.sleep(1.0)
 
 
 async def edit(client: Client, uri: str, text: str) -> float:
@@ -77,45 +88,46 @@ async def edit(client: Client, uri: str, text: str) -> float:
     return longest
 
 
-async def measured(name: str, text: str, folder: Path) -> tuple[float, float, float]:
-    for each in folder.iterdir():  # noqa: ASYNC240
-        each.unlink()
+async def measured(name: str, text: str, private: Path) -> tuple[float, float, float, float]:
+    folder = private / "project"
+    folder.mkdir()
     small, hostile = folder / "small.cu", folder / name
     small.write_text(ONE)
-    options: dict[str, Any] = {"compile_on_save": False, "history": {"on": False}}
-    client = await Client.start(ORBIT, folder, options)
+    options: dict[str, Any] = {"compile_on_save": True, "history": {"on": False}}
+    env = os.environ | {"XDG_RUNTIME_DIR": str(private), "XDG_CACHE_HOME": str(private / "cache")}
+    client = await Client.start(ORBIT, folder, options, env)
     client.notify("initialized", {})
     client.open(small, "cuda-cpp")
     slowest: list[float] = []
-    await asyncio.sleep(1.0)  # the worker starts
-    before = resident_mib(client.process.pid)
-    most: list[float] = [before]
-    tasks = [
-        asyncio.create_task(ping(client, small.as_uri(), slowest)),
-        asyncio.create_task(memory(client.process.pid, most)),
-    ]
-    await asyncio.sleep(0.3)
-    slowest.clear()
+    await ready(client)
+    server, (worker, *_) = client.process.pid, (*workers(private), 0)
+    before = peak_mib(server), peak_mib(worker)
+    asking = asyncio.create_task(ping(client, small.as_uri(), slowest))
     try:
         answer = await edit(client, hostile.as_uri(), text)
     except TimeoutError:
         answer = float("inf")
-    await asyncio.sleep(0.5)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.sleep(2.0)  # the compile that an opened file starts
+    silence = float("inf") if asking.done() else max(slowest, default=float("inf"))
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    taken = peak_mib(server) - before[0], peak_mib(worker) - before[1]
     client.process.kill()
     await client.stop()
-    return max(slowest, default=float("inf")), answer, max(most) - before
+    for pid in workers(private):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGTERM)
+    return silence, answer, *taken
 
 
 async def main(words: list[str]) -> None:
-    print(f"{'text':44} {'silence':>10} {'answer':>10} {'memory':>10}")
-    with tempfile.TemporaryDirectory() as folder:
-        for what, make in TEXTS.items():
-            if not words or any(word in what for word in words):
-                silence, answer, more = await measured(name_of(what), make(), Path(folder))
-                print(f"{what:44} {silence * 1e3:7.0f} ms {answer:8.2f} s {more:6.0f} MiB", flush=True)
+    print(f"{'text':44} {'silence':>10} {'answer':>10} {'server':>10} {'worker':>10}")
+    for what, make in TEXTS.items():
+        if not words or any(word in what for word in words):
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
+                silence, answer, server, worker = await measured(name_of(what), make(), Path(private))
+            figures = f"{silence * 1e3:7.0f} ms {answer:8.2f} s {server:6.0f} MiB {worker:6.0f} MiB"
+            print(f"{what:44} {figures}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Times in a program against ncu's, and what recording a million launches costs: `python -m bench.in_program FOLDER` (a GPU).
 
+After FOLDER may stand which parts: compare, overlapping, million.
+
 Of both, what the tool adds to a launch is taken off, measured with a kernel that notes its own length.
 """
 
@@ -43,7 +45,7 @@ def run(command: list[str], folder: Path, cache: Path, how: str) -> tuple[float,
 def compare(folder: Path) -> None:
     program, cache = build("in_program", folder), folder / "cupti"
     added = overhead.measure(cache, folder / "overhead", 0)
-    print(f"recording adds {added.serial_ns} ns (serial), {added.concurrent_ns} ns (concurrent)\n")
+    print(f"recording adds {added.serial} (serial), {added.concurrent} (concurrent), in ns\n")
     medians: dict[str, dict[str, float]] = {}
     length = 0.0
     for how in ("automatic", "concurrent"):
@@ -66,6 +68,19 @@ def compare(folder: Path) -> None:
         print(f"| {name} | {truth / 1000:.1f} | {' | '.join(cells)} |")
 
 
+def overlapping(folder: Path) -> None:
+    """What programs whose kernels overlap lose by being recorded: their own time from first launch to last end."""
+    program, cache = build("overlapping", folder), folder / "cupti"
+    print("\n| overlapping by | alone, ms | recorded, ms | |\n|---|---|---|---|")
+    for what in ("streams", "graph", "early launch"):
+        times: dict[str, list[float]] = {"plain": [], "automatic": []}
+        for turn in range(5):
+            for how, known in times.items():
+                known.append(float(run([str(program), what], folder / f"{what}{turn}", cache, how)[1]))
+        alone, recorded = median(times["plain"]), median(times["automatic"])
+        print(f"| {what} | {alone:.1f} | {recorded:.1f} | {recorded / alone:.3f} x |")
+
+
 def million(folder: Path) -> None:
     program, cache = build("many_launches", folder), folder / "cupti"
     print(
@@ -84,12 +99,13 @@ def million(folder: Path) -> None:
         measure.group(injection.read(into).series)
         peak = tracemalloc.get_traced_memory()[1] / 1e6
         tracemalloc.stop()
-        assert sum(one.count for one in groups) == count
+        assert sum(group.count for group in groups) == count
         print(f"| {count:,} | {plain:.2f} | {recorded:.2f} | {seconds:.2f} | {peak:.0f} |")
 
 
 if __name__ == "__main__":
     where = Path(sys.argv[1])
     where.mkdir(parents=True, exist_ok=True)
-    compare(where)
-    million(where)
+    for part in (compare, overlapping, million):
+        if len(sys.argv) == 2 or part.__name__ in sys.argv[2:]:
+            part(where)

@@ -103,12 +103,12 @@ class Typist:
 
 
 async def timed(work: Callable[[], Awaitable[Any]], times: int) -> list[float]:
-    found: list[float] = []
+    results: list[float] = []
     for _ in range(times):
         began = time.perf_counter()
         await work()
-        found.append(time.perf_counter() - began)
-    return found
+        results.append(time.perf_counter() - began)
+    return results
 
 
 async def right_after_an_edit(folder: Path, times: int) -> None:

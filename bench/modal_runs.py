@@ -61,13 +61,13 @@ class Bench:
         self.missed: list[str] = []
 
     def row(self, what: str, value: float, unit: str, target: float | None = None) -> None:
-        said = f"{value:8.1f} {unit}"
+        message = f"{value:8.1f} {unit}"
         if target is not None:
             met = value <= target
-            said += f"   (target: <= {target:g} {unit}{'' if met else ', MISSED'})"
+            message += f"   (target: <= {target:g} {unit}{'' if met else ', MISSED'})"
             if not met:
                 self.missed.append(what)
-        self.rows.append(f"  {what:<62}{said}")
+        self.rows.append(f"  {what:<62}{message}")
         print(self.rows[-1], flush=True)
 
     def times(self, whole: int) -> int:
@@ -86,21 +86,28 @@ def job(folder: Path, text: str = SAXPY, **fields: Any) -> c.Job:
     return c.Job("r1", "run", "cuda", str(folder / "saxpy.cu"), text, **given)
 
 
+def snippet(folder: Path, number: int) -> c.Job:
+    """As `orbit-lsp exec -c 'print(1)'` makes it."""
+    path = str(folder / "_orbit_exec.py")
+    given: Any = {"directory": str(folder), "mount": str(folder), "gpu": "H100", "through": "exec"}
+    return c.Job("r1", "run", "triton", path, f"print(1)  # {number}\n", **given)
+
+
 def middle(seconds: list[float]) -> float:
     return 1e3 * statistics.median(seconds)
 
 
 async def once(runner: ModalRunner, what: c.Job) -> tuple[float, float]:
     """Seconds to the first event that the container has sent, and to the result."""
-    found, began = float("nan"), time.perf_counter()
+    result, began = float("nan"), time.perf_counter()
     async with aclosing(runner.run(what)) as events:
         async for event in events:
             if isinstance(event, c.Stage) and event.why == "the container is there":
-                found = time.perf_counter() - began  # of a cold click the last: that of the GPU
+                result = time.perf_counter() - began  # of a cold click the last: that of the GPU
             if isinstance(event, c.Finished):
                 if event.outcome != "ok":
                     raise SystemExit(f"the run failed: {event.failure}")
-                return found, time.perf_counter() - began
+                return result, time.perf_counter() - began
     raise SystemExit("the run ended without an answer")
 
 
@@ -122,18 +129,24 @@ async def warm_click(bench: Bench, runner: ModalRunner, folder: Path) -> None:
 
     await modal_bare.app.deploy.aio(name="bare")
     handle = modal.Cls.from_name("bare", "Bare")()
-    bare, ours = list[tuple[float, float]](), list[tuple[float, float]]()
+    bare, ours, snippets = (list[tuple[float, float]]() for _ in range(3))
     async with modal.Queue.ephemeral() as queue:
         for number in range(bench.times(200) + WARM_UP):
             bare.append(await bare_call(queue, handle))
             ours.append(await once(runner, job(folder, SAXPY + f"// {number}\n")))
-    of = [[middle([one[which] for one in both[WARM_UP:]]) for which in (0, 1)] for both in (bare, ours)]
-    (bare_first, bare_whole), (first, whole) = of
+            snippets.append(await once(runner, snippet(folder, number)))
+    of = [
+        [middle([item[which] for item in all_of[WARM_UP:]]) for which in (0, 1)]
+        for all_of in (bare, ours, snippets)
+    ]
+    (bare_first, bare_whole), (first, whole), (_, executed) = of
     bench.row("a bare call: spawn to first event, p50", bare_first, "ms")
     bench.row("a warm click: to the container's first event, p50", first, "ms")
     bench.row("… on top of the bare call", first - bare_first, "ms", 10)
     bench.row("a bare call: spawn to answer, p50", bare_whole, "ms")
     bench.row("a warm click: to the result, p50", whole, "ms")
+    bench.row("exec -c 'print(1)', warm: to the result, p50", executed, "ms")
+    bench.row("… on top of the bare call", executed - bare_whole, "ms", 15)
 
 
 async def bundle(bench: Bench, runner: ModalRunner, folder: Path) -> None:

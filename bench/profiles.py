@@ -74,7 +74,7 @@ async def part(page: Page, title: str, least_s: float, work: Callable[[], Awaita
 
 def bare(tool: ncu_options.Tool, folder: Path, program: list[str], symbol: str) -> float:
     """Seconds of ncu as a person would call it: the same sections, one launch."""
-    sections = [word for one in ncu_options.CLICK for word in ("--section", one)]
+    sections = [word for name in ncu_options.CLICK for word in ("--section", name)]
     command = [
         tool.path, "--clock-control", "none", "--import-source", "yes", *sections, "--kernel-name-base", "mangled",
         "-k", symbol, "-c", "1", "-f", "-o", str(folder / "bare"), *program,
@@ -124,7 +124,7 @@ async def cost(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
                 break
         ratio = statistics.median(click / alone for alone, click in pairs)
         ratios.append(ratio)
-        alone, click = (statistics.median(one) for one in zip(*pairs, strict=True))
+        alone, click = (statistics.median(item) for item in zip(*pairs, strict=True))
         rows.append(
             f"| {name} | {len(pairs)} | {alone:.2f} s | {click:.2f} s | {ratio:.3f} | {statistics.median(outside):.2f} s |"
         )
@@ -148,11 +148,11 @@ async def sections(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     rows = ["| sections | seconds | passes |", "|---|---|---|"]
     sets = {"all of a click": ncu_options.CLICK}
     sets |= {
-        f"without {one}": tuple(s for s in ncu_options.CLICK if s != one) for one in ncu_options.CLICK[1:]
+        f"without {name}": tuple(s for s in ncu_options.CLICK if s != name) for name in ncu_options.CLICK[1:]
     }
     sets["with MemoryWorkloadAnalysis_Tables"] = (*ncu_options.CLICK, "MemoryWorkloadAnalysis_Tables")
     for name, chosen in sets.items():
-        words = [word for one in chosen for word in ("--section", one)]
+        words = [word for name in chosen for word in ("--section", name)]
         command = [
             tool.path,
             "--clock-control",
@@ -214,9 +214,9 @@ async def values(page: Page, bench: Bench, tool: ncu_options.Tool) -> None:
     done = await asyncio.to_thread(
         subprocess.run, command, env=environment, capture_output=True, text=True, check=True
     )
-    told = {name: float(value) for name, value in json.loads(done.stdout).items()}
-    wanted = {n: v for n, v in told.items() if math.isfinite(v) and not n.startswith(NOT_COMPARED)}
-    shown = {name: one.value for name, one in finished.profiles[0].metrics.items()}
+    answer = {name: float(value) for name, value in json.loads(done.stdout).items()}
+    wanted = {n: v for n, v in answer.items() if math.isfinite(v) and not n.startswith(NOT_COMPARED)}
+    shown = {name: metric.value for name, metric in finished.profiles[0].metrics.items()}
     equal = sum(shown.get(name) == value for name, value in wanted.items())
     missing = [name for name in wanted if name not in shown]
     page.say(
@@ -230,23 +230,25 @@ async def planted(page: Page, bench: Bench, out: Path) -> None:
     rows = ["| program | planted | named | share of samples | main stall |", "|---|---|---|---|---|"]
     right = 0
     every = cases()
-    for one in every:
+    for item in every:
         if page.left_s < 10:
-            rows.append(f"| {one.file} | {one.line} | not run: no time left | | |")
+            rows.append(f"| {item.file} | {item.line} | not run: no time left | | |")
             continue
-        finished = await bench.profile(bench.job(one.file, one.text, one.kernel, run_timeout_s=90))
+        finished = await bench.profile(bench.job(item.file, item.text, item.kernel, run_timeout_s=90))
         try:
             check(finished)
             profile = finished.profiles[0]
             hot = hottest(profile)
         except (RuntimeError, ValueError) as error:
-            rows.append(f"| {one.file} | {one.line} | failed: {error} | | |")
+            rows.append(f"| {item.file} | {item.line} | failed: {error} | | |")
             continue
-        right += hot.line == one.line
+        right += hot.line == item.line
         share = hot.samples / profile.samples if profile.samples else math.nan
-        rows.append(f"| {one.file} | {one.line} | {hot.line} | {share:.0%} | {next(iter(hot.stalls), '')} |")
-        if hot.line != one.line:
-            shutil.copy(bench.report(finished), out / f"{one.file}.ncu-rep")
+        rows.append(
+            f"| {item.file} | {item.line} | {hot.line} | {share:.0%} | {next(iter(hot.stalls), '')} |"
+        )
+        if hot.line != item.line:
+            shutil.copy(bench.report(finished), out / f"{item.file}.ncu-rep")
     rows += ["", f"{right} of {len(every)} named right (seed {SEED}, scripts/plant_hot_lines.py)."]
     page.figures["planted"] = {"right": right, "of": len(every)}
     page.say("Hot lines that a script planted", *rows)

@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 def kernel_of(text: str, path: Path, name: str) -> Kernel:
     scan = (cuda_kernels if path.suffix == ".cu" else triton_kernels).scan(text)
-    return next(one for one in scan.kernels if one.name == name)
+    return next(kernel for kernel in scan.kernels if kernel.name == name)
 
 
 def job(path: Path, name: str, limit_s: float = 120.0) -> c.Job:

@@ -78,10 +78,10 @@ class Editor:
 
     async def hints(self, uri: str) -> list[str]:
         lines = {"start": {"line": 0, "character": 0}, "end": {"line": SIGNATURE + 1, "character": 0}}
-        found = await self.client.request(
+        result = await self.client.request(
             "textDocument/inlayHint", {"textDocument": {"uri": uri}, "range": lines}
         )
-        return [one["label"] for one in found or []]
+        return [item["label"] for item in result or []]
 
     async def click(self, uri: str) -> float:
         """Seconds from the command to the end of its progress, which is when the number is on the line."""

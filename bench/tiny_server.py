@@ -13,12 +13,12 @@ KERNEL = re.compile(r"^(?:__global__ \w+ (\w+)|@triton\.jit\ndef (\w+))", re.MUL
 
 def lines(ls: LanguageServer, uri: str) -> list[int]:
     text = ls.workspace.get_text_document(uri).source
-    found, line, at = [], 0, 0
+    results, line, at = [], 0, 0
     for match in KERNEL.finditer(text):
         line += text.count("\n", at, match.start())
         at = match.start()
-        found.append(line)
-    return found
+        results.append(line)
+    return results
 
 
 def whole(line: int) -> lsp.Range:
@@ -34,8 +34,8 @@ def code_lens(ls: LanguageServer, params: lsp.CodeLensParams) -> list[lsp.CodeLe
 @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
 def inlay_hint(ls: LanguageServer, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     inside = range(params.range.start.line, params.range.end.line + 1)
-    found = lines(ls, params.text_document.uri)
-    return [lsp.InlayHint(lsp.Position(line, 9), "hint") for line in found if line in inside]
+    results = lines(ls, params.text_document.uri)
+    return [lsp.InlayHint(lsp.Position(line, 9), "hint") for line in results if line in inside]
 
 
 @server.feature(lsp.TEXT_DOCUMENT_HOVER)

@@ -2,7 +2,7 @@
 
     python -P bench/warm_command.py [--times 15] [FILE]
 
-FILE is a program that `run` runs (default: none; without a GPU, or with `--runner modal`, it has no time of its own). The
+FILE is a program that `run` runs, on a GPU; with it a launch spec is run, too. The
 first line is Python itself with `import asyncio`, which no command can go below. Medians with the quartiles; processor time is
 of the command alone, and is what a busy machine disturbs least.
 """
@@ -19,6 +19,16 @@ import tempfile
 import time
 from pathlib import Path
 
+SPEC = """\
+// orbit: n = 24000000; a = 2.0f
+// orbit: x = randn(n); y = randn(n)
+// orbit: launch saxpy<<<(n + 255) / 256, 256>>>(n, a, x, y)
+// orbit: expect y == a * x + y
+__global__ void saxpy(int n, float a, const float* x, float* y) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i] + y[i];
+}
+"""
 KERNEL = "__global__ void k(float* x) { x[threadIdx.x] = 1; }\n"
 ORBIT = [sys.executable, "-P", "-m", "orbit_lsp"]
 
@@ -53,12 +63,21 @@ def main() -> None:
             "python -c 'import asyncio'": ([sys.executable, "-c", "import asyncio"], shared),
             "compile, cached, shared worker": ([*ORBIT, "compile", "k.cu", "--json"], shared),
             "compile, cached, worker of its own": ([*ORBIT, "compile", "k.cu", "--json"], alone),
+            "exec -c 'print(1)', shared worker": ([*ORBIT, "exec", "-c", "print(1)"], shared),
             "doctor, shared worker": ([*ORBIT, "doctor"], shared),
             "doctor, worker of its own": ([*ORBIT, "doctor"], alone),
         }
         if options.file:
             run = [*ORBIT, "run", str(options.file.resolve()), "--json"]
-            cases |= {"run, shared worker": (run, shared), "run, worker of its own": (run, alone)}
+            (folder / "spec.cu").write_text(SPEC)
+            program = str(folder / "program")
+            subprocess.run(["nvcc", "-O3", str(options.file.resolve()), "-o", program], check=True)
+            cases |= {
+                "the program alone": ([program], shared),
+                "run, shared worker": (run, shared),
+                "run, worker of its own": (run, alone),
+                "run of a launch spec, shared worker": ([*ORBIT, "run", "spec.cu", "--json"], shared),
+            }
         for command, environment in cases.values():  # the build is cached, the worker warm
             once(command, folder, environment)
         costs: dict[str, list[tuple[float, float]]] = {}

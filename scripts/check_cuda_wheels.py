@@ -46,11 +46,11 @@ def requirement(release: str) -> str:
 
 
 async def compile_with(python: Path, folder: Path, action: str) -> build.Build:
-    found = nvcc.find(python=str(python))
-    if isinstance(found, c.Failure):
-        raise SystemExit(f"{found.message}: {found.remedy}")
-    print(f"{action}: {found.path}, {found.version}, {found.host_version}")
-    job = c.Job("1", action, "cuda", str(folder / "k.cu"), SOURCE, nvcc=found.path)
+    result = nvcc.find(python=str(python))
+    if isinstance(result, c.Failure):
+        raise SystemExit(f"{result.message}: {result.remedy}")
+    print(f"{action}: {result.path}, {result.version}, {result.host_version}")
+    job = c.Job("1", action, "cuda", str(folder / "k.cu"), SOURCE, nvcc=result.path)
     return await build.build(
         job, architecture="sm_90a", started=lambda *_: None, cache=Cache(folder / "cache"), scratch=folder
     )
@@ -64,11 +64,11 @@ def main() -> None:
         release = sys.argv[1] if len(sys.argv) > 1 else ""
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
         subprocess.run([*pip, "download", "-q", "-d", folder / "wheels", requirement(release)], check=True)
-        found = sorted((folder / "wheels").iterdir())
-        for wheel in found:
+        paths = sorted((folder / "wheels").iterdir())
+        for wheel in paths:
             print(f"{wheel.stat().st_size / 1e6:8.1f} MB  {wheel.name}")
-        print(f"{sum(w.stat().st_size for w in found) / 1e6:8.1f} MB  in all")
-        subprocess.run([*pip, "install", "-q", "--no-deps", *found], check=True)
+        print(f"{sum(w.stat().st_size for w in paths) / 1e6:8.1f} MB  in all")
+        subprocess.run([*pip, "install", "-q", "--no-deps", *paths], check=True)
         only = folder / "bin"  # a search path without any other nvcc
         only.mkdir()
         for tool in ("gcc", "g++", "sh", "ld", "as", "rm", "cat"):

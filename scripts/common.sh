@@ -33,11 +33,12 @@ make_venv() {
   fi
 }
 
-# pip, three times at most: a download that breaks off is no reason to fail.
+# pip, three times at most: a download that breaks off is no reason to fail. Python compiles the modules that are
+# imported; pip would compile all of torch, which takes as long as installing it.
 install() {
   local try
   for try in 1 2 3; do
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@" && return
+    .venv/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt "$@" && return
     [ "$try" = 3 ] || say "the download failed; trying again"
   done
   fail "pip could not install: $*"
@@ -53,8 +54,8 @@ install_nvcc() {
   fi
 }
 
-# pytest on all cores, and one worker more: what waits for a process leaves its core to another..
+# pytest on all cores, and two workers more: what waits for a process leaves its core to another.
 run_tests() {
-  local workers=$(($(nproc) + 1))
+  local workers=$(($(nproc) + 2))
   .venv/bin/python -m pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --ignore=tests/editors "$@"
 }

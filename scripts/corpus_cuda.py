@@ -1,8 +1,8 @@
 """CUDA discovery on real code: what is found, missed and invented in pinned source packages.
 
-    python scripts/corpus_cuda.py [--more] [--disagreements]
+    python scripts/corpus_cuda.py [--more] [--disagreements] [FOLDER …]
 
-Sources come from PyPI and Debian into .orbit/corpus (some 200 MB). Two independent readers propose
+Sources come from PyPI and Debian into .orbit/corpus (some 200 MB), or lie in the folders. Two independent readers propose
 kernels: tree-sitter-cuda and a regular expression over text without comments. Where both name the same
 kernels of a file, that is the truth; where they differ, or both miss what a macro expands to,
 corpus_cuda.txt has the adjudicated names.
@@ -137,9 +137,8 @@ def fetch(*, more: bool) -> list[str]:
     return names
 
 
-def files(folder: Path) -> Iterator[tuple[Path, bytes]]:
+def files(folder: Path, seen: set[bytes]) -> Iterator[tuple[Path, bytes]]:
     """Each content once; headers only where they speak of kernels."""
-    seen: set[bytes] = set()
     for path in sorted(folder.rglob("*")):
         if path.suffix in SUFFIXES and path.is_file() and not path.is_symlink():
             data = path.read_bytes()
@@ -161,7 +160,7 @@ def tree_sitter_reader():
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cuda.language()))
 
     def read(data: bytes) -> Counter[str]:
-        found: Counter[str] = Counter()
+        result: Counter[str] = Counter()
         waiting = [parser.parse(data).root_node]
         while waiting:
             node = waiting.pop()
@@ -170,8 +169,8 @@ def tree_sitter_reader():
             if node.type == "function_definition" and body:
                 head = data[node.start_byte : body.start_byte]
                 if b"__global__" in head and (name := declared_name(node)):
-                    found[name] += 1
-        return found
+                    result[name] += 1
+        return result
 
     return read
 
@@ -196,7 +195,7 @@ HEAD = re.compile(
 def read_by_expression(text: str) -> Counter[str]:
     """`__global__ … name(…) {` in text without comments; macros, strings and `#if 0` are not its business."""
     text = COMMENT.sub(" ", text)
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for match in HEAD.finditer(text):
         depth = 0
         position = match.end() - 1
@@ -207,8 +206,8 @@ def read_by_expression(text: str) -> Counter[str]:
                 break
         after = re.compile(r"[^;{=]*").match(text, position)
         if after and text[after.end() : after.end() + 1] == "{":
-            found[match[1]] += 1
-    return found
+            result[match[1]] += 1
+    return result
 
 
 def adjudicated() -> dict[str, Counter[str]]:
@@ -225,31 +224,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--more", action="store_true", help="also the largest packages (500 MB)")
     parser.add_argument("--disagreements", action="store_true", help="print files that nobody has read yet")
+    parser.add_argument("folders", nargs="*", type=Path)
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     from orbit_lsp.kernels.cuda.cuda_kernels import scan
 
     CORPUS.mkdir(parents=True, exist_ok=True)
-    names = fetch(more=options.more)
+    folders = options.folders or [CORPUS / name for name in fetch(more=options.more)]
     read_tree = tree_sitter_reader()
     read = adjudicated()
     total: Counter[str] = Counter()
     seconds = 0.0
-    for package in names:
+    seen: set[bytes] = set()
+    for folder in folders:
         counts: Counter[str] = Counter()
-        for path, data in files(CORPUS / package):
+        for path, data in files(folder, seen):
             text = data.decode("utf-8", "replace")
             start = time.perf_counter()
             scanned = Counter(kernel.name.replace(" ", "") for kernel in scan(text).kernels)
             seconds += time.perf_counter() - start
-            one, other = read_tree(data), read_by_expression(text)
+            item, other = read_tree(data), read_by_expression(text)
             key = hashlib.sha256(data).hexdigest()[:12]
             truth = read.get(key)
             if truth is None:
-                truth = one
-                if options.disagreements and not one == other == scanned:
+                truth = item
+                if options.disagreements and not item == other == scanned:
                     print(key, path.name, *sorted(scanned.elements()), flush=True)
-                if one != other:
+                if item != other:
                     counts["unread"] += 1
                     continue
             missed, invented = truth - scanned, scanned - truth
@@ -257,11 +258,11 @@ def main() -> int:
                 files=1, kernels=truth.total(), missed=missed.total(), invented=invented.total()
             )
             if (missed or invented) and not options.disagreements:
-                where = path.relative_to(CORPUS)
+                where = path.relative_to(folder.parent)
                 print(f"{key} {where}: missed {dict(missed)}, invented {dict(invented)}")
         total += counts
         if not options.disagreements:
-            show(package, counts)
+            show(folder.name, counts)
     if not options.disagreements:
         show("all", total)
         print(f"scanned in {seconds:.2f} s")

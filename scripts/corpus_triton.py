@@ -129,7 +129,7 @@ class Oracle(ast.NodeVisitor):
         self.bind(node.name, "")
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        self.inside(node, dict.fromkeys((one.arg for one in every), "parameter"))
+        self.inside(node, dict.fromkeys((arg.arg for arg in every), "parameter"))
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
@@ -161,16 +161,16 @@ def oracle(text: str) -> set[Kernel]:
     return visitor.kernels
 
 
-def unclaimed(text: str, found: set[Kernel]) -> Iterator[tuple[int, str]]:
+def unclaimed(text: str, kernels: set[Kernel]) -> Iterator[tuple[int, str]]:
     """Decorators that say "jit" over no kernel, in files that import triton."""
     if not re.search(r"^\s*(?:import|from)\s[^#\n]*\btriton\b", text, re.MULTILINE):
         return
-    lines = {line for line, _ in found}
+    lines = {line for line, _ in kernels}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef) and node.lineno not in lines:
-            said = [ast.unparse(one) for one in node.decorator_list]
-            if any("jit" in one for one in said):
-                yield node.lineno, " ".join(said)
+            messages = [ast.unparse(item) for item in node.decorator_list]
+            if any("jit" in name for name in messages):
+                yield node.lineno, " ".join(messages)
 
 
 def fetch() -> None:
@@ -218,19 +218,19 @@ def compare(folder: Path, show: int) -> Counter[str]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 expected = oracle(text)
-                found = {(k.line + 1, k.name) for k in result.kernels if k.dsl in RUNNABLE}
+                results = {(k.line + 1, k.name) for k in result.kernels if k.dsl in RUNNABLE}
                 every = {(kernel.line + 1, kernel.name) for kernel in result.kernels}
                 loose = list(unclaimed(text, every | expected))
         except (SyntaxError, ValueError, RecursionError):
             total["unreadable"] += 1
             continue
         total["kernels"] += len(expected)
-        total["found"] += len(found)
+        total["found"] += len(results)
         total["helpers"] += sum(not k.launchable for k in result.kernels)
         total["others"] += sum(k.dsl not in RUNNABLE for k in result.kernels)
         for label, names in (
-            ("missed", expected - found),
-            ("invented", found - expected),
+            ("missed", expected - results),
+            ("invented", results - expected),
             ("unclaimed", loose),
         ):
             for line, name in sorted(names):

@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from orbit_lsp.cli import schema
 from orbit_lsp.server.handlers import server
-from orbit_lsp.state import config, explanations
+from orbit_lsp.state import config
+from orbit_lsp.views.explain import explanations
 from orbit_remote.common import limits
 from orbit_remote.common.messages import VERSION
 from orbit_remote.spec.functions.function_table import FUNCTIONS
@@ -38,8 +39,9 @@ LIMITS = """# Limits
 
 Generated from `remote/orbit_remote/common/limits.py`; do not edit.
 
-Whatever orbit-lsp reads of a folder, a compiler or a program has a limit, so that no file can fill the memory or stop the
-server. Only regular files are read: a FIFO, a socket or a device, also behind a link, is refused at once.
+orbit-lsp limits everything that it reads from a folder, a compiler or a program, so that no file can fill the memory or stop
+the server. These limits cannot be changed. Only regular files are read. A FIFO, a socket or a device is refused at once, even
+if a link leads to it.
 """
 TITLES = {
     "orbit.run": "Run the Kernel at the Cursor",
@@ -50,6 +52,7 @@ TITLES = {
     "orbit.openIr": "Open What the Compiler Made of the Kernel at the Cursor",
     "orbit.disassemble": "Compile the Kernel at the Cursor and Show Its SASS, PTX or IR",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
+    "orbit.debug": "Debug the Triton Kernel at the Cursor",
     "orbit.check": "Check ModelNew or custom_kernel Against Its Reference",
     "orbit.compareWith": "Compare the Kernel at the Cursor With…",
     "orbit.history": "Open the History of the Kernel at the Cursor",
@@ -93,15 +96,15 @@ ITEM_BUTTONS = {
 }
 """At the items of the view Orbit: the actions of `orbit_lsp/server/panel.py`."""
 GROUPS = {
-    "Orbit: where kernels run": ("serverPath", "runner", "gpu", "gpus", "device", "python", "arguments", "environment", "shared_worker"),
-    "Orbit: GPUs rented from Modal": ("modal.",),
-    "Orbit: compiling": ("compile_on_save", "compile_on_idle", "every_gpu", "nvcc", "nvcc_flags", "compile_commands", "kernel_macros", "doubled_errors", "costs."),
-    "Orbit: what stands beside the text": ("hints.", "lens.", "report."),
-    "Orbit: profiles": ("profile.",),
-    "Orbit: Live": ("live.",),
-    "Orbit: history": ("history.",),
-    "Orbit: checking memory": ("check_memory.",),
-    "Orbit: limits and the log": ("build_timeout_s", "run_timeout_s", "spare_idle_s", "cache_gib", "log_level"),
+    "Where Kernels Run": ("serverPath", "runner", "gpu", "gpus", "device", "python", "arguments", "environment", "shared_worker"),
+    "GPUs Rented from Modal": ("modal.",),
+    "Compiling": ("compile_on_save", "compile_on_idle", "every_gpu", "nvcc", "nvcc_flags", "compile_commands", "kernel_macros", "doubled_errors", "costs."),
+    "Beside the Text": ("hints.", "lens.", "report."),
+    "Profiles": ("profile.",),
+    "Live": ("live.",),
+    "History": ("history.",),
+    "Checking Memory": ("check_memory.",),
+    "Limits and the Log": ("build_timeout_s", "run_timeout_s", "grade", "spare_idle_s", "cache_gib", "log_level"),
 }  # fmt: skip
 """The sections of VS Code's settings, in this order; a name that ends in a dot is a whole group."""
 
@@ -152,9 +155,9 @@ def mapped(text: str) -> str:
 
 def first_sentence(path: Path) -> str:
     """Of a module's docstring."""
-    said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    assert said, f"{path} has no docstring"
-    paragraph = " ".join(said.partition("\n\n")[0].split())
+    message = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert message, f"{path} has no docstring"
+    paragraph = " ".join(message.partition("\n\n")[0].split())
     return re.split(r"(?<=[.])\s(?=[A-Z`])", paragraph)[0].rstrip(".:").replace("|", "\\|")
 
 
@@ -168,11 +171,13 @@ def supported(text: str) -> str:
         if path.exists()
     ]
     table = [
-        "| | " + " | ".join(f"{one['editor']} {one['version']}" for one in seen) + " |",
+        "| | " + " | ".join(f"{item['editor']} {item['version']}" for item in seen) + " |",
         "|---" * (len(seen) + 1) + "|",
     ]
     for feature, words in rows.items():
-        cells = ["–" if feature not in one["features"] else one["features"][feature] or "✓" for one in seen]
+        cells = [
+            "–" if feature not in item["features"] else item["features"][feature] or "✓" for item in seen
+        ]
         table.append(f"| {words} | " + " | ".join(cells) + " |")
     before, begin, rest = text.partition("<!-- from docs/editors/*.json by scripts/generate.py -->\n")
     _, end, after = rest.partition("<!-- end -->\n")

@@ -112,13 +112,13 @@ class Smoke:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(LIMIT_S):
-                good, said = True, await work()
+                good, message = True, await work()
         except Failed as error:
-            good, said = False, str(error)
+            good, message = False, str(error)
         except Exception as error:  # noqa: BLE001 - whatever happens there is what the report is for
-            good, said = False, f"{type(error).__name__}: {modal_errors.trouble(error).message}"
+            good, message = False, f"{type(error).__name__}: {modal_errors.trouble(error).message}"
         self.failed += not good
-        first, *rest = said.splitlines() or [""]
+        first, *rest = message.splitlines() or [""]
         line = f"{'✓' if good else '✗'} {name:<34}{time.perf_counter() - began:7.1f} s  {first}"
         self.lines += [line, *(f"{'':46}{more}" for more in rest)]
         print("\n".join(self.lines[-1 - len(rest) :]), flush=True)
@@ -223,10 +223,10 @@ class Smoke:
         return finished.failure.message if finished.failure else ""
 
     async def cancel_running(self) -> str:
-        said = await self.cancel(self.job(SLOW), "running")
+        message = await self.cancel(self.job(SLOW), "running")
         if not self.environment.sessions():
-            raise Failed(f"{said}, but the container is gone")
-        return f"{said}, the container is still warm"
+            raise Failed(f"{message}, but the container is gone")
+        return f"{message}, the container is still warm"
 
     async def cancel_queued(self) -> str:
         return await self.cancel(self.job(SLOW, gpu=self.options.other), "on Modal since")
@@ -248,9 +248,9 @@ class Smoke:
 
     async def released(self) -> str:
         if not await self.environment.modal().release(self.options.gpu):
-            raise Failed("Modal did not take it; it idles out")
+            raise Failed("Modal rejected the request, so it stops after its idle time")
         if self.environment.sessions():
-            raise Failed("a container is still said to be warm")
+            raise Failed("a container is still reported as warm")
         return "nothing is rented"
 
     async def kept(self) -> str:
@@ -259,7 +259,7 @@ class Smoke:
         return f"a new container; building took {seen.finished.build_s or 0:.1f} s{_cost(seen.finished)}"
 
     async def month(self) -> str:
-        sessions = [self.environment.session_text(one) for one in self.environment.sessions()]
+        sessions = [self.environment.session_text(session) for session in self.environment.sessions()]
         return "\n".join(sessions) or "no GPU is warm"
 
     async def stop(self) -> str:

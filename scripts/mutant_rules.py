@@ -76,10 +76,10 @@ def source(file: Path, name: str) -> Source:
     bodies = [(opening, end)]
     if language == "cuda":
         helpers = re.finditer(r"__device__ [^;{]*?\b(\w+)\([^;{]*\{", code[: lines[kernel.whole.line]])
-        called = [one.end() - 1 for one in helpers if re.search(rf"\b{one[1]}\(", code[opening:end])]
+        called = [helper.end() - 1 for helper in helpers if re.search(rf"\b{helper[1]}\(", code[opening:end])]
         bodies += [(start, _closing(code, start)) for start in called]
     header = code[begin:opening]
-    pointers = [one.split() for one in header.split(",") if "*" in one and "const " not in one]
+    pointers = [part.split() for part in header.split(",") if "*" in part and "const " not in part]
     outputs = {words[-1].strip("*)") for words in pointers}
     aliases = re.findall(r"\b\w+\* (\w+) = (\w+) \+", code[opening:end])
     outputs |= {alias for alias, of in aliases if of in outputs}
@@ -114,12 +114,12 @@ def _opening(code: str, at: int) -> int:
 Rule = Callable[[Source], Iterator[Change]]
 
 
-def _swapped(pattern: str, others: dict[str, str]) -> Rule:
+def _swapped(pattern: str, remaining: dict[str, str]) -> Rule:
     """The first group of each match becomes its counterpart."""
 
     def rule(of: Source) -> Iterator[Change]:
         for match in of.matches(pattern):
-            yield Change(match.start(1), match.end(1), others[match[1]])
+            yield Change(match.start(1), match.end(1), remaining[match[1]])
 
     return rule
 
@@ -217,7 +217,7 @@ def _once(of: Source) -> Iterator[Change]:
 
 _COMPARED = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 _OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&&": "||", "||": "&&"}
-_AXES = {f"{what}.{one}": f"{what}.{other}" for what in ("threadIdx", "blockIdx", "blockDim", "gridDim") for one, other in ("xy", "yx")}  # fmt: skip
+_AXES = {f"{what}.{name}": f"{what}.{other}" for what in ("threadIdx", "blockIdx", "blockDim", "gridDim") for name, other in ("xy", "yx")}  # fmt: skip
 _EXTREMES = {"fmaxf": "fminf", "tl.maximum": "tl.minimum", "tl.max": "tl.min"}
 RULES: dict[str, tuple[Rule, ...]] = {
     "bound off by one": (_swapped(r" ([<>]=?) ", _COMPARED),),

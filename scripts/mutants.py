@@ -84,7 +84,7 @@ class Mutant:
 
 def made(mutants: Sequence[Mutant]) -> list[str]:
     """How many each kind and each of its rules made, a line each."""
-    counts = Counter(one.rule for one in mutants)
+    counts = Counter(mutant.rule for mutant in mutants)
     lines: list[str] = []
     for kind, rules in (
         KINDS | {"others": tuple(set(RULES) - {r for many in KINDS.values() for r in many})}
@@ -103,29 +103,29 @@ def made(mutants: Sequence[Mutant]) -> list[str]:
 
 def make(folder: Path, rules: Sequence[str]) -> list[Mutant]:
     """Writes every mutant of these rules below `folder` and says which of them compile to something else."""
-    found: list[Mutant] = []
+    mutants: list[Mutant] = []
     times: Counter[tuple[str, str, str]] = Counter()
     for example, name in KERNELS:
         of = source(EXAMPLES / example, name)
         seen = {of.text}
         for rule in rules:
             changes = [change for part in RULES[rule] for change in part(of)]
-            for change in sorted(changes, key=lambda one: one.start):
+            for change in sorted(changes, key=lambda change: change.start):
                 text = of.text[: change.start] + change.text + of.text[change.end :]
                 if rule == "computes once":
                     text = _before_kernel(of, text)
                 if text in seen:
                     continue
                 seen.add(text)
-                one = _written(folder, of, example, rule, change, text, len(found))
-                key = one.kernel, rule, one.mutated
+                mutant = _written(folder, of, example, rule, change, text, len(mutants))
+                key = mutant.kernel, rule, mutant.mutated
                 times[key] += 1
                 again = f" #{times[key]}" if times[key] > 1 else ""
-                category, aside = reason(one.kernel, rule, one.mutated + again, of.text, text)
-                found.append(replace(one, category=category, aside=aside))
+                category, aside = reason(mutant.kernel, rule, mutant.mutated + again, of.text, text)
+                mutants.append(replace(mutant, category=category, aside=aside))
     originals = {example: _assembled(EXAMPLES / example, name) for example, name in KERNELS}
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(partial(_judged, folder, originals), found))
+        return list(pool.map(partial(_judged, folder, originals), mutants))
 
 
 def _before_kernel(of: Source, text: str) -> str:
@@ -182,7 +182,7 @@ def _assembled(file: Path, kernel: str) -> bytes | str:
             cwd=scratch, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
-            return next((one for one in done.stderr.splitlines() if "error" in one), "nvcc failed")[-120:]
+            return next((line for line in done.stderr.splitlines() if "error" in line), "nvcc failed")[-120:]
         return (Path(scratch) / "kernel.cubin").read_bytes()
 
 
@@ -212,7 +212,10 @@ class Outcomes:
 
     def add(self, file: str, finished: c.Finished) -> None:
         self.ended[file] = finished
-        rows = {name: [self._texts[name], one.outcome, _why(one)] for name, one in self.ended.items()}
+        rows = {
+            name: [self._texts[name], finished.outcome, _why(finished)]
+            for name, finished in self.ended.items()
+        }
         self._file.write_text(json.dumps(rows, indent=0), encoding="utf-8")
 
 
@@ -222,15 +225,19 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
 
     outcomes = Outcomes(folder / "outcomes.json")
     jobs = {example: job(EXAMPLES / example, kernel, LIMIT_S) for example, kernel in KERNELS}
-    jobs |= {one.file: job(folder / one.file, one.kernel, LIMIT_S) for one in mutants if not one.broken}
+    jobs |= {
+        mutant.file: job(folder / mutant.file, mutant.kernel, LIMIT_S)
+        for mutant in mutants
+        if not mutant.broken
+    }
     runner = LocalRunner(Options(python=sys.executable))
     places = asyncio.Semaphore(at_once)
 
     async def one(file: str, request: c.Job) -> None:
         async with places:
             outcomes.add(file, await run(runner, request))
-        said = f"{len(outcomes.ended)}/{len(jobs)} {file}: {outcomes.ended[file].outcome}"
-        print(said, file=sys.stderr, flush=True)
+        message = f"{len(outcomes.ended)}/{len(jobs)} {file}: {outcomes.ended[file].outcome}"
+        print(message, file=sys.stderr, flush=True)
 
     left = {file: request for file, request in jobs.items() if not outcomes.known(file, request)}
     try:
@@ -242,55 +249,57 @@ async def judge(folder: Path, mutants: list[Mutant], at_once: int) -> dict[str, 
 
 def report(mutants: list[Mutant], ended: dict[str, c.Finished]) -> tuple[str, bool]:
     """The table in Markdown, and whether all that is not set aside was found, without a false alarm."""
-    mutants = [_as_run(one, ended) for one in mutants]
-    judged = [one for one in mutants if not one.broken]
-    real = [one for one in judged if not one.aside]
-    found = [one for one in real if ended[one.file].outcome in FOUND]
-    missed = [one for one in real if one not in found]
+    mutants = [_as_run(mutant, ended) for mutant in mutants]
+    judged = [mutant for mutant in mutants if not mutant.broken]
+    real = [mutant for mutant in judged if not mutant.aside]
+    results = [mutant for mutant in real if ended[mutant.file].outcome in FOUND]
+    missed = [mutant for mutant in real if mutant not in results]
     alarms = [example for example, _ in KERNELS if ended[example].outcome != "ok"]
-    counts = Counter((one.kernel, one.rule) for one in real)
-    caught = Counter((one.kernel, one.rule) for one in found)
+    counts = Counter((mutant.kernel, mutant.rule) for mutant in real)
+    caught = Counter((mutant.kernel, mutant.rule) for mutant in results)
     names = [kernel for _, kernel in KERNELS]
     lines = [f"| rule: found of made | {' | '.join(names)} | all |", "|---" * (len(names) + 2) + "|"]
     kinds = {rule: kind for kind, rules in KINDS.items() for rule in rules}
-    for rule in (one for one in RULES if any(counts[n, one] for n in names)):
+    for rule in (name for name in RULES if any(counts[n, name] for n in names)):
         cells = [f"{caught[n, rule]}/{counts[n, rule]}" if counts[n, rule] else "" for n in names]
         total = sum(counts[n, rule] for n in names)
         label = rule if rule not in kinds or kinds[rule].startswith(rule) else f"{kinds[rule]}: {rule}"
         lines.append(f"| {label} | {' | '.join(cells)} | {sum(caught[n, rule] for n in names)}/{total} |")
-    outcomes = Counter(ended[one.file].outcome for one in found)
+    outcomes = Counter(ended[mutant.file].outcome for mutant in results)
     lines.append(
-        f"\n{len(found)} of {len(real)} mutants found, {len(missed)} missed; {len(alarms)} false alarms on the "
+        f"\n{len(results)} of {len(real)} mutants found, {len(missed)} missed; {len(alarms)} false alarms on the "
         f"{len(KERNELS)} originals. Besides: {_aside(judged, ended)}{len(mutants) - len(judged)} that do not compile.\n\n"
         f"Found as: {', '.join(f'{name} {count}' for name, count in outcomes.most_common())}.\n"
     )
     lines += [
         f"- false alarm: {example}: {ended[example].outcome}: {_why(ended[example])}" for example in alarms
     ]
-    lines += [f"- missed ({ended[one.file].outcome}): {_shown(one)}" for one in missed]
-    same = [one for one in judged if one.aside]
-    lines += [f"- {'set aside, and yet found' if ended[one.file].outcome in FOUND else 'set aside'}: {_shown(one)}: {one.category}: {one.aside}" for one in same]  # fmt: skip
-    lines += [f"- does not compile: {_shown(one)}: {one.broken}" for one in mutants if one.broken]
+    lines += [f"- missed ({ended[mutant.file].outcome}): {_shown(mutant)}" for mutant in missed]
+    same = [mutant for mutant in judged if mutant.aside]
+    lines += [f"- {'set aside, and yet found' if ended[mutant.file].outcome in FOUND else 'set aside'}: {_shown(mutant)}: {mutant.category}: {mutant.aside}" for mutant in same]  # fmt: skip
+    lines += [f"- does not compile: {_shown(mutant)}: {mutant.broken}" for mutant in mutants if mutant.broken]
     return "\n".join(lines), not (missed or alarms)
 
 
-def _shown(one: Mutant) -> str:
-    return f"{one.file}, {one.kernel}, {one.rule}, line {one.line}: `{one.original}` -> `{one.mutated}`"
+def _shown(mutant: Mutant) -> str:
+    return f"{mutant.file}, {mutant.kernel}, {mutant.rule}, line {mutant.line}: `{mutant.original}` -> `{mutant.mutated}`"
 
 
-def _as_run(one: Mutant, ended: dict[str, c.Finished]) -> Mutant:
+def _as_run(mutant: Mutant, ended: dict[str, c.Finished]) -> Mutant:
     """What Triton does not compile is known only now."""
-    finished = ended.get(one.file)
-    if finished is None or finished.outcome != "compile error" or one.broken:
-        return one
-    return replace(one, broken=_why(finished) or "compile error")
+    finished = ended.get(mutant.file)
+    if finished is None or finished.outcome != "compile error" or mutant.broken:
+        return mutant
+    return replace(mutant, broken=_why(finished) or "compile error")
 
 
 def _aside(judged: Sequence[Mutant], ended: dict[str, c.Finished]) -> str:
     """What is set aside, by category, and how much of it was found all the same."""
-    counts = Counter(one.category for one in judged if one.aside)
-    found = Counter(one.category for one in judged if one.aside and ended[one.file].outcome in FOUND)
-    return "".join(f"{counts[name]} {name} ({found[name]} found all the same), " for name in counts)
+    counts = Counter(mutant.category for mutant in judged if mutant.aside)
+    result = Counter(
+        mutant.category for mutant in judged if mutant.aside and ended[mutant.file].outcome in FOUND
+    )
+    return "".join(f"{counts[name]} {name} ({result[name]} found all the same), " for name in counts)
 
 
 def _why(finished: c.Finished) -> str:
@@ -311,16 +320,16 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every rule")
     options = parser.parse_args()
     mutants = make(options.folder, chosen(options.rules, every=options.all))
-    listing = [asdict(one) for one in mutants]
+    listing = [asdict(mutant) for mutant in mutants]
     (options.folder / "mutants.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
-    broken = [one for one in mutants if one.broken]
-    same = [one for one in mutants if one.aside]
-    categories = Counter(one.category for one in same)
+    broken = [mutant for mutant in mutants if mutant.broken]
+    same = [mutant for mutant in mutants if mutant.aside]
+    categories = Counter(mutant.category for mutant in same)
     print(*made(mutants), sep="\n", file=sys.stderr)
     print(f"{len(mutants)} made, {len(broken)} do not compile, {len(same)} set aside", file=sys.stderr)
     print(*(f"set aside: {count} {name}" for name, count in categories.items()), sep="\n", file=sys.stderr)
-    for one in broken:
-        print(f"does not compile: {one.file}: {one.mutated}: {one.broken}", file=sys.stderr)
+    for item in broken:
+        print(f"does not compile: {item.file}: {item.mutated}: {item.broken}", file=sys.stderr)
     if not options.run:
         return 0
     table, passed = report(mutants, asyncio.run(judge(options.folder, mutants, options.at_once)))

@@ -114,20 +114,20 @@ class Planted:
 
 def cases(seed: int = SEED) -> list[Planted]:
     chance = random.Random(seed)
-    found: list[Planted] = []
+    planteds: list[Planted] = []
     for name, hot in HOT.items():
         lines = [chance.choice(COLD) for _ in range(chance.randint(4, 14))]
         at = chance.randint(0, len(lines))
         lines.insert(at, hot)
-        found.append(
-            _planted(f"{name}.cu", CUDA.format(body="\n".join(f"  {one}" for one in lines)), f"  {hot}")
+        planteds.append(
+            _planted(f"{name}.cu", CUDA.format(body="\n".join(f"  {line}" for line in lines)), f"  {hot}")
         )
     for name, (loop, hot) in HOT_TRITON.items():
         before = [f"    {chance.choice(COLD_TRITON)}" for _ in range(chance.randint(2, 8))]
         after = [f"    {chance.choice(COLD_TRITON)}" for _ in range(chance.randint(2, 8))]
         body = "\n".join([*before, f"    {loop}", f"        {hot}", *after])
-        found.append(_planted(f"{name}.py", TRITON.format(body=body), f"        {hot}"))
-    return found
+        planteds.append(_planted(f"{name}.py", TRITON.format(body=body), f"        {hot}"))
+    return planteds
 
 
 def _planted(file: str, text: str, hot: str) -> Planted:
@@ -141,9 +141,9 @@ def main() -> int:
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     every = cases(int(sys.argv[2]) if len(sys.argv) == 3 else SEED)
-    for one in every:
-        (folder / one.file).write_text(one.text)
-    known = {one.file: {"kernel": one.kernel, "line": one.line} for one in every}
+    for planted in every:
+        (folder / planted.file).write_text(planted.text)
+    known = {item.file: {"kernel": item.kernel, "line": item.line} for item in every}
     (folder / "planted.json").write_text(json.dumps(known, indent=1) + "\n")
     return 0
 

@@ -31,7 +31,7 @@ _COLUMNS = 160
 
 def text() -> str:
     """The page with today's renderings."""
-    return _MARKED.sub(lambda found: found[1] + rendered(found["what"].split()) + found[3], PAGE.read_text())
+    return _MARKED.sub(lambda match: match[1] + rendered(match["what"].split()) + match[3], PAGE.read_text())
 
 
 def rendered(words: list[str]) -> str:
@@ -40,11 +40,15 @@ def rendered(words: list[str]) -> str:
             return code(_shown(recorded.profiled(name), int(first), int(last)))
         case ["line", name, line]:
             return code(_hover(recorded.profiled(name), int(line)))
-        case ["hover", name]:
+        case ["hover", name, most]:
             bench = recorded.profiled(name)
             (target,) = bench.session.results.profiles
-            kernel = next(kernel for found, kernel, _ in bench.session.kernels(bench.uri) if found == target)
-            return code(_hover(bench, kernel.name_span.line + 1))
+            kernel = next(
+                kernel for result, kernel, _ in bench.session.kernels(bench.uri) if result == target
+            )
+            return code(
+                "\n".join([*_hover(bench, kernel.name_span.line + 1).splitlines()[: int(most)], "  …"])
+            )
         case ["verdicts"]:
             return "\n".join(["", "| program | what is on its line |", "|---|---|", *verdicts(), "", ""])
         case ["sass", name, most]:
@@ -63,11 +67,11 @@ def code(text: str) -> str:
 def verdicts() -> list[str]:
     rows: list[str] = []
     for name in recorded.NAMES:
-        found = bottleneck.verdict(recorded.profile(name))
-        if "." not in name and name != "without_lines" and found:
+        verdict = bottleneck.verdict(recorded.profile(name))
+        if "." not in name and name != "without_lines" and verdict:
             source = recorded.source_of(name)
             place = f"../../tests/recordings/profiles/{source.name}"
-            rows.append(f"| [{source.name}]({place}) | `{found.text}` |")
+            rows.append(f"| [{source.name}]({place}) | `{verdict.text}` |")
     return rows
 
 
@@ -81,8 +85,8 @@ def refused() -> str:
     launches = c.Launches(
         "k", "saxpy", (65536, 1, 1), (256, 1, 1), timing, 3, registers=16, static_shared=0, dynamic_shared=0
     )
-    one = c.Profile("k", "saxpy", "times", why, grid=launches.grid, block=launches.block)
-    bench.file(replace(recorded.finished("memory_bound"), profiles=(one,), launches=(launches,)))
+    profile = c.Profile("k", "saxpy", "times", why, grid=launches.grid, block=launches.block)
+    bench.file(replace(recorded.finished("memory_bound"), profiles=(profile,), launches=(launches,)))
     return _shown(bench, 4, 8)
 
 
@@ -92,16 +96,16 @@ def _shown(bench: recorded.Profiling, first: int, last: int) -> str:
     kept: list[str] = []
     for at, line in enumerate(lines):
         below = number.match(lines[at + 1]) if "▶" in line and at + 1 < len(lines) else None
-        found = below or number.match(line)
-        if found and first <= int(found[1]) <= last:
+        match = below or number.match(line)
+        if match and first <= int(match[1]) <= last:
             kept.append(line)
     return "\n".join(kept)
 
 
 def _hover(bench: recorded.Profiling, line: int) -> str:
-    found = hover.hover(bench.session, bench.uri, line - 1, markdown=False)
-    assert found
-    return found.contents.value  # type: ignore[union-attr]
+    result = hover.hover(bench.session, bench.uri, line - 1, markdown=False)
+    assert result
+    return result.contents.value  # type: ignore[union-attr]
 
 
 def screenshots() -> None:
@@ -115,7 +119,7 @@ def screenshots() -> None:
         for scheme, number in (("dark", 0), ("light", 1)):
             picture = PICTURES / f"profile-report-{scheme}.png"
             subprocess.run(
-                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,2250",
+                ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,900",
                  f"--blink-settings=preferredColorScheme={number}", f"--user-data-dir={folder}/user",
                  f"--screenshot={picture}", file.as_uri()],
                 check=True, capture_output=True,

@@ -43,16 +43,16 @@ def main() -> None:
                 sys.exit(f"{' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}")
             return done.stdout
 
-        told = ask("--version")
-        if told.split() != ["orbit-lsp", version]:
-            sys.exit(f"--version says {told.strip()!r}, not orbit-lsp {version}")
+        message = ask("--version")
+        if message.split() != ["orbit-lsp", version]:
+            sys.exit(f"--version says {message.strip()!r}, not orbit-lsp {version}")
         figures = ask("compile", "saxpy.cu")
         if "reg" not in figures:
             sys.exit(f"compile says no registers:\n{figures}")
         titles = lenses(program, source, environment)
         if not any("Run" in title for title in titles):
             sys.exit(f"no lens to run the kernel, but {titles}")
-        print(f"{told.strip()}: compiles, {titles[0]!r}, ends cleanly")
+        print(f"{message.strip()}: compiles, {titles[0]!r}, ends cleanly")
 
 
 def lenses(program: str, source: Path, environment: dict[str, str]) -> list[str]:

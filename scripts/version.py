@@ -22,7 +22,6 @@ PLACES = {
     # of the extension itself, which stands twice at its head; further down are those of its dependencies
     "editors/vscode/package-lock.json": rf'"name": "orbit-lsp",\s+"version": "({NUMBER})"',
     "editors/vscode/README.md": rf"orbit-lsp-({NUMBER})\.vsix",
-    "README.md": rf"orbit-lsp-({NUMBER})\.vsix",
     "docs/guide/editors.md": rf"orbit-lsp-({NUMBER})\.vsix",
 }
 """File -> what finds the version in it; the first is the one that counts."""
@@ -41,7 +40,7 @@ def write(version: str) -> None:
         path = ROOT / name
         text = path.read_text(encoding="utf-8")
         whole = re.compile(pattern)
-        path.write_text(whole.sub(lambda found: found[0].replace(found[1], version), text), encoding="utf-8")
+        path.write_text(whole.sub(lambda match: match[0].replace(match[1], version), text), encoding="utf-8")
 
 
 def main() -> None:
@@ -49,9 +48,9 @@ def main() -> None:
         sys.exit("usage: scripts/version.py [MAJOR.MINOR.PATCH]")
     if len(sys.argv) == 2:
         write(sys.argv[1])
-    found = said()
-    first = found["pyproject.toml"]
-    wrong = [f"{name}: {', '.join(sorted(ones)) or 'none'}" for name, ones in found.items() if ones != first]
+    result = said()
+    first = result["pyproject.toml"]
+    wrong = [f"{name}: {', '.join(sorted(ones)) or 'none'}" for name, ones in result.items() if ones != first]
     if wrong:
         sys.exit(f"pyproject.toml says {', '.join(first)}, but\n" + "\n".join(wrong))
     print(*first)

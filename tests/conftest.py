@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import hypothesis
 import pytest
 
+from orbit_remote.worker import lease
 from tests import processes_check, random_cases
 
 
@@ -26,12 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # workers over pipes, which end with their test; what is about shared ones asks for `shared_workers`
     os.environ["ORBIT_SHARED_WORKER"] = "no"
     random_cases.in_full = config.getoption("--slow")
+    hypothesis.settings.register_profile("orbit", deadline=None)  # a busy machine takes longer
+    hypothesis.settings.load_profile("orbit")
 
 
 @pytest.fixture(autouse=True)
-def state_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test reads the history of whoever runs it, or writes to it."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+def state_of_its_own(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No test reads the history of whoever runs it, or writes to it, or waits for a GPU that a test beside it plays."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    if not request.node.get_closest_marker("gpu"):
+        monkeypatch.setattr(lease, "EVERYBODYS", folder / "gpu")
 
 
 @pytest.fixture

@@ -29,9 +29,9 @@ H100 = c.Device(
 def answer(name: str) -> report_reader.Answer:
     path = f"/src/{source_of(name).name}"
     request = report_reader.Request(str(FOLDER / f"{name}.ncu-rep"), path, ptx=str(FOLDER), tool="2025.3.1")
-    found = report_reader.read(ncu_report, request)
-    assert found.profiles, found.problem
-    return found
+    result = report_reader.read(ncu_report, request)
+    assert result.profiles, result.problem
+    return result
 
 
 def profiles(name: str) -> tuple[c.Profile, ...]:
@@ -60,7 +60,7 @@ class Profiling:
         source = source_of(name)
         self.uri = f"file:///src/{source.name}"
         self.session.open(self.uri, 1, source.read_text())
-        self.kernels = {found.key: found for found, _, _ in self.session.kernels(self.uri)}
+        self.kernels = {kernel.key: kernel for kernel, _, _ in self.session.kernels(self.uri)}
 
     def file(self, event: c.Finished, kernel: str | None = None, detail: str = "click") -> Profiled:
         """File an answer, and where no kernel is named under that of its first profile."""

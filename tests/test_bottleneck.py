@@ -33,16 +33,18 @@ def nvidias(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_verdict_is_the_one_of_nvidias_rule(name: str) -> None:
-    found = bottleneck.verdict(profile(name))
-    assert found
-    said = nvidias(name)
-    if said["title"] == "High Throughput":
-        assert found.kind in ("compute", "memory")
-        assert max(profile(name).metrics[one].value for one in found.metrics[:2]) >= bottleneck.SATURATED
+    verdict = bottleneck.verdict(profile(name))
+    assert verdict
+    answer = nvidias(name)
+    if answer["title"] == "High Throughput":
+        assert verdict.kind in ("compute", "memory")
+        assert (
+            max(profile(name).metrics[metric].value for metric in verdict.metrics[:2]) >= bottleneck.SATURATED
+        )
     else:
-        assert found.kind == KINDS[said["title"]]
-    if found.kind == "memory":
-        assert LEVELS[found.text.partition(" ")[0]] in said["message"]
+        assert verdict.kind == KINDS[answer["title"]]
+    if verdict.kind == "memory":
+        assert LEVELS[verdict.text.partition(" ")[0]] in answer["message"]
 
 
 @pytest.mark.parametrize(
@@ -59,16 +61,16 @@ def test_the_verdict_is_the_one_of_nvidias_rule(name: str) -> None:
     ],
 )
 def test_programs_of_different_character(name: str, text: str) -> None:
-    found = bottleneck.verdict(profile(name))
-    assert found
-    assert found.text == text
+    verdict = bottleneck.verdict(profile(name))
+    assert verdict
+    assert verdict.text == text
 
 
 def made(
     compute: float | None, memory: float | None, waves: float | None = 4.0, **stalls: float
 ) -> c.Profile:
     """A profile of these counters alone; stalls in cycles, of a warp that issues every ten."""
-    told = {
+    answer = {
         bottleneck.COMPUTE: compute,
         bottleneck.MEMORY: memory,
         bottleneck.WAVE: waves,
@@ -77,7 +79,7 @@ def made(
         f"smsp__average_warps_issue_stalled_{name}_per_issue_active.ratio": value
         for name, value in stalls.items()
     }
-    metrics = {name: c.Metric(name, value) for name, value in told.items() if value is not None}
+    metrics = {name: c.Metric(name, value) for name, value in answer.items() if value is not None}
     return c.Profile("k", "k", "counters", metrics=metrics)
 
 
@@ -100,8 +102,8 @@ def made(
     ],
 )
 def test_the_thresholds(given: c.Profile, text: str | None) -> None:
-    found = bottleneck.verdict(given)
-    assert (found.text if found else None) == text
+    verdict = bottleneck.verdict(given)
+    assert (verdict.text if verdict else None) == text
 
 
 def test_without_ratios_the_states_are_those_of_the_samples() -> None:
@@ -111,7 +113,7 @@ def test_without_ratios_the_states_are_those_of_the_samples() -> None:
     assert first.metric == "smsp__pcsamp_warps_issue_stalled_long_scoreboard"
     lines = (c.Line("k.cu", 1, 30, {"wait": 10, "barrier": 20}), c.Line("k.cu", 2, 10, {"wait": 10}))
     of_lines = bottleneck.states(replace(made(1, 1), lines=lines))
-    assert [(one.name, one.share) for one in of_lines] == [("wait", 0.5), ("barrier", 0.5)]
+    assert [(of_line.name, of_line.share) for of_line in of_lines] == [("wait", 0.5), ("barrier", 0.5)]
     assert bottleneck.states(made(1, 1)) == []
 
 
@@ -119,32 +121,32 @@ def test_without_ratios_the_states_are_those_of_the_samples() -> None:
 def test_the_warp_states_are_the_whole_time(name: str) -> None:
     states = bottleneck.states(profile(name))
     if not name.endswith("basic"):  # which has none
-        assert sum(one.share for one in states) == pytest.approx(1, abs=0.02)
+        assert sum(state.share for state in states) == pytest.approx(1, abs=0.02)
 
 
 def test_saxpys_point_has_its_operations_and_its_bytes() -> None:
     """Two operations an element, and the bytes that the other counters say."""
-    one = profile("memory_bound")
-    found = roofline.of(one)
-    assert found
-    seconds = one.metrics[bottleneck.TIME].value * 1e-9
-    assert found.main.rate * seconds == pytest.approx(2 * (1 << 24), rel=0.005)
-    moved = one.metrics["dram__bytes_read.sum"].value + one.metrics["dram__bytes_write.sum"].value
-    assert found.traffic * seconds == pytest.approx(moved, rel=0.001)
-    assert found.main.intensity == pytest.approx(found.main.rate / found.traffic)
-    roof = found.roof(found.main)
+    item = profile("memory_bound")
+    result = roofline.of(item)
+    assert result
+    seconds = item.metrics[bottleneck.TIME].value * 1e-9
+    assert result.main.rate * seconds == pytest.approx(2 * (1 << 24), rel=0.005)
+    moved = item.metrics["dram__bytes_read.sum"].value + item.metrics["dram__bytes_write.sum"].value
+    assert result.traffic * seconds == pytest.approx(moved, rel=0.001)
+    assert result.main.intensity == pytest.approx(result.main.rate / result.traffic)
+    roof = result.roof(result.main)
     assert roof
     assert roof[0] == "DRAM"
-    assert found.main.rate / roof[1] == pytest.approx(one.metrics[bottleneck.DRAM].value / 100, rel=0.002)
+    assert result.main.rate / roof[1] == pytest.approx(item.metrics[bottleneck.DRAM].value / 100, rel=0.002)
 
 
 def test_a_kernel_of_multiply_adds_stands_under_the_flat_roof() -> None:
-    found = roofline.of(profile("compute_bound"))
-    assert found
-    roof = found.roof(found.main)
+    result = roofline.of(profile("compute_bound"))
+    assert result
+    roof = result.roof(result.main)
     assert roof
     assert roof[0] == "FP32"
-    assert 0.95 < found.main.rate / roof[1] <= 1
+    assert 0.95 < result.main.rate / roof[1] <= 1
 
 
 @pytest.mark.parametrize("name", ["memory_bound.basic", "divergent"])

@@ -8,6 +8,7 @@ import functools
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,6 +62,12 @@ def test_the_contracts_are_about_every_module() -> None:
     names = {path.relative_to(ROOT).as_posix().removeprefix("remote/").removesuffix(".py") for path in files}
     modules = {name.replace("/", ".").removesuffix(".__init__") for name in names}
     assert modules == {name for name in imports().modules if name.startswith(("orbit_lsp", "orbit_remote"))}
+
+
+def test_a_folder_has_at_most_twenty_modules() -> None:
+    paths = [*(ROOT / "orbit_lsp").rglob("*.py"), *(ROOT / "remote" / "orbit_remote").rglob("*.py")]
+    folders = Counter(path.parent.relative_to(ROOT).as_posix() for path in paths)
+    assert not {folder: count for folder, count in folders.items() if count > 20}, "make two folders of it"
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
@@ -141,13 +148,20 @@ def test_what_a_laptop_with_windows_lacks_is_not_needed_to_import() -> None:
 OPENS = {
     "remote/orbit_remote/common/regular_files.py": (1, "the one place"),
     "remote/orbit_remote/common/content_store.py": (4, "folders, and a file that it creates"),
+    "remote/orbit_remote/modal_app/mirror.py": (1, "a file that it creates"),
     "remote/orbit_remote/modal_app/volume_cache.py": (4, "folders, and a file that it creates"),
     "remote/orbit_remote/process/process_groups.py": (4, "/proc, for every process of the machine"),
+    "remote/orbit_remote/judge/locks.py": (1, "folders by O_PATH, for Landlock"),
     "remote/orbit_remote/process/file_lock.py": (2, "lock files, which are not read"),
+    "remote/orbit_remote/worker/actions/exec_action.py": (1, "a copy that it writes"),
     "orbit_lsp/runners/shared_worker.py": (1, "the log that it gives a worker"),
     "remote/orbit_remote/worker/zygote.py": (1, "/dev/null"),
+    "remote/orbit_remote/toolchain/kept_files.py": (1, "a tar in memory"),
+    "orbit_lsp/cli/files/debug_compile.py": (1, "a tar in memory"),
     "remote/orbit_remote/child/child_main.py": (3, "its own streams, and a file that it writes"),
     "orbit_lsp/cli/main.py": (3, "its own streams"),
+    "orbit_lsp/agents/loop/journal.py": (1, "its journal, which it appends to"),
+    "orbit_lsp/agents/loop/records.py": (1, "a folder, which files are read within"),
     "orbit_lsp/runs/trust.py": (1, "the list of trusted folders, which it appends to"),
 }
 """Files that may open one without `regular_files`: how often, and what."""
@@ -173,12 +187,12 @@ def opens(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def test_a_file_is_opened_by_regular_files_alone() -> None:
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for folder in ("orbit_lsp", "remote/orbit_remote"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             if count := sum(1 for _ in opens(ast.parse(path.read_bytes()))):
-                found[path.relative_to(ROOT).as_posix()] = count
-    assert found == {name: count for name, (count, _) in OPENS.items()}, "use common/regular_files.py"
+                result[path.relative_to(ROOT).as_posix()] = count
+    assert result == {name: count for name, (count, _) in OPENS.items()}, "use common/regular_files.py"
 
 
 def test_each_way_to_open_a_file_is_noticed() -> None:

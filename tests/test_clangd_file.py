@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
+from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from orbit_lsp.views.compiler import clangd_file
@@ -48,12 +52,58 @@ def test_clangd_has_no_error_with_it(tmp_path) -> None:
     assert clangd_file.actions(session, uri, 0) == []
 
 
-def test_it_is_offered_on_includes_alone_and_with_a_toolkit(tmp_path) -> None:
-    toolkit = tmp_path / "cuda"
+def toolkit_session(folder: Path) -> tuple[Session, str]:
+    toolkit = folder / "cuda"
     (toolkit / "include").mkdir(parents=True)
     (toolkit / "bin").mkdir()
     (toolkit / "include" / "cuda_runtime.h").touch()
-    session, uri = session_of(tmp_path, str(toolkit / "bin" / "nvcc"))
+    return session_of(folder, str(toolkit / "bin" / "nvcc"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Path.touch,
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.symlink_to("/etc/passwd"),
+        lambda path: path.symlink_to("gone"),
+        lambda path: path.symlink_to(path),
+    ],
+    ids=["file", "folder", "FIFO", "link", "link to nothing", "link to itself"],
+)
+def test_nothing_is_written_where_something_is(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    session, uri = toolkit_session(tmp_path)
+    make(tmp_path / ".clangd")
+    assert clangd_file.actions(session, uri, 0) == []
+
+
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "-DA='x'",
+        '-DA="x"',
+        "-DA=\n---\nCompileFlags: {Compiler: evil}",
+        "-DA=a: b # c",
+        "-DA={x}",
+        "-I/a\tb",
+        "-DA=\u2028",
+    ],
+)
+def test_a_flag_of_the_folder_is_one_word_of_the_file(tmp_path: Path, flag: str) -> None:
+    session, uri = toolkit_session(tmp_path)
+    session.files[uri].compilation = Compilation(flags=(flag, "-fplugin=evil.so", "-Xclang", "-load"))
+    [action] = clangd_file.actions(session, uri, 0)
+    assert action.edit
+    assert action.edit.document_changes
+    [document] = yaml.safe_load_all(action.edit.document_changes[1].edits[0].new_text)
+    assert (document["CompileFlags"]["Add"][-1] == flag) is flag.isprintable()
+    assert list(document) == ["If", "CompileFlags"]
+    assert "evil.so" not in str(document).replace(flag, "")
+
+
+def test_it_is_offered_on_includes_alone_and_with_a_toolkit(tmp_path: Path) -> None:
+    session, uri = toolkit_session(tmp_path)
     assert [len(clangd_file.actions(session, uri, line)) for line in range(4)] == [1, 1, 0, 0]
     session.setup.machine = None
     assert clangd_file.actions(session, uri, 0) == []

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import main as cli_main
+from orbit_lsp.state import placement
 from tests.cli_check import orbit
+from tests.e2e.recorded_worker import DEVICE
 from tests.remote.nvcc_check import needs_nvcc
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files and streams as Unix has them")
@@ -62,16 +64,16 @@ def test_a_file_that_cannot_be_used(folder: Path, name: str, said: str) -> None:
 
 
 def test_an_argument_that_is_not_utf8(folder: Path) -> None:
-    code, out, said = in_shell(folder, "run k.cu -- $(printf '\\377')")
+    code, out, message = in_shell(folder, "run k.cu -- $(printf '\\377')")
     assert (code, out) == (64, "")
-    assert said.startswith("orbit-lsp: error: orbit setting `arguments` holds ")
+    assert message.startswith("orbit-lsp: error: orbit setting `arguments` holds ")
 
 
 def test_a_link_to_itself(folder: Path) -> None:
-    code, out, said = orbit(folder, "compile", "loop.cu")
+    code, out, message = orbit(folder, "compile", "loop.cu")
     assert (code, out) == (64, "")
-    assert said.startswith("orbit-lsp: error: loop.cu cannot be read: ")
-    assert said.count("\n") == 1
+    assert message.startswith("orbit-lsp: error: loop.cu cannot be read: ")
+    assert message.count("\n") == 1
 
 
 def test_at_a_terminal_orbit_lsp_alone_prints_its_help(
@@ -100,8 +102,8 @@ def test_at_a_terminal_orbit_lsp_alone_prints_its_help(
 )
 def test_streams_that_are_not_there(folder: Path, words: str, redirection: str, code: int, said: str) -> None:
     (folder / "k.py").write_text("pass\n")
-    found, _, err = in_shell(folder, words, redirection)
-    assert (found, err) == (code, said)
+    result, _, err = in_shell(folder, words, redirection)
+    assert (result, err) == (code, said)
 
 
 def test_a_current_folder_that_is_gone(folder: Path) -> None:
@@ -112,21 +114,23 @@ def test_a_current_folder_that_is_gone(folder: Path) -> None:
 
 
 def test_no_worker_is_no_text_in_place_of_json(folder: Path) -> None:
-    code, out, said = orbit(folder, "doctor", "--json", "--python", "./absent")
+    code, out, message = orbit(folder, "doctor", "--json", "--python", "./absent")
     assert (code, out) == (5, "")
-    assert f"{folder}/absent cannot be started" in said
+    assert f"{folder}/absent cannot be started" in message
 
 
 def test_what_is_wrong_is_said_once(folder: Path) -> None:
-    code, out, said = orbit(folder, "run", "k.cu", "--python", "./absent")
+    code, out, message = orbit(folder, "run", "k.cu", "--python", "./absent")
     assert (code, out) == (5, "")
-    assert said.count("cannot be started") == 1
+    assert message.count("cannot be started") == 1
     state = folder / "state" / "orbit-lsp"
     state.mkdir(parents=True)
     (state / "history.sqlite").write_bytes(b"no database" * 1000)
-    code, _, said = orbit(folder, "history", "k.cu", environment={"XDG_STATE_HOME": f"{folder}/state"})
-    assert (code, said.count("\n")) == (0, 1)
-    assert said.startswith("orbit-lsp: warning: the history of kernels was damaged (file is not a database)")
+    code, _, message = orbit(folder, "history", "k.cu", environment={"XDG_STATE_HOME": f"{folder}/state"})
+    assert (code, message.count("\n")) == (0, 1)
+    assert message.startswith(
+        "orbit-lsp: warning: the history of kernels was damaged (file is not a database)"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
@@ -137,8 +141,8 @@ def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> N
 
 
 def test_a_limit_that_is_none(folder: Path) -> None:
-    said = "orbit-lsp: error: orbit setting `run_timeout_s`: 0 is not more than 0\n"
-    assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", said)
+    message = "orbit-lsp: error: orbit setting `run_timeout_s`: 0 is not more than 0\n"
+    assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", message)
 
 
 def test_cancelled_before_it_began(
@@ -179,8 +183,8 @@ def test_a_command_leaves_its_process_as_it_was(folder: Path) -> None:
 def test_the_doctor_says_what_works_without_torch(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "bare"], cwd=folder, check=True)
     no_token = {"MODAL_TOKEN_ID": "", "MODAL_CONFIG_PATH": "absent"}
-    code, out, said = orbit(folder, "doctor", "--python", "bare/bin/python", environment=no_token)
-    assert (code, said) == (0, "")
+    code, out, message = orbit(folder, "doctor", "--python", "bare/bin/python", environment=no_token)
+    assert (code, message) == (0, "")
     assert "works now\n  ✓ CUDA files: compiler errors, registers, occupancy\n" in out
     assert (
         f"  ✗ Triton files (.py; CUDA files with a main do not need it): {folder}/bare/bin/python has no torch"
@@ -225,10 +229,10 @@ def test_a_template_is_compiled_as_its_launch_spec_launches_it(folder: Path) -> 
         "template <int T> __global__ void k(float* x) { x[threadIdx.x] *= T; }\n"
         "}\n"
     )
-    code, out, said = orbit(folder, "compile", "t.cu", "--json")
+    code, out, message = orbit(folder, "compile", "t.cu", "--json")
     finished = json.loads(out)
-    assert (code, finished["problems"]) == (0, []), said
-    assert sorted(one["name"] for one in finished["resources"]) == ["ns::k<2>", "ns::k<4>"]
+    assert (code, finished["problems"]) == (0, []), message
+    assert sorted(item["name"] for item in finished["resources"]) == ["ns::k<2>", "ns::k<4>"]
 
 
 @needs_nvcc
@@ -247,6 +251,46 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
     assert (code, "t.cu:2:18: error: " in out) == (1, True)
 
 
+@needs_nvcc
+def test_json_has_the_problems_of_the_text_and_nothing_is_printed_twice(folder: Path) -> None:
+    (folder / "two.cu").write_text(
+        "#include <cstdio>\n__global__ void k(int* x) {\n  int unused;\n  x[0] = nowhere;\n  x[1] = elsewhere;\n}\n"
+        "// orbit: x = nothing(3)\n// orbit: launch l<<<1, 1>>>(x)\n__global__ void l(int* x) {}\n"
+    )
+    code, out, said = orbit(folder, "compile", "two.cu")
+    shown = [
+        line.partition(": ")[0].rpartition("/")[2]
+        for line in out.splitlines()
+        if " error: " in line or " warning: " in line
+    ]
+    assert (code, len(shown) >= 4) == (1, True)
+    assert said.splitlines()[-1] == "orbit-lsp: error: two.cu does not compile (2 errors) [compile error]"
+    code, out, _ = orbit(folder, "compile", "two.cu", "--json")
+    places = [one["place"] for one in json.loads(out)["problems"]]
+    assert (code, [f"two.cu:{one['line']}:{one['column']}" for one in places]) == (1, shown)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("h100", "sm_90a"), ("sm_75", "sm_75"), ("NVIDIA GeForce RTX 4090", "sm_89"), ("a100-80gb", "sm_80")],
+)
+def test_a_gpu_may_be_named_as_its_owner_does(folder: Path, name: str, architecture: str) -> None:
+    code, out, said = orbit(folder, "compile", "k.cu", "--gpu", name)
+    assert (code, said.splitlines()[-1]) == (0, f"ok: 1 kernel compiled for {architecture}")
+    assert "hover" not in out
+
+
+@needs_nvcc
+def test_a_named_gpu_is_compiled_for_on_a_machine_with_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement.Setup, "own_gpu", lambda _: DEVICE)
+    for words, architecture in (("", "sm_90a"), ("--gpu L4", "sm_89"), ("--gpu B200:2", "sm_100a")):
+        _, _, errors = orbit(folder, "compile", "k.cu", *words.split())
+        assert errors.splitlines()[-1] == f"ok: 1 kernel compiled for {architecture}"
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -254,17 +298,17 @@ def test_a_mistake_in_an_instance_is_told_at_its_line_and_one_that_cannot_be_mad
         ("compile absent.cu --json", 64, "there is no file absent.cu"),
         ("run k.cu --json --kernel kk", 64, "there is no kernel kk in this file; it has: k; did you mean k?"),
         ("run k.cu --json --kernel l", 64, "there is no kernel l in this file; it has: k"),
-        ("compile k.cu --json --gpu X1000", 64, "'X1000' is no GPU that is known here"),
+        ("compile k.cu --json --gpu X1000", 64, "'X1000' is not a known GPU"),
         ("history absent.cu --json", 64, "there is no file absent.cu"),
         ("modal status --json", 5, "there is no Modal token on this machine"),
     ],
 )
 def test_a_failure_is_in_the_json_and_in_the_text(folder: Path, words: str, code: int, message: str) -> None:
     nowhere = {"HOME": str(folder), "MODAL_CONFIG_PATH": str(folder / "none.toml")}
-    ended, out, said = orbit(folder, *words.split(), environment=nowhere)
+    ended, out, text = orbit(folder, *words.split(), environment=nowhere)
     assert ended == code
     assert json.loads(out)["failure"]["message"].startswith(message)
-    assert message in said
+    assert message in text
 
 
 def test_a_comparison_with_a_kernel_that_is_not_there_is_a_mistake_of_the_command_line(folder: Path) -> None:
@@ -276,10 +320,10 @@ def test_a_comparison_with_a_kernel_that_is_not_there_is_a_mistake_of_the_comman
 
 
 def test_a_gpu_that_nobody_knows(folder: Path) -> None:
-    code, _, said = orbit(folder, "compile", "k.cu", "--gpu", "X1000")
-    assert (code, said) == (
+    code, _, message = orbit(folder, "compile", "k.cu", "--gpu", "X1000")
+    assert (code, message) == (
         64,
-        "orbit-lsp: error: 'X1000' is no GPU that is known here; name its architecture, as in --gpu sm_89\n",
+        "orbit-lsp: error: 'X1000' is not a known GPU; give its architecture, as in --gpu sm_89\n",
     )
 
 
@@ -293,7 +337,7 @@ def test_drafts_of_a_file(folder: Path) -> None:
         "# orbit: x = torch.ones(64)\n# orbit: launch k[(1,)](x, 64)\n@triton.jit\n\n",
     )
     code, out, _ = orbit(folder, "draft", "k.py", "--json", "--kernel", "k")
-    assert (code, [one["kernel"] for one in json.loads(out)]) == (0, ["k"])
+    assert (code, [load["kernel"] for load in json.loads(out)]) == (0, ["k"])
 
 
 @needs_nvcc
@@ -307,8 +351,8 @@ def test_a_header_is_compiled_through_the_source_that_includes_it(folder: Path) 
     (folder / "src/main.cu").write_text(
         'using Real = float;\n#include "../include/project/all.h"\ntemplate __global__ void scale(double*, Real);\n'
     )
-    code, out, said = orbit(folder, "compile", "--gpu", "H100", "include/project/scale.hpp")
-    assert (code, said.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a")
+    code, out, message = orbit(folder, "compile", "--gpu", "H100", "include/project/scale.hpp")
+    assert (code, message.splitlines()[-1]) == (0, "ok: 1 kernel compiled for sm_90a")
     assert "scale<double>" in out
     assert orbit(folder, "compile", "include/project/all.h")[2] == (
         "orbit-lsp: error: include/project/all.h is a header without a kernel\n"

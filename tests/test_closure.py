@@ -13,62 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_lsp.closure import Closure, absolute_flags, closure, imports, includes
-from orbit_remote.common.content_store import Store, check
+from orbit_remote.common.content_store import Store
 from orbit_remote.common.messages import Job, Manifest, content_hash
+from tests.closure_check import LIMIT, find, refusal, remarks, travels, write
 from tests.remote.nvcc_check import needs_nvcc
-
-LIMIT = 64 << 20
-
-
-def write(folder: Path, texts: dict[str, str]) -> None:
-    for name, text in texts.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-def find(
-    folder: Path,
-    main: str,
-    text: str | None = None,
-    *,
-    flags: tuple[str, ...] = (),
-    folders: list[str] | None = None,
-    data: tuple[str, ...] = (),
-    limit: int = LIMIT,
-    read: tuple[str, ...] = (),
-    python_path: tuple[str, ...] = (),
-    through: str = "program",
-) -> Closure:
-    path = folder / main
-    language = "triton" if main.endswith(".py") else "cuda"
-    job = Job("1", "run", language, str(path), path.read_text() if text is None else text,
-              directory=str(folder), flags=flags, through=through)  # fmt: skip
-    found = closure(job, [str(folder)] if folders is None else folders, data=data, limit=limit, read=read,
-                    python_path=python_path)  # fmt: skip
-    check(found.manifest)
-    assert set(found.manifest.files.values()) == set(found.contents)
-    for digest, content in found.contents.items():
-        assert content_hash(content if isinstance(content, bytes) else content.read_bytes()) == digest
-    return found
-
-
-def travels(folder: Path, main: str, text: str | None = None, **options) -> list[str]:
-    found = find(folder, main, text, **options)
-    assert (found.refusal, found.remarks) == (None, ())
-    return sorted(set(found.manifest.files) - {main})
-
-
-def remarks(folder: Path, main: str, text: str | None = None, **options) -> list[str]:
-    found = find(folder, main, text, **options)
-    assert found.refusal is None
-    return [remark.replace(str(folder), "~") for remark in found.remarks]
-
-
-def refusal(folder: Path, main: str, text: str | None = None, **options) -> str:
-    found = find(folder, main, text, **options)
-    assert found.manifest.files == {}
-    return (found.refusal or "").replace(str(folder), "~")
 
 
 @pytest.fixture
@@ -174,12 +122,12 @@ def test_what_a_contract_needs_travels_although_nothing_imports_it(tmp_path: Pat
 
 def test_the_edited_text_of_the_main_file_travels_and_the_saved_text_of_others(project: Path) -> None:
     write(project, {"k.cu": "saved", "a.cuh": "header"})
-    found = find(project, "k.cu", 'edited\n#include "a.cuh"')
-    assert found.contents == {
+    result = find(project, "k.cu", 'edited\n#include "a.cuh"')
+    assert result.contents == {
         content_hash(b'edited\n#include "a.cuh"'): b'edited\n#include "a.cuh"',
         content_hash(b"header"): project / "a.cuh",
     }
-    assert found.bytes == len('edited\n#include "a.cuh"header')
+    assert result.bytes == len('edited\n#include "a.cuh"header')
     (project / "k.cu").unlink()
     assert travels(project, "k.cu", '#include "a.cuh"') == ["a.cuh"]
 
@@ -191,11 +139,11 @@ def test_a_named_folder_outside_has_a_place_of_its_own(tmp_path: Path, project: 
     write(tmp_path, {"my lib/top.cuh": '#include "in/deep.cuh"', "my lib/in/deep.cuh": "", "my lib/unused.cuh": "",
                      "other/o.cuh": ""})  # fmt: skip
     flags = (f"-I{tmp_path}/my lib", "-isystem", "../other")
-    found = find(project, "k.cu", "#include <top.cuh>\n#include <o.cuh>", flags=flags)
-    assert sorted(found.manifest.files) == [
+    result = find(project, "k.cu", "#include <top.cuh>\n#include <o.cuh>", flags=flags)
+    assert sorted(result.manifest.files) == [
         ".orbit-outside/0-my_lib/in/deep.cuh", ".orbit-outside/0-my_lib/top.cuh", ".orbit-outside/1-other/o.cuh", "k.cu",
     ]  # fmt: skip
-    assert found.mapped == {
+    assert result.mapped == {
         f"{tmp_path}/my lib": ".orbit-outside/0-my_lib",
         f"{tmp_path}/other": ".orbit-outside/1-other",
     }
@@ -205,9 +153,9 @@ def test_a_named_folder_outside_has_a_place_of_its_own(tmp_path: Path, project: 
 
 def test_what_else_lies_outside_is_refused(tmp_path: Path, project: Path) -> None:
     write(tmp_path, {"common/x.cuh": "", "lib/y.cuh": '#include "../common/x.cuh"'})
-    said = f"{tmp_path}/common/x.cuh is needed and lies outside of the workspace folder ~: open a folder"
-    assert refusal(project, "k.cu", '#include "../common/x.cuh"').startswith(said)
-    assert refusal(project, "k.cu", "#include <y.cuh>", flags=("-I../lib",)).startswith(said)
+    message = f"{tmp_path}/common/x.cuh is needed and lies outside of the workspace folder ~: open a folder"
+    assert refusal(project, "k.cu", '#include "../common/x.cuh"').startswith(message)
+    assert refusal(project, "k.cu", "#include <y.cuh>", flags=("-I../lib",)).startswith(message)
     assert travels(project, "k.cu", '#include "../common/is_not_there.cuh"') == []
 
 
@@ -241,19 +189,19 @@ def test_a_home_folder_is_no_include_folder(tmp_path: Path, project: Path, monke
     write(tmp_path, {"home/.ssh/id": "key", "home/lib/.hidden/x.h": "", "home/.local/include/ok.h": ""})
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for folder, name in (("/", f"{tmp_path}/home/.ssh/id"), ("../home", ".ssh/id"), ("../home/.ssh", "id")):
-        (said,) = remarks(project, "k.cu", f"#include <{name.lstrip('/')}>", flags=("-I", folder))
-        assert said.startswith("Nothing is sent from the include folder ")
-    assert "hidden files do not travel" in refusal(
+        (message,) = remarks(project, "k.cu", f"#include <{name.lstrip('/')}>", flags=("-I", folder))
+        assert message.startswith("Nothing is sent from the include folder ")
+    assert "hidden files from outside of the workspace are not sent" in refusal(
         project, "k.cu", "#include <.hidden/x.h>", flags=("-I../home/lib",)
     )
-    found = find(project, "k.cu", "#include <ok.h>", flags=("-I../home/.local/include",))
-    assert ".orbit-outside/0-include/ok.h" in found.manifest.files
+    result = find(project, "k.cu", "#include <ok.h>", flags=("-I../home/.local/include",))
+    assert ".orbit-outside/0-include/ok.h" in result.manifest.files
 
 
 def test_an_absolute_path_is_remarked_on(project: Path) -> None:
     write(project, {"a.cuh": ""})
-    (said,) = remarks(project, "k.cu", f'#include "{project}/a.cuh"')
-    assert said == (
+    (message,) = remarks(project, "k.cu", f'#include "{project}/a.cuh"')
+    assert message == (
         "k.cu includes ~/a.cuh by its absolute path, which another machine does not have; "
         "include it relative to a folder."
     )
@@ -356,8 +304,8 @@ def test_python_is_told_where_else_to_look(tmp_path: Path, text: str, expected: 
     write(tmp_path, dict.fromkeys(names, "") | {"a/k.py": text})
     job = Job("1", "run", "triton", str(tmp_path / "a/k.py"), text, directory=str(tmp_path / "a"))
     path = (str(tmp_path / "python"), "/usr/lib/python3")
-    found = closure(job, [str(tmp_path)], data=(), limit=LIMIT, python_path=path)
-    assert found.roots == tuple(str(tmp_path / place) for place in expected)
+    result = closure(job, [str(tmp_path)], data=(), limit=LIMIT, python_path=path)
+    assert result.roots == tuple(str(tmp_path / place) for place in expected)
 
 
 def test_a_file_that_changes_the_path_may_import_from_any_folder_above_it(project: Path) -> None:
@@ -373,7 +321,7 @@ def test_what_is_known_only_at_run_time_is_said(project: Path) -> None:
     text = "import importlib, runpy\nimportlib.import_module(name)\n__import__(f'{x}')\nrunpy.run_path('top.py')\n"
     assert remarks(project, "k.py", text) == [
         (
-            "k.py imports modules whose names are known only when it runs (line 2, 3, 4); where they are in the "
+            "k.py imports modules whose names are known only when it runs (line 2, 3, 4); if they are in the "
             "workspace, name their files in the setting `data`."
         )
     ]
@@ -400,117 +348,6 @@ def test_brackets_without_end_and_long_comments_do_not_hold_a_click_up(project: 
     write(project, {"top.py": ""})
     assert travels(project, "k.py", "import top\n__all__ = " + "(" * 400_000) == ["top.py"]
     assert travels(project, "k.py", "# a\n" * 100_000 + "   \\\n" * 100_000 + "\nimport top") == ["top.py"]
-
-
-# -- data files and ignore files ----------------------------------------------------------------------
-
-DATA = {
-    "data/a.bin": "a",
-    "data/b.txt": "b",
-    "data/more/c.bin": "c",
-    "data/more/deep/d.bin": "d",
-    "data/.key": "hidden",
-    "e.bin": "e",
-}
-
-
-@pytest.mark.parametrize(
-    ("patterns", "expected"),
-    [
-        (("data/*.bin",), ["data/a.bin"]),
-        (("**/*.bin",), ["data/a.bin", "data/more/c.bin", "data/more/deep/d.bin", "e.bin"]),
-        (("data/**/*.bin",), ["data/a.bin", "data/more/c.bin", "data/more/deep/d.bin"]),
-        (("data/more",), ["data/more/c.bin", "data/more/deep/d.bin"]),
-        (("./data/more/",), ["data/more/c.bin", "data/more/deep/d.bin"]),
-        (("data/**",), ["data/a.bin", "data/b.txt", "data/more/c.bin", "data/more/deep/d.bin"]),
-        (("data/?.[bt]*", "e.bin"), ["data/a.bin", "data/b.txt", "e.bin"]),
-        (("data/.k*",), ["data/.key"]),
-        (("*/*/*/d.bin", "**/d.bin"), ["data/more/deep/d.bin"]),
-        ((), []),
-    ],
-)
-def test_patterns_of_data_files(project: Path, patterns: tuple[str, ...], expected: list[str]) -> None:
-    write(project, DATA)
-    assert travels(project, "k.cu", "", data=patterns) == expected
-
-
-@pytest.mark.parametrize(
-    "pattern", ["../*", "/etc/passwd", "data/../../x", "nothing/*.here", "[", "**/**/*.gone", "", "."]
-)
-def test_a_pattern_that_leads_outside_or_nowhere_is_remarked_on(project: Path, pattern: str) -> None:
-    write(project, DATA)
-    (said,) = remarks(project, "k.cu", "", data=(pattern,))
-    assert said.startswith(f"The setting `data` names {pattern!r}, ")
-
-
-def test_ignored_files_are_no_data_unless_orbitignore_brings_them_back(project: Path) -> None:
-    write(project, DATA | {".gitignore": "*.bin\n!e.bin\n", "data/more/.gitignore": "!c.bin\n"})
-    found = find(project, "k.cu", "", data=("**/*.bin",))
-    assert sorted(found.manifest.files) == ["data/more/c.bin", "e.bin", "k.cu"]
-    assert found.remarks == (
-        (
-            "data/a.bin and 1 more would match '**/*.bin' of the setting `data` but for .gitignore or .orbitignore; "
-            "`!data/a.bin` in .orbitignore lets it travel."
-        ),
-    )
-    write(project, {".orbitignore": "!data/**/*.bin\ne.bin\n"})
-    assert sorted(find(project, "k.cu", "", data=("**/*.bin",)).manifest.files) == [
-        "data/a.bin", "data/more/c.bin", "data/more/deep/d.bin", "k.cu",
-    ]  # fmt: skip
-
-
-def test_an_ignored_folder_is_not_looked_into(project: Path) -> None:
-    write(project, DATA | {".gitignore": "data/\n"})
-    assert remarks(project, "k.cu", "", data=("data/*.bin",)) == [
-        (
-            "data/ would match 'data/*.bin' of the setting `data` but for .gitignore or .orbitignore; "
-            "`!data/` in .orbitignore lets it travel."
-        )
-    ]
-    write(project, {".orbitignore": "!data/\n"})
-    assert travels(project, "k.cu", "", data=("data/*.bin",)) == ["data/a.bin"]
-
-
-def test_ignore_files_above_a_workspace_hold_up_to_the_top_of_its_repository(
-    tmp_path: Path, project: Path
-) -> None:
-    write(tmp_path, {".gitignore": "*.txt", "project/a.txt": "", "project/b.bin": ""})
-    assert travels(project, "k.cu", "", data=("*.*",)) == ["a.txt", "b.bin"]
-    (tmp_path / ".git").mkdir()
-    assert sorted(find(project, "k.cu", "", data=("*.*",)).manifest.files) == ["b.bin", "k.cu"]
-
-
-def test_gitignore_means_what_git_means(project: Path) -> None:
-    patterns = "*.log\n!keep.log\n/top\nbuild/\ndocs/*.md\n**/cache\na/**/z\n\\#odd\ntrail  \n[ab].c\n"
-    texts = dict.fromkeys(
-        ["x.log", "keep.log", "top", "sub/top", "build/o", "sub/build/o", "docs/a.md", "docs/in/b.md", "m/cache/f",
-         "a/b/c/z", "a/z", "#odd", "trail", "a.c", "c.c", "build2/o"], "x"
-    )  # fmt: skip
-    write(project, texts | {".gitignore": patterns})
-    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
-    listed = subprocess.run(
-        ["git", "ls-files", "-o", "--exclude-standard", "-z"],
-        cwd=project,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split("\0")
-    found = find(project, "k.cu", "", data=("**",)).manifest.files
-    assert sorted(set(found) - {"k.cu"}) == sorted(set(listed) - {"", ".gitignore"})
-
-
-def test_a_header_that_git_ignores_travels_and_one_that_orbitignore_names_does_not(project: Path) -> None:
-    write(project, {"build/gen.cuh": "", "big.cuh": "", ".gitignore": "build/", ".orbitignore": "big.cuh"})
-    assert travels(project, "k.cu", '#include "build/gen.cuh"') == ["build/gen.cuh"]
-    assert remarks(project, "k.cu", '#include "big.cuh"') == [
-        "big.cuh is needed, but .orbitignore excludes it, and it is not sent."
-    ]
-
-
-def test_an_ignore_file_that_is_none_does_no_harm(project: Path) -> None:
-    write(project, {"a.txt": "", ".gitignore": "!\n\\\n[\n"})
-    (project / ".orbitignore").write_bytes(b"\xff\xfe\0*.bin\n")
-    assert travels(project, "k.cu", "", data=("a.txt",)) == ["a.txt"]
 
 
 # -- bounds -------------------------------------------------------------------------------------------
@@ -551,9 +388,9 @@ def test_names_that_cannot_travel_get_a_sentence(project: Path) -> None:
     for name in (b"\xff.bin", b"back\\slash.bin"):
         Path(os.fsdecode(os.fsencode(project) + b"/" + name)).touch()
     write(project, {"fine.bin": "", "A.bin": "", "a.bin": ""})
-    found = find(project, "k.cu", "", data=("*.bin",))
-    assert sorted(found.manifest.files) == ["A.bin", "a.bin", "fine.bin", "k.cu"]
-    assert sorted(found.remarks) == [
+    result = find(project, "k.cu", "", data=("*.bin",))
+    assert sorted(result.manifest.files) == ["A.bin", "a.bin", "fine.bin", "k.cu"]
+    assert sorted(result.remarks) == [
         "A.bin and a.bin differ in case only, which not every system can keep apart.",
         "\\udcff.bin is not UTF-8 and is not sent.",
         "back\\slash.bin holds a backslash or a NUL and is not sent.",
@@ -572,14 +409,14 @@ def test_a_path_that_is_strange_is_no_exception(path: str) -> None:
         '#include "\0"\n#include "no\\where.h"',
         flags=("-I", "\0", "-include", "\0", "\0"),
     )
-    found = closure(job, ["\0", "", "relative"], data=("\0", "a\0b/*"), limit=LIMIT, read=("\0", "", "x"))
-    assert found.refusal or len(found.manifest.files) == 1
+    result = closure(job, ["\0", "", "relative"], data=("\0", "a\0b/*"), limit=LIMIT, read=("\0", "", "x"))
+    assert result.refusal or len(result.manifest.files) == 1
 
 
 def test_what_lies_where_files_from_elsewhere_go_does_not_travel(project: Path) -> None:
     write(project, {".orbit-outside/0-x/a.cuh": ""})
-    (said,) = remarks(project, "k.cu", '#include ".orbit-outside/0-x/a.cuh"')
-    assert said.startswith(".orbit-outside/0-x/a.cuh is not sent: ")
+    (message,) = remarks(project, "k.cu", '#include ".orbit-outside/0-x/a.cuh"')
+    assert message.startswith(".orbit-outside/0-x/a.cuh is not sent: ")
 
 
 @given(st.text(alphabet='#include <>"/\\.\n\tdefi 0a\0é', max_size=80), st.lists(st.sampled_from(["-I", "-I.", "-Xcompiler", "-include", "x", "-D", "=", ",", "-isystem=/", "-iquote"]), max_size=5))  # fmt: skip
@@ -661,13 +498,13 @@ def test_nvcc_reads_in_the_tree_what_it_reads_at_home(tmp_path: Path, project: P
     job = Job("1", "compile", "cuda", str(project / "src/k.cu"), (project / "src/k.cu").read_text(),
               directory=str(project), flags=flags)  # fmt: skip
     home = dependencies(absolute_flags(job), project, "src/k.cu", str(tmp_path))
-    found = closure(job, [str(project)], data=(), limit=LIMIT)
-    assert (found.refusal, found.remarks) == (None, ())
-    folders = {found.root: ""} | found.mapped
+    result = closure(job, [str(project)], data=(), limit=LIMIT)
+    assert (result.refusal, result.remarks) == (None, ())
+    folders = {result.root: ""} | result.mapped
     places = {f"{folders[folder]}/{path.removeprefix(folder + '/')}".lstrip("/")
               for path in home for folder in folders if path.startswith(folder + "/")}  # fmt: skip
-    assert {name for name in found.manifest.files if not name.endswith(".orbit-folder")} == places
-    tree = arrive(found, tmp_path)
+    assert {name for name in result.manifest.files if not name.endswith(".orbit-folder")} == places
+    tree = arrive(result, tmp_path)
     moved = list(absolute_flags(job))
     for folder, place in folders.items():
         moved = [flag.replace(folder, str(tree / place)) for flag in moved]
@@ -678,11 +515,11 @@ def test_nvcc_reads_in_the_tree_what_it_reads_at_home(tmp_path: Path, project: P
 def dependencies(flags: tuple[str, ...], directory: Path, source: str, below: str) -> set[str]:
     """The files below a folder that nvcc says it reads."""
     words = [flag.replace('"', '\\"') for flag in flags]  # nvcc hands them to a shell
-    said = subprocess.run(
+    answer = subprocess.run(
         ["nvcc", "-M", *words, source], cwd=directory, capture_output=True, text=True, check=False
     )
-    assert said.returncode == 0, said.stderr
-    names = said.stdout.partition(":")[2].replace("\\\n", " ").split()
+    assert answer.returncode == 0, answer.stderr
+    names = answer.stdout.partition(":")[2].replace("\\\n", " ").split()
     paths = {os.path.normpath(directory / name) for name in names}
     return {path for path in paths if path.startswith(below)}
 
@@ -705,5 +542,5 @@ def test_python_imports_in_the_tree_what_it_imports_at_home(tmp_path: Path, proj
 
 def test_a_closure_that_is_refused_has_no_files(tmp_path: Path, project: Path) -> None:
     write(tmp_path, {"x.cuh": ""})
-    found = find(project, "k.cu", '#include "../x.cuh"')
-    assert (found.manifest, found.contents, found.bytes) == (Manifest(found.manifest.root), {}, 0)
+    result = find(project, "k.cu", '#include "../x.cuh"')
+    assert (result.manifest, result.contents, result.bytes) == (Manifest(result.manifest.root), {}, 0)

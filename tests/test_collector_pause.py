@@ -16,7 +16,7 @@ def test_the_collector_never_looks_at_what_a_long_scan_made(count: int, looked_a
             before = gc.get_stats()
             made += ([] for _ in range(count))
             assert gc.get_stats() == before
-        assert any(one is made[-1] for one in gc.get_objects()) == looked_at
+        assert any(get_object is made[-1] for get_object in gc.get_objects()) == looked_at
     finally:
         gc.unfreeze()
 

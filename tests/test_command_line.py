@@ -43,8 +43,8 @@ LINE = " -x cu -rdc=true -c /p/src/k.cu -o CMakeFiles/vec.dir/src/k.cu.o"
 )  # fmt: skip
 def test_the_flags_of_a_command(command: str, flags: str) -> None:
     expected = [word.replace("'", "") for word in flags.split()]
-    found = command_line.parse(command, "/p/build", "/p/src/k.cu").flags
-    assert [word.replace("'", "") for word in found] == expected
+    results = command_line.parse(command, "/p/build", "/p/src/k.cu").flags
+    assert [word.replace("'", "") for word in results] == expected
 
 
 def test_option_files_are_read_where_the_build_runs(tmp_path: Path) -> None:
@@ -62,6 +62,7 @@ def test_option_files_are_read_where_the_build_runs(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @needs_nvcc
 @pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
 @pytest.mark.parametrize(
@@ -88,9 +89,9 @@ def test_what_cmake_itself_writes(tmp_path: Path, generator: list[str]) -> None:
         "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
     ]
     subprocess.run([*command, *generator], cwd=tmp_path, check=True, capture_output=True, timeout=300)
-    found = Databases().find(str(tmp_path / "src" / "k.cu"), str(tmp_path))
-    assert found
-    assert found.database == str(tmp_path / "out/release/compile_commands.json")
-    assert found.command.flags == (
+    match = Databases().find(str(tmp_path / "src" / "k.cu"), str(tmp_path))
+    assert match
+    assert match.database == str(tmp_path / "out/release/compile_commands.json")
+    assert match.command.flags == (
         "-DSCALE=3", f"-I{tmp_path}/include", "-std=c++17", "-gencode", "arch=compute_90,code=sm_90",
     )  # fmt: skip

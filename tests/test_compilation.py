@@ -100,8 +100,8 @@ def test_a_header_and_a_new_file_are_compiled_as_the_file_beside_them(tmp_path: 
         "src/k.cu": "", "src/h.cuh": "", "include/deep/i.cuh": "",
         "build/compile_commands.json": database(entry("ROOT/src/main.cpp", "g++ -DCPP -c main.cpp"), entry("ROOT/src/k.cu")),
     }  # fmt: skip
-    said = "as build/compile_commands.json says of src/k.cu, because it has no entry for this file"
-    check(tmp_path, files, f"-DA -I include\n{said}", "src/h.cuh")
+    message = "as build/compile_commands.json says of src/k.cu, because it has no entry for this file"
+    check(tmp_path, files, f"-DA -I include\n{message}", "src/h.cuh")
     assert find(tmp_path, "include/deep/i.cuh").flags[0] == "-DA"
 
 
@@ -112,8 +112,8 @@ def test_clang_compiles_it(tmp_path: Path) -> None:
             entry("ROOT/src/k.cu", "clang++ -x cuda --cuda-gpu-arch=sm_90 -DA -c k.cu")
         ),
     }
-    said = "as build/compile_commands.json says; the project compiles it with clang; here nvcc does"
-    check(tmp_path, files, f"-DA -gencode arch=compute_90,code=sm_90\n{said}")
+    message = "as build/compile_commands.json says; the project compiles it with clang; here nvcc does"
+    check(tmp_path, files, f"-DA -gencode arch=compute_90,code=sm_90\n{message}")
 
 
 def test_an_untrusted_workspaces_command_runs_nothing(tmp_path: Path) -> None:
@@ -256,6 +256,19 @@ def test_an_extension_of_setuptools_names_folders_and_flags(tmp_path: Path) -> N
     )  # fmt: skip
 
 
+def test_flags_that_a_setup_py_adds_to_those_of_nvcc(tmp_path: Path) -> None:
+    setup = """
+        from torch.utils.cpp_extension import CUDAExtension
+        args = {"cxx": ["-DHOST"]}
+        common = ["-DSTABLE"]
+        args["nvcc"] = ["-DFIRST"]
+        args["nvcc"].extend(common + ["-DUSE_CUDA"])
+        CUDAExtension("k", ["k.cu"], extra_compile_args=args)
+    """
+    project(tmp_path, {"setup.py": textwrap.dedent(setup), "k.cu": ""})
+    assert find(tmp_path, "k.cu").flags == ("-DFIRST", "-DSTABLE", "-DUSE_CUDA", "--expt-relaxed-constexpr")
+
+
 TORCH = {
     ".venv/lib/python3.11/site-packages/torch/include/torch/extension.h": "",
     ".venv/lib/python3.11/site-packages/torch/utils/cpp_extension.py": "cuda_cflags = ['-std=c++20']\n",
@@ -308,7 +321,7 @@ def test_a_project_without_a_database_is_told_how_to_get_one(tmp_path: Path, nam
     assert first.message == 'expected a ";"'
     assert second.message == (
         'identifier "TILE" is undefined; if the project\'s build has flags for this, '
-        f"`{command}` writes them for orbit"
+        f"`{command}` writes them for orbit-lsp"
     )
 
 
@@ -324,6 +337,65 @@ def test_other_build_files_are_read_as_text(tmp_path: Path, name: str, text: str
     files = {name: text, "src/k.cu": '#include "x.h"\n', "lib/x.h": "", "src/nearer/x.h": ""}
     project(tmp_path, files)
     assert find(tmp_path, "src/k.cu").flags == ("-std", "c++20", f"-I{tmp_path}/lib")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "flags"),
+    [
+        ("CMakeLists.txt", 'set(CUDA_NVCC_FLAGS ${CUDA_NVCC_FLAGS} -DWRAPPED=amgx)\nadd_definitions(-DFAST "-DN=4")\n', ["-DWRAPPED=amgx", "-DFAST", "-DN=4"]),
+        ("CMakeLists.txt", "if(WIN32)\n  add_definitions(-DNOMINMAX)\nendif()\nset(CXX_FLAGS -DHOST)\nadd_definitions(-DX=${X} -DY=$<1>)\n", []),
+        ("../CMakeLists.txt", "add_definitions(-DABOVE)\n", []),
+        ("Makefile", "NVCCFLAGS += -DTILE=16 -D WIDE \\\n  -DMORE\nCXXFLAGS = -DHOST\nifdef D\nNVCC_FLAGS += -DDEBUG\nendif\n", ["-DTILE=16", "-DWIDE", "-DMORE"]),
+    ],
+)  # fmt: skip
+def test_definitions_that_hold_without_a_condition(
+    tmp_path: Path, name: str, text: str, flags: list[str]
+) -> None:
+    project(tmp_path / "part", {name: text, "k.cu": "", **({} if name[0] != "." else {"setup.py": ""})})
+    assert list(find(tmp_path, "part/k.cu").flags) == flags
+
+
+@pytest.mark.parametrize(
+    ("files", "flag"),
+    [
+        ({"kernels/gemm/Makefile": "include ../common.mk\n", "kernels/common.mk": "NVCCFLAGS = --expt-relaxed-constexpr\n"}, "--expt-relaxed-constexpr"),
+        ({"CMakeLists.txt": "include(cmake/cuda.cmake)\n", "cmake/cuda.cmake": "set(CMAKE_CUDA_FLAGS --extended-lambda)\n"}, "--extended-lambda"),
+        ({"CMakeLists.txt": "include(Cuda)\n", "cmake/modules/Cuda.cmake": "set(CMAKE_CUDA_FLAGS --extended-lambda)\n"}, "--extended-lambda"),
+        ({"Makefile": "include ../../outside.mk\n", "../outside.mk": "NVCCFLAGS = --extended-lambda\n"}, ""),
+    ],
+)  # fmt: skip
+def test_what_a_build_file_includes_is_read_too(tmp_path: Path, files: dict[str, str], flag: str) -> None:
+    project(tmp_path / "p", {**files, "kernels/gemm/k.cu": ""})
+    assert find(tmp_path / "p", "kernels/gemm/k.cu").flags == ((flag,) if flag else ())
+
+
+@pytest.mark.parametrize(
+    ("header", "flags"),
+    [
+        ("template <class T> concept Tile = true;\n", ("-std=c++20",)),
+        ("template <class T>\nconcept Tile = requires { typename T::x; };\n", ("-std=c++20",)),
+        ("#if __cplusplus >= 202002L\ntemplate <class T> concept Tile = true;\n#endif\n", ()),
+        ("// a concept = an idea\nint concept_of = 1;\n", ()),
+    ],
+)
+def test_a_header_with_concepts_is_of_c_plus_plus_20(
+    tmp_path: Path, header: str, flags: tuple[str, ...]
+) -> None:
+    project(tmp_path, {"k.cu": '#include "tile.h"\n', "tile.h": header})
+    assert find(tmp_path, "k.cu").flags == flags
+
+
+def test_a_header_that_cmake_makes_has_one_remedy(tmp_path: Path) -> None:
+    files = {"k.cu": '#include "version.h"\n', "version.h.in": "", "CMakeLists.txt": ""}
+    project(tmp_path, files)
+    problem = Problem(
+        "error", "version.h: No such file or directory", "host compiler", Place(f"{tmp_path}/k.cu", 1, 10)
+    )
+    (shown,) = compiler_messages.explained((problem,), f"{tmp_path}/k.cu", "", find(tmp_path, "k.cu"))
+    assert shown.message == (
+        "version.h is not found: the project's build makes it from version.h.in: configure the project, "
+        "`cmake -S . -B build -DCMAKE_EXPORT_COMPILE_COMMANDS=ON`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -405,14 +477,15 @@ def test_a_missing_header_names_itself_and_its_remedy() -> None:
     [
         ("kernel launch from __device__ or __global__ functions requires separate compilation mode", '; set nvcc_flags = ["-rdc=true"]'),
         ("The experimental flag '--expt-relaxed-constexpr' can be used to allow this.", ' Set nvcc_flags = ["--expt-relaxed-constexpr"].'),
+        ("__device__ annotation on lambda requires --extended-lambda nvcc flag", '; set nvcc_flags = ["--extended-lambda"]'),
         ('identifier "concept" is undefined', '; it is C++20: set nvcc_flags = ["-std=c++20"]'),
         ('class "cudaDeviceProp" has no member "computeMode"', "; CUDA 13 removed it: change the code, or name an older compiler with the setting `nvcc`"),
         ("expected a ;", ""),
     ],
 )  # fmt: skip
 def test_errors_that_a_flag_or_another_release_answers(message: str, end: str) -> None:
-    found = Problem("error", message, "nvcc", Place("/p/k.cu", 1))
-    assert explain("", [found]) == [f"k.cu:1 error nvcc {message}{end}"]
+    problem = Problem("error", message, "nvcc", Place("/p/k.cu", 1))
+    assert explain("", [problem]) == [f"k.cu:1 error nvcc {message}{end}"]
 
 
 def test_an_error_in_somebody_elses_header_stands_at_the_authors_line() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state import config, user_folders
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
+from orbit_remote.process import program
 
 
 @pytest.mark.parametrize(
@@ -121,25 +123,25 @@ REMEDY = "if you trust its authors, `orbit-lsp trust DIR` to use them from now o
     ],
 )  # fmt: skip
 def test_what_a_workspace_may_set(user: Any, workspace: Any, effect: dict[str, Any], ignored: str) -> None:
-    found = environment()
-    found.options = user
-    complaints = found.configure(workspace)
+    result = environment()
+    result.options = user
+    complaints = result.configure(workspace)
     for name, value in effect.items():
-        held: Any = found.settings
+        held: Any = result.settings
         for part in name.split("."):
             held = getattr(held, part)
         assert held == value, name
     untouched = {name.partition(".")[0] for name in effect} | {"trusted"}
     for name in set(workspace) - untouched - {"user"}:
-        assert getattr(found.settings, name) == getattr(config.Settings(), name)
-    assert [one.partition(" ignored, because")[0] for one in complaints] == (
+        assert getattr(result.settings, name) == getattr(config.Settings(), name)
+    assert [complaint.partition(" ignored, because")[0] for complaint in complaints] == (
         [f"orbit: the workspace's {ignored}"] if ignored else []
     )
 
 
 def test_what_is_ignored_comes_with_what_to_do() -> None:
-    found = environment()
-    (complaint,) = found.configure({"nvcc": "./evil"})
+    result = environment()
+    (complaint,) = result.configure({"nvcc": "./evil"})
     assert complaint == (
         "orbit: the workspace's setting `nvcc` is ignored, because the workspace is not trusted. Set it in your own "
         f"settings, or {REMEDY}"
@@ -147,10 +149,10 @@ def test_what_is_ignored_comes_with_what_to_do() -> None:
 
 
 def test_no_client_speaks_for_the_user_unless_the_user_says_so() -> None:
-    found = environment()
-    found.options = {}
-    found.configure({"user": {"nvcc": "./evil", "trusted": True}})
-    assert (found.settings.nvcc, found.settings.trusted) == ("", False)
+    result = environment()
+    result.options = {}
+    result.configure({"user": {"nvcc": "./evil", "trusted": True}})
+    assert (result.settings.nvcc, result.settings.trusted) == ("", False)
 
 
 def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
@@ -159,22 +161,22 @@ def test_a_new_setting_is_refused_to_a_workspace_by_default() -> None:
     assert allowed == {
         "nvcc_flags", "compile_commands", "kernel_macros", "compile_on_save", "compile_on_idle", "doubled_errors", "hints.static", "hints.measured",
         "hints.profile", "lens.parts", "profile.line_percent", "profile.excess_percent", "check_memory.lens", "costs.spills", "every_gpu",
-        "costs.local_memory", "costs.shared_memory", "costs.block_size", "costs.occupancy",
+        "costs.local_memory", "costs.shared_memory", "costs.block_size", "costs.occupancy", "report.open",
     }  # fmt: skip
 
 
 def test_the_users_own_setting_that_a_client_sends_back_is_no_complaint() -> None:
-    found = environment()
-    found.options = {"nvcc": "/opt/nvcc"}
-    assert found.configure({"nvcc": "/opt/nvcc"}) == ()
-    assert found.settings.nvcc == "/opt/nvcc"
+    result = environment()
+    result.options = {"nvcc": "/opt/nvcc"}
+    assert result.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert result.settings.nvcc == "/opt/nvcc"
 
 
 def test_the_user_may_name_programs_and_give_trust() -> None:
-    found = environment()
-    found.options = {"python": "/opt/python", "trusted": True}
-    assert found.configure({"nvcc": "/opt/nvcc"}) == ()
-    assert (found.settings.python, found.settings.nvcc, found.settings.trusted) == (
+    result = environment()
+    result.options = {"python": "/opt/python", "trusted": True}
+    assert result.configure({"nvcc": "/opt/nvcc"}) == ()
+    assert (result.settings.python, result.settings.nvcc, result.settings.trusted) == (
         "/opt/python",
         "/opt/nvcc",
         True,
@@ -186,12 +188,12 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
     python.parent.mkdir(parents=True)
     python.touch()
     session = Session(setup=Setup(folders=[str(tmp_path)]))
-    found = Environment(session, print, lambda uris: None)
-    found.configure(None)
-    assert found.python() != str(python)
-    found.options = {"trusted": True}
-    found.configure(None)
-    assert found.python() == str(python)
+    result = Environment(session, print, lambda uris: None)
+    result.configure(None)
+    assert result.python() != str(python)
+    result.options = {"trusted": True}
+    result.configure(None)
+    assert result.python() == str(python)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="XDG's variables are read on Linux")
@@ -201,3 +203,16 @@ def test_the_workspaces_own_environment_is_used_only_where_it_is_trusted(tmp_pat
 def test_a_relative_cache_folder_is_ignored(value: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", value)
     assert user_folders.cache_folder() == Path(folder).expanduser() / "orbit-lsp"
+
+
+WINDOWS = {
+    "SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE",
+    "NUMBER_OF_PROCESSORS", "PROGRAMFILES", "PROGRAMDATA",
+}  # fmt: skip
+
+
+def test_the_page_lists_the_variables_that_a_program_gets() -> None:
+    page = config.markdown().partition("## Environment variables")[2]
+    listed = set(re.findall(r"`([A-Z_]+)`", page))
+    passed = {*program.PASSED, *program.PASSED_PREFIXES}
+    assert listed == passed - WINDOWS

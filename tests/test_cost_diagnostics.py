@@ -17,8 +17,8 @@ BLOCK_640 = SAXPY.replace("256>>>", "640>>>")
 
 def shown(session: Session, uri: str) -> list[str]:
     return [
-        f"{(one.severity or lsp.DiagnosticSeverity.Error).name.lower()} {one.code}: {one.message}"
-        for one in diagnostics.diagnostics(session, uri)
+        f"{(diagnostic.severity or lsp.DiagnosticSeverity.Error).name.lower()} {diagnostic.code}: {diagnostic.message}"
+        for diagnostic in diagnostics.diagnostics(session, uri)
     ]
 
 
@@ -134,8 +134,10 @@ def test_figures_of_another_text_say_nothing() -> None:
 
 def test_instances_are_named_where_there_are_several() -> None:
     template = "template <int N> __global__ void saxpy(float* y) { y[N] = 0; }\n"
-    one, two = (replace(PTXAS, symbol=f"_Z5saxpyILi{n}EEvPf", name=f"saxpy<{n}>", stack=n) for n in (8, 16))
-    bench = Bench(template).built(one, two)
+    resources, two = (
+        replace(PTXAS, symbol=f"_Z5saxpyILi{n}EEvPf", name=f"saxpy<{n}>", stack=n) for n in (8, 16)
+    )
+    bench = Bench(template).built(resources, two)
     lines = "\n".join(shown(bench.session, bench.uri))
     assert "saxpy<8>: each thread has 8 B" in lines
     assert "saxpy<16>: each thread has 16 B" in lines
@@ -153,5 +155,5 @@ def test_instances_are_named_where_there_are_several() -> None:
 def test_warnings_about_what_is_unused_or_deprecated_carry_their_tag(code, tags) -> None:
     problem = c.Problem("warning", "words", "nvcc", c.Place("/src/k.cu", 2, 3, 4), code)
     bench = Bench().built(problem)
-    [found] = diagnostics.diagnostics(bench.session, bench.uri)
-    assert found.tags == tags
+    [diagnostic] = diagnostics.diagnostics(bench.session, bench.uri)
+    assert diagnostic.tags == tags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 import json
 import re
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp import __version__
-from orbit_lsp.state import explanations
+from orbit_lsp.views.explain import explanations
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").rglob("README.md")])
-PAGES = [page for page in PAGES if "node_modules" not in page.parts]
+_EVERY = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "editors").rglob("README.md")])
+PAGES = [page for page in _EVERY if "node_modules" not in page.parts]
 
 
 def generated() -> dict[Path, str]:
@@ -27,9 +28,9 @@ def generated() -> dict[Path, str]:
     return module.files()
 
 
-@pytest.mark.parametrize(("path", "text"), generated().items(), ids=lambda value: getattr(value, "name", ""))
-def test_generated_files_say_what_the_code_says(path: Path, text: str) -> None:
-    assert path.read_text(encoding="utf-8") == text, "run scripts/generate.py"
+def test_generated_files_say_what_the_code_says() -> None:
+    stale = [path.name for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run scripts/generate.py"
 
 
 def test_the_vs_code_extension_has_the_servers_version_and_a_lockfile_of_it() -> None:
@@ -71,6 +72,22 @@ def test_the_site_lists_every_page() -> None:
     assert [page for page in pages if f"- {page}\n" not in listed] == [], "add them to nav in mkdocs.yml"
 
 
+def test_the_users_part_keeps_to_12000_words() -> None:
+    """Of the pages that people write: no code, no generated page, table or rendering."""
+    words = 0
+    for page in sorted([*(ROOT / "docs" / "guide").glob("*.md"), ROOT / "docs" / "index.md"]):
+        text = page.read_text(encoding="utf-8")
+        if "\nGenerated " not in text:
+            text = re.sub(
+                r"<!-- (from|functions|recorded|scripts)\b.*?(<!-- end -->|\Z)|```.*?```",
+                "",
+                text,
+                flags=re.DOTALL,
+            )
+            words += len(re.findall(r"[^\s|]*\w[^\s|]*", re.sub(r"\]\([^)]*\)", "]", text)))
+    assert 8_000 < words <= 12_000, "say things once, or move what is for developers to docs/dev"
+
+
 def test_scripts_are_listed() -> None:
     listed = set(re.findall(r"`([\w.]+)`", (ROOT / "scripts" / "README.md").read_text(encoding="utf-8")))
     scripts = {path.name for path in (ROOT / "scripts").iterdir() if path.is_file()} - {"README.md"}
@@ -88,8 +105,31 @@ def test_the_renderings_of_the_profile_page_are_what_the_code_draws() -> None:
     )
 
 
+def test_the_readmes_pictures_are_what_the_code_draws_of_one_recording_each() -> None:
+    loader = importlib.machinery.SourceFileLoader("picture", str(ROOT / "scripts" / "picture"))
+    spec = importlib.util.spec_from_loader("picture", loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    for name, (title, lines) in module.recorded().items():
+        drawn = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+        assert drawn == module.svg(name, title, lines), "run scripts/picture"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_what_is_said_below_the_picture_is_what_its_recording_has(page: str) -> None:
+    recorded = json.loads((ROOT / "docs" / "pictures" / "saxpy-h100.json").read_text())
+    (saxpy,) = (launch for launch in recorded["finished"]["launches"] if launch["name"] == "saxpy")
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    assert (
+        f"launches `saxpy` {saxpy['count']} times; the first launch is not in the median, so `n={saxpy['timing']['n']}`"
+        in text
+    )
+    assert all(date in text for date in re.findall(r"\d{4}-\d\d-\d\d", recorded["about"]))
+
+
 def test_the_snippets_for_editors_can_be_read() -> None:
-    text = (ROOT / "docs" / "guide" / "editors.md").read_text()
-    assert [json.loads(one) for one in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    text = (ROOT / "docs" / "dev" / "clients.md").read_text()
+    assert [json.loads(item) for item in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
     for path in (ROOT / "editors" / "helix").glob("*.toml"):
         tomllib.loads(path.read_text())

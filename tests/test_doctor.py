@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from orbit_lsp.cli import doctor
+from orbit_lsp.cli.machine import doctor
 from orbit_lsp.state.config import Settings
 from orbit_lsp.state.placement import Setup
 from orbit_remote.common import messages as c
@@ -53,8 +53,8 @@ def check(
     **settings: object,
 ) -> None:
     setup = Setup(settings_of_values(settings), machine=machine, modal_account=token)
-    said = "\n".join(doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
-    assert said.replace(sys.executable, "PYTHON") == expected
+    message = "\n".join(doctor.lines(setup, machine, compiles_on_modal=on_modal, compiler=compiler)) + "\n"
+    assert message.replace(sys.executable, "PYTHON") == expected
 
 
 def test_nothing_is_missing() -> None:
@@ -234,7 +234,7 @@ Python    /py 3.12.3
 
 works now
   ✓ CUDA files: compiler errors, registers, occupancy, compiled on Modal
-  ✓ CUDA and Triton files: run and timed on B200, rented from Modal (its token is not tried here)
+  ✓ CUDA and Triton files: run and timed on B200, rented from Modal (its token is not checked here)
 
 does not work yet
   ✗ compiler errors and registers of Triton files without a run: /py has no torch and no triton
@@ -261,8 +261,8 @@ does not work yet
 
 def test_memory_checks_need_compute_sanitizer() -> None:
     machine = replace(FULL, sanitizer=None)
-    said = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
-    assert said[-2:] == [
+    messages = doctor.lines(Setup(settings=Settings(), machine=machine), machine, compiles_on_modal=False)
+    assert messages[-2:] == [
         "  ✗ memory checks: there is no compute-sanitizer",
         "    fix it: install the CUDA toolkit, or /py -m pip install nvidia-cuda-sanitizer-api",
     ]
@@ -278,7 +278,7 @@ def said_of_counters(profiler: c.Profiler | None) -> list[str]:
 def test_whether_counters_are_permitted() -> None:
     tried, *_ = said_of_counters(replace(NCU, permitted=None))
     assert tried == (
-        "✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3; the first one finds out whether the driver "
+        "✓ profiles: counters of Nsight Compute on NVIDIA H100 80GB HBM3; the first profile shows whether the driver "
         "permits counters"
     )
     what = "✗ counters in profiles (times and resources do not need them):"

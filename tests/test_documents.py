@@ -35,8 +35,8 @@ def position(text: str, offset: int, encoding: str) -> tuple[int, int]:
 )
 def test_incremental_edits_give_the_clients_text(text: str, edits: list, encoding: str) -> None:
     document = Document("file:///a.cu", "/a.cu", 0, text)
-    for number, (one, other, new) in enumerate(edits, 1):
-        start, end = sorted((min(one, len(text)), min(other, len(text))))
+    for number, (item, other, new) in enumerate(edits, 1):
+        start, end = sorted((min(item, len(text)), min(other, len(text))))
         # an edit never splits a \r\n: no client has a position inside it
         start -= text[start - 1 : start + 1] == "\r\n"
         end += text[end - 1 : end + 1] == "\r\n"
@@ -45,6 +45,18 @@ def test_incremental_edits_give_the_clients_text(text: str, edits: list, encodin
         text = text[:start] + new + text[end:]
         assert document.text == text
         assert document.lines == split_lines(text)
+
+
+def test_lines_end_where_the_protocol_says() -> None:
+    rare = "a\vb\fc\x1cd\x85e\u2028f"
+    assert split_lines(f"{rare}\n{rare}\r\n{rare}\r") == [f"{rare}\n", f"{rare}\r\n", f"{rare}\r", ""]
+    assert split_lines("a\nb\r\nc\rd") == ["a\n", "b\r\n", "c\r", "d"]
+    assert split_lines("") == [""]
+
+
+@pytest.mark.parametrize(("encoding", "units"), [("utf-8", 3), ("utf-16", 2)])
+def test_a_place_within_a_character_is_behind_it(encoding: str, units: int) -> None:
+    assert from_client("a😀b", units, encoding) == 2
 
 
 @given(TEXTS, st.integers(0, 40), st.sampled_from(ENCODINGS))

@@ -34,6 +34,70 @@ def test_one_count_and_what_is_read_and_written() -> None:
     )
 
 
+_AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "expected"),
+    [
+        ("int n, float a, const float* x, float* y", f"{_AT} if (i < n) y[i] = a * x[i] + y[i];", "y == a * x + y; bytes 3 * 4 * n"),
+        ("const half* x, float* y, size_t n", "const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; float v = __half2float(x[i]); y[i] = v * fmaxf(v, 0.f);", "y == x * maximum(x, 0.f); bytes (2 + 4) * n"),
+        ("const float* x, float* y, int n", "int step = gridDim.x * blockDim.x; for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) { y[i] += 2.0f * expf(-x[i]); }", "y == y + (2.0f * expf(-x)); bytes 3 * 4 * n"),
+        ("float* x, float* y, int n", f"{_AT} if (i < n) {{ x[i] = 2.0f; y[i] = x[i] + 1.0f; }}", "x == 2.0f; expect y == (2.0f) + 1.0f; bytes 2 * 4 * n"),
+        # a neighbour, a macro, a quotient of integers, another length, a condition, a barrier
+        ("const float* x, float* y, int n", f"{_AT} if (i < n) y[i] = x[i + 1];", None),
+        ("const float* x, float* y, int n", f"{_AT} if (i < n) y[i] = x[i] * SCALE;", None),
+        ("const int* x, int* y, int n", f"{_AT} if (i < n) y[i] = x[i] / 2;", None),
+        ("const float* x, float* y, int n, int m", f"{_AT} if (i < m) y[i] = x[i];", None),
+        ("const float* x, float* y, int n", f"{_AT} if (i < n) {{ if (x[i] > 0.f) y[i] = x[i]; }}", None),
+        ("const float* x, float* y, int n", f"{_AT} if (i < n) y[i] = x[i]; __syncthreads();", None),
+        ("const float* x, float* y, int n", f"{_AT} y[i] = x[i];", None),
+    ],
+)  # fmt: skip
+def test_what_an_elementwise_body_makes_is_expected_of_it(
+    parameters: str, body: str, expected: str | None
+) -> None:
+    text = written(f"__global__ void k({parameters}) {{ {body} }}", FROM_SIGNATURE, "cuda")
+    read = re.findall(r"// orbit: expect (.*?)  // read off the body: check it$", text, re.MULTILINE)
+    assert (read, "expect" in text) == ([expected] if expected else [], expected is not None)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("x + tl.exp(y) * 2", "out == x + (exp(y) * 2)"),
+        ("tl.maximum(x, 0.0)", "out == maximum(x, 0.0)"),
+        ("tl.sum(x)", None),
+        ("tl.where(x > 0, x, y)", None),
+    ],
+)
+@pytest.mark.parametrize("title", [FROM_SIGNATURE, FROM_LAUNCH])
+def test_what_an_elementwise_kernel_of_triton_makes(title: str, value: str, expected: str | None) -> None:
+    text = written(
+        f"""
+        import torch, triton
+        import triton.language as tl
+
+        @triton.jit
+        def k(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            mask = offsets < n
+            x = tl.load(x_ptr + offsets, mask=mask)
+            y = tl.load(y_ptr + offsets, mask=mask, other=0.0)
+            tl.store(out_ptr + offsets, {value}, mask=mask)
+
+        def main():
+            x, y = torch.rand(98432), torch.rand(98432)
+            out = torch.empty_like(x)
+            k[(triton.cdiv(98432, 1024),)](x, y, out, 98432, BLOCK=1024)
+        """,
+        title,
+        "python",
+    ).replace("_ptr", "")
+    read = re.findall(r"# orbit: expect (.*?)(?:;|  #)", text)
+    assert read == ([expected] if expected else []), text
+
+
 def test_matrices() -> None:
     check(
         """
@@ -53,7 +117,7 @@ def test_matrices() -> None:
 
 
 def test_a_block_for_every_row() -> None:
-    found = written(
+    text = written(
         """
         namespace norms {
           template <typename T>
@@ -66,7 +130,7 @@ def test_a_block_for_every_row() -> None:
         FROM_SIGNATURE,
         "cuda",
     )
-    assert found.splitlines() == [
+    assert text.splitlines() == [
         "  // orbit: rows = 1024; cols = 1024; x = randn(rows, cols); y = empty(rows, cols); stride = cols  // guessed",
         "  // orbit: launch softmax<float><<<rows, 128, 128 * sizeof(float)>>>(x, y, rows, cols,",
         "  // orbit:   stride)  // guessed: grid, block, shared memory",
@@ -74,7 +138,7 @@ def test_a_block_for_every_row() -> None:
 
 
 def test_a_draft_is_indented_as_its_kernel_and_stands_above_decorators() -> None:
-    found = written(
+    text = written(
         """
         import triton
         import triton.language as tl
@@ -87,9 +151,10 @@ def test_a_draft_is_indented_as_its_kernel_and_stands_above_decorators() -> None
         FROM_SIGNATURE,
         "triton",
     )
-    assert found.splitlines() == [
+    assert text.splitlines() == [
         "    # orbit: n_elements = 1 << 20; x_ptr = empty(n_elements); BLOCK = 1024  # guessed",
         "    # orbit: launch fill[(triton.cdiv(n_elements, BLOCK),)](x_ptr, n_elements, BLOCK=BLOCK)  # guessed: grid",
+        "    # orbit: expect x_ptr == 0; bytes 4 * n_elements  # read off the body: check it",
     ]
 
 

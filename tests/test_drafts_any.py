@@ -7,6 +7,7 @@ import sysconfig
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,17 +33,19 @@ def drafted(text: str, language: str) -> tuple[int, int]:
     text = text.replace("orbit:", "before:")  # as if none had a spec
     scan = cuda_kernels.scan(text) if language == "cuda" else triton_kernels.scan(text)
     lines = lines_of(text)
-    found = 0
-    kernels = [one for one in scan.kernels if one.launchable and one.dsl in ("cuda", "triton", "gluon")]
+    result = 0
+    kernels = [
+        kernel for kernel in scan.kernels if kernel.launchable and kernel.dsl in ("cuda", "triton", "gluon")
+    ]
     for kernel in kernels:
         drafts = spec_drafts.written(lines, kernel)
-        found += bool(drafts)
+        result += bool(drafts)
         for _, draft in drafts:
             start, added = kernel.whole.line, draft.splitlines()
             moved = launch_spec.target_of(spec_cache.definition(kernel), kernel.language, len(added))
             checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved)
             assert all("fill in" in added[fault.span.line - start] for fault in checked.faults)
-    return len(kernels), found
+    return len(kernels), result
 
 
 _TORCH = Path(sysconfig.get_path("purelib")) / "torch"
@@ -54,16 +57,18 @@ FILES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_real_kernels_get_drafts_without_fault() -> None:
-    kernels = found = 0
+    kernels = text = 0
     for path in FILES:
         of, had = drafted(path.read_text(), "triton" if path.suffix == ".py" else "cuda")
         kernels += of
-        found += had
+        text += had
     assert kernels > 80
-    assert found > 0.6 * kernels  # the others take structures and functions
+    assert text > 0.6 * kernels  # the others take structures and functions
 
 
+@pytest.mark.slow
 def test_what_is_drafted_compiles(tmp_path: Path) -> None:
     """The instances that drafts launch exist: templates of every kind, one nvcc call."""
     text = (ROOT / "examples/transpose.cu").read_text().replace("orbit:", "before:") + dedent("""

@@ -212,6 +212,7 @@ if __name__ == "__main__":
             # orbit: n = 64; a = torch.randn(n, n); n_ = a.numel(); x = a.view(n_); y = torch.ones(n * n)
             # orbit: out = torch.empty_like(x); scale = 2.0
             # orbit: launch add[(triton.cdiv(n_, 256),)](x, y, out, n_, scale, BLOCK=256)
+            # orbit: expect out == (scale * x) + y; bytes 3 * 4 * n_  # read off the body: check it
             """,
         ),
         (  # from a test's parameters and a branch
@@ -246,6 +247,7 @@ def main():
             # orbit: n = 4096; x = torch.rand(n)
             # orbit: rounds = 0.5  # guessed
             # orbit: launch add[(1,)](x, x, x, n, rounds, BLOCK=triton.next_power_of_2(n))
+            # orbit: expect x == (rounds * x) + x; bytes 2 * 4 * n  # read off the body: check it
             """,
         ),
     ],
@@ -328,7 +330,7 @@ def test_applied_the_file_has_no_fault_and_the_draft_is_not_offered_again() -> N
     assert isinstance(edit, lsp.TextEdit)
     line = edit.range.start.line
     session.change(uri, 4, [Change((line, 0), (line, 0), edit.new_text)])
-    assert [one.message for one in diagnostics.diagnostics(session, uri)] == []
+    assert [diagnostic.message for diagnostic in diagnostics.diagnostics(session, uri)] == []
     kernel = session.files[uri].scan.kernels[0]
     assert spec_drafts.drafts(session, uri, kernel) == []
 
@@ -350,16 +352,18 @@ def test_the_files_own_line_ends(end: str, language: str) -> None:
     line = edit.range.start.line
     session.change(uri, 4, [Change((line, 0), (line, 0), wrong)])
     assert session.files[uri].document.text.count("\n") in (0, session.files[uri].document.text.count(end))
-    (found,) = [one for one in diagnostics.diagnostics(session, uri) if "This launches" in one.message]
-    at = next(at for at, one in enumerate(wrong.split(end)) if "launch no_" in one)
+    (diagnostic,) = [
+        item for item in diagnostics.diagnostics(session, uri) if "This launches" in item.message
+    ]
+    at = next(at for at, name in enumerate(wrong.split(end)) if "launch no_" in name)
     column = wrong.split(end)[at].index("no_")
-    assert found.range.start == lsp.Position(line + at, column)
-    assert found.range.end == lsp.Position(line + at, column + len(f"no_{kernel.name}"))
+    assert diagnostic.range.start == lsp.Position(line + at, column)
+    assert diagnostic.range.end == lsp.Position(line + at, column + len(f"no_{kernel.name}"))
 
 
 def test_they_are_offered_on_the_kernels_lines_only() -> None:
     session, uri = opened(HOST.lstrip(), "cuda")
-    titles = [one.title for one in spec_drafts.actions(session, uri, 2, 2)]
+    titles = [action.title for action in spec_drafts.actions(session, uri, 2, 2)]
     assert titles == [f"{FROM_LAUNCH} (saxpy)", f"{FROM_SIGNATURE} (saxpy)"]
     assert spec_drafts.actions(session, uri, 7, 7) == []
     assert spec_drafts.actions(session, "file:///nowhere.cu", 0, 9) == []

@@ -43,17 +43,21 @@ def profiled(*made: c.Dump) -> tuple[Profiling, Profiled]:
 
 
 def test_those_of_other_kernels_are_not_this_ones() -> None:
-    _, found = profiled(dump("other"), dump("softmax", "ttir"), dump("softmax", "sass"))
-    assert [name for _, name in dump_files.of(found)] == ["softmax.ttir", "softmax.sass"]
-    assert dump_files.levels(found) == ["ttir", "sass"]
+    _, result = profiled(dump("other"), dump("softmax", "ttir"), dump("softmax", "sass"))
+    assert [name for _, name in dump_files.of(result)] == ["softmax.ttir", "softmax.sass"]
+    assert dump_files.levels(result) == ["ttir", "sass"]
     assert dump_files.of(None) == []
 
 
 def test_the_longest_launchs_comes_first() -> None:
     first, second = replace(profile("softmax"), symbol="b"), replace(profile("softmax"), symbol="a")
-    _, found = profiled(dump("a"), dump("b", instance=1), dump("b"))
-    found = replace(found, profiles=(first, second))
-    assert [(one.symbol, one.instance) for one, _ in dump_files.of(found)] == [("b", 0), ("b", 1), ("a", 0)]
+    _, result = profiled(dump("a"), dump("b", instance=1), dump("b"))
+    result = replace(result, profiles=(first, second))
+    assert [(item.symbol, item.instance) for item, _ in dump_files.of(result)] == [
+        ("b", 0),
+        ("b", 1),
+        ("a", 0),
+    ]
 
 
 def test_what_tells_instances_apart() -> None:
@@ -63,8 +67,8 @@ def test_what_tells_instances_apart() -> None:
 
 def test_in_the_hover_and_among_the_actions() -> None:
     bench, _ = profiled(dump("softmax", "llir"), dump("softmax", "ptx"))
-    found = hover.hover(bench.session, bench.uri, 8, markdown=False)
-    assert "what the compiler made of it  LLVM IR, PTX: a code action opens them" in found.contents.value
+    result = hover.hover(bench.session, bench.uri, 8, markdown=False)
+    assert "what the compiler made of it  LLVM IR, PTX: a code action opens them" in result.contents.value
     assert titles(bench) == ["Open LLVM IR (softmax)", "Open PTX (softmax)"]
     bench.session.client.can_ask = True
     assert titles(bench) == ["Open LLVM IR or PTX… (softmax)"]
@@ -75,5 +79,5 @@ def test_in_the_hover_and_among_the_actions() -> None:
 
 
 def titles(bench: Profiling) -> list[str]:
-    found = kernel_actions.actions(bench.session, bench.uri, 8, 8)
-    return [one.title for one in found if one.command and one.command.command == "orbit.openIr"]
+    actions = kernel_actions.actions(bench.session, bench.uri, 8, 8)
+    return [action.title for action in actions if action.command and action.command.command == "orbit.openIr"]

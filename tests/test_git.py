@@ -53,32 +53,32 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def test_the_text_and_the_sources_that_are_others_now(repository: Repository) -> None:
-    found = git.revision(str(repository.path("k_cu")), "HEAD~1")
-    assert (found.text, found.main) == ("old\n", "k.cu")
-    assert sorted(found.others) == ["a.cuh", "gone.cuh", "inner/c.py"]
-    assert found.title == f"HEAD~1 ({found.commit[:7]})"
-    assert git.revision(str(repository.path("k_cu")), found.commit[:10]).title == found.commit[:7]
-    assert git.revision(str(repository.path("k_cu")), "HEAD").others == frozenset()
+    revision = git.revision(str(repository.path("k_cu")), "HEAD~1")
+    assert (revision.text, revision.main) == ("old\n", "k.cu")
+    assert sorted(revision.other_sources) == ["a.cuh", "gone.cuh", "inner/c.py"]
+    assert revision.title == f"HEAD~1 ({revision.commit[:7]})"
+    assert git.revision(str(repository.path("k_cu")), revision.commit[:10]).title == revision.commit[:7]
+    assert git.revision(str(repository.path("k_cu")), "HEAD").other_sources == frozenset()
 
 
 def test_a_header_that_is_edited_and_not_committed_counts_as_another(repository: Repository) -> None:
     repository.path("b_cuh").write_text("edited\n")
-    assert sorted(git.revision(str(repository.path("k_cu")), "HEAD").others) == ["b.cuh"]
+    assert sorted(git.revision(str(repository.path("k_cu")), "HEAD").other_sources) == ["b.cuh"]
 
 
 def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = repository.git("status", "--porcelain"), repository.git("reflog")
-    found = git.revision(str(repository.path("inner__c_py")), "HEAD~1")
-    assert git.write(found, str(tmp_path / "out")) == ()
+    revision = git.revision(str(repository.path("inner__c_py")), "HEAD~1")
+    assert git.write(revision, str(tmp_path / "out")) == ()
     monkeypatch.setattr(git, "MOST_FILES", 2)
-    (told,) = git.write(found, str(tmp_path / "less"))
-    assert told == "2 sources of HEAD~1 are left out: there are more than 2"
+    (message,) = git.write(revision, str(tmp_path / "less"))
+    assert message == "2 sources of HEAD~1 are left out: there are more than 2"
     written = {
-        str(one.relative_to(tmp_path / "out")): one.read_text()
-        for one in (tmp_path / "out").rglob("*")
-        if one.is_file()
+        str(path.relative_to(tmp_path / "out")): path.read_text()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
     }
     assert written == {
         "inner/c.py": "old c\n",
@@ -103,9 +103,9 @@ def test_nothing_that_a_repository_configures_is_run(repository: Repository, tmp
         repository.git("config", name, str(trap))
     (repository.folder / ".git/info/attributes").write_text("* filter=x diff=x\n")
     os.utime(repository.path("k_cu"), (1, 1))
-    found = git.revision(str(repository.path("k_cu")), "HEAD~1")
-    git.write(found, str(tmp_path / "out"))
-    assert (found.text, ran.exists()) == ("old\n", False)
+    revision = git.revision(str(repository.path("k_cu")), "HEAD~1")
+    git.write(revision, str(tmp_path / "out"))
+    assert (revision.text, ran.exists()) == ("old\n", False)
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,15 @@ def test_a_file_that_is_too_large_is_refused(repository: Repository) -> None:
 def test_a_link_in_the_tree_leads_nowhere(repository: Repository, tmp_path: Path) -> None:
     (repository.folder / "link.cuh").symlink_to("/etc/passwd")
     repository.commit()
-    found = git.revision(str(repository.path("k_cu")), "HEAD")
-    git.write(found, str(tmp_path / "out"))
+    revision = git.revision(str(repository.path("k_cu")), "HEAD")
+    git.write(revision, str(tmp_path / "out"))
     assert not (tmp_path / "out" / "link.cuh").exists()
 
 
 def test_hashes_of_the_other_kind(tmp_path: Path) -> None:
     made = Repository(tmp_path / "sha256", "--object-format=sha256")
     made.commit(k_cu="old\n", a_cuh="a\n")
-    assert git.revision(str(made.path("k_cu")), "HEAD").others == frozenset()
+    assert git.revision(str(made.path("k_cu")), "HEAD").other_sources == frozenset()
 
 
 def test_a_large_repository_is_read_in_the_files_own_folder(
@@ -162,9 +162,9 @@ def test_a_large_repository_is_read_in_the_files_own_folder(
 ) -> None:
     repository.commit(**{f"elsewhere__file{n}_h": "x\n" for n in range(50)}, inner__c_py="newest\n")
     monkeypatch.setattr(git, "_LISTED_BYTES", 400)
-    found = git.revision(str(repository.path("inner__c_py")), "HEAD")
-    assert found.text == "newest\n"
-    assert found.remarks == ("the repository is large: only files in inner are of that revision",)
+    revision = git.revision(str(repository.path("inner__c_py")), "HEAD")
+    assert revision.text == "newest\n"
+    assert revision.remarks == ("the repository is large: only files in inner are of that revision",)
 
 
 def test_a_git_that_prints_without_end_is_stopped(
@@ -175,3 +175,18 @@ def test_a_git_that_prints_without_end_is_stopped(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(git.GitError, match=r"rev-parse printed more than 33,554,432 bytes"):
         git.revision(str(repository.path("k_cu")), "HEAD")
+
+
+def test_the_commits_that_changed_a_file_newest_first(repository: Repository) -> None:
+    repository.commit(b_cuh="other\n")
+    newest, oldest = git.log(str(repository.path("k_cu")), 5)
+    assert (newest.subject, newest.ago.endswith(" ago")) == ("x", True)
+    assert git.revision(str(repository.path("k_cu")), newest.commit).text == "new\n"
+    assert git.revision(str(repository.path("k_cu")), oldest.commit).text == "old\n"
+    assert len(git.log(str(repository.path("k_cu")), 1)) == 1
+
+
+def test_the_commits_of_a_file_that_is_in_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("")
+    with pytest.raises(git.GitError, match="not a git repository"):
+        git.log(str(tmp_path / "k.cu"), 5)

@@ -78,14 +78,14 @@ class Checked(Bench):
     @property
     def lens(self) -> list[tuple[int, str]]:
         return [
-            (one.range.start.line, one.command.title)
-            for one in lenses.lenses(self.session, URI)
-            if one.command and one.command.command != "orbit.profile"
+            (lens.range.start.line, lens.command.title)
+            for lens in lenses.lenses(self.session, URI)
+            if lens.command and lens.command.command != "orbit.profile"
         ]
 
     @property
     def hint(self) -> str:
-        return " | ".join(str(one.label) for one in hints.hints(self.session, URI, 0, 99))
+        return " | ".join(str(hint.label) for hint in hints.hints(self.session, URI, 0, 99))
 
 
 @pytest.mark.parametrize(("text", "line"), [(KERNELBENCH, 5), (POPCORN, 2), (KERNELBENCH + "x = (", 5), (POPCORN[:-8] + "(", 2)])  # fmt: skip
@@ -124,25 +124,28 @@ def test_the_line_of_other_answers(points: tuple[c.Point, ...], outcome: c.Outco
 
 def test_the_hover_says_how_sure_it_is() -> None:
     checked = Checked().answered(*answer())
-    found = hover.hover(checked.session, URI, 5, markdown=False)
-    assert found
-    text = found.contents.value  # type: ignore[union-attr]
-    for said in (
+    result = hover.hover(checked.session, URI, 5, markdown=False)
+    assert result
+    text = result.contents.value  # type: ignore[union-attr]
+    for message in (
         "against Model            1.42x, 1.41x to 1.43x at 99 %  [40 pairs of calls in turn]",
         "version = Model          4.41 ms ±0.2%, 2 kernels a call  [cold L2, n=52]",
         "16,777,216 elements, largest error 0",
     ):
-        assert " ".join(said.split()) in " ".join(text.split())
+        assert " ".join(message.split()) in " ".join(text.split())
 
 
 def test_editors_without_lenses_or_fresh_hints_have_it_too() -> None:
     checked = Checked().answered(*answer())
     checked.session.client.mirror_hints = True
-    assert [one.message for one in diagnostics.diagnostics(checked.session, URI)] == [
+    assert [diagnostic.message for diagnostic in diagnostics.diagnostics(checked.session, URI)] == [
         "✓ 1.42x · 3.10 ms vs 4.41 ms"
     ]
     actions = kernel_actions.actions(checked.session, URI, 5, 5)
-    assert [one.command.command for one in actions if one.command] == ["orbit.check", "orbit.profile"]
+    assert [action.command.command for action in actions if action.command] == [
+        "orbit.check",
+        "orbit.profile",
+    ]
 
 
 def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_own_kernels() -> None:
@@ -155,7 +158,7 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
     line = entry.span.line
     job = job_builder.make(checked.session, frozen, "profile", "r1", launch_plan.CONTRACT)
     (softmax,) = profiles("softmax")
-    ours = replace(softmax, lines=tuple(replace(one, file="/src/model.py") for one in softmax.lines))
+    ours = replace(softmax, lines=tuple(replace(line, file="/src/model.py") for line in softmax.lines))
     library = replace(
         ours, symbol="relu", name="relu", lines=(), metrics=ours.metrics | {TIME: c.Metric(TIME, 9e6, "ns")}
     )
@@ -163,21 +166,21 @@ def test_a_profile_of_a_call_stands_on_its_name_and_on_the_lines_of_the_files_ow
     profile_filing.finished(checked.session, frozen, job, {entry.target}, None, answer, None)
 
     def shown() -> dict[int, str]:
-        return {one.position.line: str(one.label) for one in hints.hints(checked.session, URI, 0, 999)}
+        return {hint.position.line: str(hint.label) for hint in hints.hints(checked.session, URI, 0, 999)}
 
     kernel = next(kernel for _, kernel, _ in checked.session.kernels(URI) if kernel.name == "softmax")
-    said = shown()
-    assert said[line].startswith("◔ 9.00 ms · memory 82%")
-    assert said[line].endswith("longest of 2")
-    assert said[kernel.name_span.line].startswith("◔ 41.1 µs · occ 68% of 75%")
-    assert said[kernel.line + 5] == "◂ 23% · short scoreboard"
-    found = hover.hover(checked.session, URI, line, markdown=False)
-    assert found
-    assert "ModelNew: profiled" in found.contents.value  # type: ignore[union-attr]
+    output = shown()
+    assert output[line].startswith("◔ 9.00 ms · memory 82%")
+    assert output[line].endswith("longest of 2")
+    assert output[kernel.name_span.line].startswith("◔ 41.1 µs · occ 68% of 75%")
+    assert output[kernel.line + 5] == "◂ 23% · short scoreboard"
+    result = hover.hover(checked.session, URI, line, markdown=False)
+    assert result
+    assert "ModelNew: profiled" in result.contents.value  # type: ignore[union-attr]
     commands = [
-        one.command.command
-        for one in lenses.lenses(checked.session, URI)
-        if one.command and one.range.start.line == line
+        lens.command.command
+        for lens in lenses.lenses(checked.session, URI)
+        if lens.command and lens.range.start.line == line
     ]
     assert commands == ["orbit.check", "orbit.profile"]
     checked.typed(line, 0, 0, "x = 1\n")

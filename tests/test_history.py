@@ -31,10 +31,10 @@ def entry(number: int = 0, kernel: str = "saxpy", **fields: object) -> Entry:
         "r1", "ok", launches=launches, points=(point,), device=recorded.DEVICE, telemetry=recorded.TELEMETRY,
         toolchain={"nvcc": "13.0.88"}, stdout="no error\n",
     )  # fmt: skip
-    said = StoredResult(
+    stored = StoredResult(
         finished, launches, {"/src/a.cuh": "00"}, "spec", kernel, "// orbit: n = 1024", ("float32",)
     )
-    made = Entry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", said)
+    made = Entry(1_000.0 + number, "/src/saxpy.cu", kernel, "run", f"d{number}", "inputs", stored)
     return replace(made, **fields)
 
 
@@ -49,9 +49,9 @@ def test_everything_that_was_said_comes_back_with_the_text(store: Store) -> None
     store.keep(entry(3, "other"), TEXT)
     first, second = store.entries("/src/saxpy.cu", "saxpy")
     assert replace(first, id=0, text=None) == entry(1)
-    assert [store.text(one.text or "") for one in (first, second)] == [TEXT, TEXT + "// more\n"]
-    assert [one.kernel for one in store.entries("/src/saxpy.cu")] == ["saxpy", "saxpy", "other"]
-    assert [one.digest for one in store.entries("/src/saxpy.cu", "saxpy", most=1)] == ["d2"]
+    assert [store.text(item.text or "") for item in (first, second)] == [TEXT, TEXT + "// more\n"]
+    assert [item.kernel for item in store.entries("/src/saxpy.cu")] == ["saxpy", "saxpy", "other"]
+    assert [item.digest for item in store.entries("/src/saxpy.cu", "saxpy", most=1)] == ["d2"]
     assert store.kernels("/src/saxpy.cu") == ["other", "saxpy"]
     assert store.entries("/src/elsewhere.cu") == []
     assert store.text("00") is None
@@ -67,15 +67,61 @@ def test_a_file_has_one_history_whatever_path_led_to_it(store: Store, tmp_path: 
     store.keep(entry(2, path=str(real)), TEXT)
     store.keep(entry(3, path="/src/saxpy.cu"), TEXT)
     for path in (str(real), str(linked)):
-        assert [one.digest for one in store.entries(path)] == ["d1", "d2"]
+        assert [item.digest for item in store.entries(path)] == ["d1", "d2"]
         assert store.kernels(path) == ["saxpy"]
+
+
+def test_a_renamed_file_takes_its_runs_along_with_all_that_they_say_of_it(store: Store) -> None:
+    one = entry(1)
+    store.keep(
+        replace(one, result=replace(one.result, files={"/src/saxpy.cu": "11", "/src/a.cuh": "00"})), TEXT
+    )
+    store.keep(entry(2, path="/src/deep/scale.cu"), TEXT)
+    store.keep(entry(3, path="/srcs/other.cu"), TEXT)
+    store.rename("/src/saxpy.cu", "/src/deep/y.cu")
+    store.rename("/src", "/new/place")
+    (moved,) = store.entries("/new/place/deep/y.cu")
+    assert moved.result.files == {"/new/place/deep/y.cu": "11", "/src/a.cuh": "00"}
+    assert [
+        len(store.entries(path)) for path in ("/src/saxpy.cu", "/new/place/deep/scale.cu", "/srcs/other.cu")
+    ] == [0, 1, 1]
+    assert store.complaints() == []
+
+
+def test_a_row_that_cannot_be_read_is_renamed_and_said_when_it_is_read(store: Store, tmp_path: Path) -> None:
+    store.keep(entry(1), TEXT)
+    with closing(sqlite3.connect(tmp_path / "state" / "history.sqlite", isolation_level=None)) as file:
+        file.execute("update runs set said = x'00'")
+    store.rename("/src/saxpy.cu", "/src/y.cu")
+    assert store.kernels("/src/y.cu") == ["saxpy"]
+    assert store.entries("/src/y.cu") == store.entries("/src/saxpy.cu") == []
+
+
+@pytest.mark.parametrize(
+    ("there", "kernel", "digest", "same"),
+    [
+        (False, "saxpy", "d1", True),
+        (True, "saxpy", "d1", False),
+        (False, "saxpy", "d2", False),
+        (False, "axpy", "d1", False),
+    ],
+    ids=["it is gone", "it is still there", "another text", "another kernel"],
+)
+def test_a_file_that_is_gone_is_known_again_by_a_kernel(
+    store: Store, tmp_path: Path, there: bool, kernel: str, digest: str, same: bool
+) -> None:
+    old = tmp_path / "old.cu"
+    if there:
+        old.write_text(TEXT)
+    store.keep(entry(1, path=str(old)), TEXT)
+    assert store.moved_from(str(tmp_path / "new.cu"), {kernel: digest}) == (str(old) if same else None)
 
 
 def test_a_place_that_cannot_be_looked_at_is_a_complaint(tmp_path: Path) -> None:
     store = Store(lambda: tmp_path / ("long" * 100) / "history.sqlite")
     assert store.entries("/src/saxpy.cu") == []
-    (said,) = store.complaints()
-    assert said.startswith("the history of kernels cannot be read: ")
+    (message,) = store.complaints()
+    assert message.startswith("the history of kernels cannot be read: ")
 
 
 def test_looking_makes_no_file(store: Store) -> None:
@@ -94,18 +140,18 @@ def test_a_profile_comes_back_with_its_counters_and_without_the_report(store: St
         "_Z5saxpyv", "saxpy()", "counters", metrics={metric.name: metric}, lines=(line,), samples=130,
         advice=(c.Advice("rule", "section", "title", "message", 12.5, "global"),),
     )  # fmt: skip
-    said = StoredResult(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
-    store.keep(entry(action="profile", said=said), TEXT)
-    (found,) = store.entries("/src/saxpy.cu")
-    assert (found.action, found.said.finished.profiles) == ("profile", (profile,))
-    assert found.said.finished.report == ""
+    stored = StoredResult(c.Finished("r1", "ok", profiles=(profile,), report="eJw" * 10_000))
+    store.keep(entry(action="profile", result=stored), TEXT)
+    (result,) = store.entries("/src/saxpy.cu")
+    assert (result.action, result.result.finished.profiles) == ("profile", (profile,))
+    assert result.result.finished.report == ""
 
 
 @pytest.mark.parametrize("text", ["\ud800", "", "é€😀\r\n\0"])
 def test_any_text_that_an_editor_can_hold(store: Store, text: str) -> None:
     store.keep(entry(), text)
-    (found,) = store.entries("/src/saxpy.cu")
-    assert store.text(found.text or "") == text
+    (result,) = store.entries("/src/saxpy.cu")
+    assert store.text(result.text or "") == text
 
 
 def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_them(
@@ -115,7 +161,7 @@ def test_a_kernel_keeps_its_newest_runs_and_texts_go_with_the_last_run_that_had_
     store.keep(entry(0, "other"), TEXT)
     for number in range(5):
         store.keep(entry(number), f"{TEXT}// {number}\n")
-    assert [one.digest for one in store.entries("/src/saxpy.cu", "saxpy")] == ["d2", "d3", "d4"]
+    assert [item.digest for item in store.entries("/src/saxpy.cu", "saxpy")] == ["d2", "d3", "d4"]
     assert len(store.entries("/src/saxpy.cu", "other")) == 1
     with closing(sqlite3.connect(store._where())) as file:
         assert file.execute("select count(*) from texts").fetchone() == (4,)
@@ -141,9 +187,9 @@ def test_a_damaged_file_is_set_aside_with_a_message(store: Store, tmp_path: Path
     path.parent.mkdir()
     path.write_bytes(content)
     store.keep(entry(), TEXT)
-    (said,) = store.complaints()
-    assert said.startswith("the history of kernels was damaged (")
-    assert said.endswith(".sqlite, and a new one begins")
+    (message,) = store.complaints()
+    assert message.startswith("the history of kernels was damaged (")
+    assert message.endswith(".sqlite, and a new one begins")
     assert len(store.entries("/src/saxpy.cu")) == 1
     (aside,) = path.parent.glob("history.damaged-*.sqlite")
     assert aside.read_bytes() == content
@@ -168,8 +214,8 @@ def test_a_file_of_a_newer_version_is_set_aside_whole(store: Store, tmp_path: Pa
         file.execute("pragma user_version = 9")
         file.commit()
     assert store.entries("/src/saxpy.cu") == []
-    (said,) = store.complaints()
-    assert "was written by a newer orbit-lsp (format 9, this one knows 1)" in said
+    (message,) = store.complaints()
+    assert "was written by a newer orbit-lsp (format 9, this one knows 1)" in message
     (aside,) = (tmp_path / "state").glob("history.newer-*.sqlite")
     with closing(sqlite3.connect(aside)) as file:
         assert file.execute("select count(*) from runs").fetchone() == (1,)
@@ -189,7 +235,7 @@ def test_a_row_that_cannot_be_read_hides_no_other(store: Store) -> None:
     with closing(sqlite3.connect(store._where())) as file:
         file.execute("update runs set said = x'00' where digest = 'd1'")
         file.commit()
-    assert [one.digest for one in store.entries("/src/saxpy.cu")] == ["d2"]
+    assert [item.digest for item in store.entries("/src/saxpy.cu")] == ["d2"]
 
 
 def test_a_folder_that_cannot_be_made_is_a_complaint_and_nothing_else(tmp_path: Path) -> None:
@@ -197,7 +243,9 @@ def test_a_folder_that_cannot_be_made_is_a_complaint_and_nothing_else(tmp_path: 
     store = Store(lambda: tmp_path / "file" / "state" / "history.sqlite")
     store.keep(entry(), TEXT)
     assert store.entries("/src/saxpy.cu") == []
-    assert all(one.startswith("the history of kernels cannot be kept: ") for one in store.complaints())
+    assert all(
+        complaint.startswith("the history of kernels cannot be kept: ") for complaint in store.complaints()
+    )
 
 
 def test_no_home_folder_is_a_complaint() -> None:
@@ -216,8 +264,8 @@ def test_a_file_of_another_program_is_set_aside(store: Store) -> None:
         file.execute("create table runs (mine)")
     store.keep(entry(), TEXT)
     assert len(store.entries("/src/saxpy.cu")) == 1
-    (told,) = store.complaints()
-    assert "table runs already exists" in told
+    (message,) = store.complaints()
+    assert "table runs already exists" in message
     (aside,) = where.parent.glob("history.damaged-*.sqlite")
     with closing(sqlite3.connect(aside)) as file:
         assert file.execute("select count(*) from runs").fetchone() == (0,)
@@ -229,8 +277,8 @@ def test_a_locked_file_is_a_complaint_and_stays(store: Store, monkeypatch: pytes
     with closing(sqlite3.connect(store._where(), isolation_level=None)) as file:
         file.execute("begin immediate")
         store.keep(entry(2), TEXT)
-        told = f"the history of kernels cannot be kept: database is locked ({store._where()})"
-        assert store.complaints() == [told]
+        message = f"the history of kernels cannot be kept: database is locked ({store._where()})"
+        assert store.complaints() == [message]
         assert len(store.entries("/src/saxpy.cu")) == 1  # who reads does not wait for who writes
         file.execute("rollback")
     store.keep(entry(2), TEXT)
@@ -249,6 +297,7 @@ assert not store.complaints(), store.complaints()
 """
 
 
+@pytest.mark.slow
 def test_several_editors_write_at_once_from_the_first_moment(store: Store) -> None:
     path = store._where()
     root = Path(__file__).parents[1]
@@ -257,10 +306,12 @@ def test_several_editors_write_at_once_from_the_first_moment(store: Store) -> No
     with ThreadPoolExecutor(4) as pool:
         done = list(
             pool.map(
-                lambda one: subprocess.run(one, capture_output=True, text=True, check=False, env=environment),
+                lambda item: subprocess.run(
+                    item, capture_output=True, text=True, check=False, env=environment
+                ),
                 commands,
             )
         )
-    assert [(one.returncode, one.stderr) for one in done] == [(0, "")] * 4
+    assert [(item.returncode, item.stderr) for item in done] == [(0, "")] * 4
     assert len(store.entries("/src/saxpy.cu", most=1_000)) == 160
     assert sorted(store.kernels("/src/saxpy.cu")) == [f"kernel{number}" for number in range(4)]

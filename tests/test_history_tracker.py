@@ -27,28 +27,32 @@ from tests.test_report import Reader
 
 def timed(*middles: int, digests: str = "abcdefgh", **fields: object) -> list[Entry]:
     """Runs by the median of their times in µs; the digests are letters, one a run."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for number, (middle, digest) in enumerate(zip(middles, digests, strict=False)):
-        one = entry(number)
+        item = entry(number)
         timing = measure.timing([middle * 1_000 + i for i in range(100)], "cold L2, n=100")
-        launches = (replace(one.said.launches[0], timing=timing),)
-        found.append(replace(one, digest=digest, said=replace(one.said, launches=launches), **fields))
-    return found
+        launches = (replace(item.result.launches[0], timing=timing),)
+        entries.append(replace(item, digest=digest, result=replace(item.result, launches=launches), **fields))
+    return entries
 
 
 def regression(entries: list[Entry]) -> tuple[float, int] | None:
-    found = version_groups.regression(entries)
-    return (round(found.change, 2), found.edits) if found else None
+    result = version_groups.regression(entries)
+    return (round(result.change, 2), result.edits) if result else None
 
 
 def test_runs_of_the_same_code_are_one_version() -> None:
-    found = version_groups.grouped(timed(100, 101, 99, 120, 100, digests="aabba"))
-    assert [(one.digest, len(one.runs)) for one in found] == [("a", 2), ("b", 2), ("a", 1)]
+    versions = version_groups.grouped(timed(100, 101, 99, 120, 100, digests="aabba"))
+    assert [(version.digest, len(version.runs)) for version in versions] == [("a", 2), ("b", 2), ("a", 1)]
     headers = [
-        replace(one.said, files={"/src/a.cuh": name}) for one, name in zip(timed(1, 1, 1), "001", strict=True)
+        replace(item.result, files={"/src/a.cuh": name})
+        for item, name in zip(timed(1, 1, 1), "001", strict=True)
     ]
-    same = [replace(one, said=said) for one, said in zip(timed(1, 1, 1, digests="aaa"), headers, strict=True)]
-    assert [len(one.runs) for one in version_groups.grouped(same)] == [2, 1]
+    same = [
+        replace(item, result=stored)
+        for item, stored in zip(timed(1, 1, 1, digests="aaa"), headers, strict=True)
+    ]
+    assert [len(version.runs) for version in version_groups.grouped(same)] == [2, 1]
 
 
 def test_a_regression_counts_the_versions_since_the_fastest() -> None:
@@ -60,38 +64,39 @@ def test_a_regression_counts_the_versions_since_the_fastest() -> None:
 
 
 def on_gpu(one: Entry, name: str) -> Entry:
-    device = one.said.finished.device
+    device = one.result.finished.device
     assert device
     return replace(
-        one, said=replace(one.said, finished=replace(one.said.finished, device=replace(device, name=name)))
+        one,
+        result=replace(one.result, finished=replace(one.result.finished, device=replace(device, name=name))),
     )
 
 
 def with_nvcc(one: Entry, version: str) -> Entry:
     return replace(
-        one, said=replace(one.said, finished=replace(one.said.finished, toolchain={"nvcc": version}))
+        one, result=replace(one.result, finished=replace(one.result.finished, toolchain={"nvcc": version}))
     )
 
 
 def at_values(one: Entry, **values: str) -> Entry:
-    point = replace(one.said.finished.points[0], values=values)
-    return replace(one, said=replace(one.said, finished=replace(one.said.finished, points=(point,))))
+    point = replace(one.result.finished.points[0], values=values)
+    return replace(one, result=replace(one.result, finished=replace(one.result.finished, points=(point,))))
 
 
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        lambda one: on_gpu(one, "NVIDIA L4"),
-        lambda one: replace(one, inputs="other flags"),
-        lambda one: with_nvcc(one, "13.1.0"),
-        lambda one: at_values(one, n="2048"),
-        lambda one: replace(one, said=replace(one.said, lines="// orbit: n = 2048")),
-        lambda one: replace(one, said=replace(one.said, through="program")),
-        lambda one: replace(
-            one, said=replace(one.said, finished=replace(one.said.finished, outcome="wrong answer"))
+        lambda item: on_gpu(item, "NVIDIA L4"),
+        lambda item: replace(item, inputs="other flags"),
+        lambda item: with_nvcc(item, "13.1.0"),
+        lambda item: at_values(item, n="2048"),
+        lambda item: replace(item, result=replace(item.result, lines="// orbit: n = 2048")),
+        lambda item: replace(item, result=replace(item.result, through="program")),
+        lambda item: replace(
+            item, result=replace(item.result, finished=replace(item.result.finished, outcome="wrong answer"))
         ),
-        lambda one: replace(one, said=replace(one.said, launches=())),
-        lambda one: replace(one, action="profile"),
+        lambda item: replace(item, result=replace(item.result, launches=())),
+        lambda item: replace(item, action="profile"),
     ],
     ids=[
         "GPU",
@@ -113,8 +118,8 @@ def test_what_was_run_otherwise_is_no_witness(elsewhere) -> None:
 
 def test_a_programs_kernel_in_several_configurations_has_no_one_time() -> None:
     def program(one: Entry, *grids: int) -> Entry:
-        launches = tuple(replace(one.said.launches[0], grid=(grid, 1, 1)) for grid in grids)
-        return replace(one, said=replace(one.said, through="program", launches=launches))
+        launches = tuple(replace(one.result.launches[0], grid=(grid, 1, 1)) for grid in grids)
+        return replace(one, result=replace(one.result, through="program", launches=launches))
 
     fast, slow = timed(100, 120)
     assert regression([program(fast, 8), program(slow, 8)]) == (0.2, 1)
@@ -148,7 +153,7 @@ def test_the_page_draws_each_gpu_by_itself() -> None:
     assert read.tags.count("svg") == 2
     assert "Time of saxpy on NVIDIA B200" in read.said
     assert "saxpy: 5 versions, 5 runs · +21% since 3 edits" in read.said
-    days = [time.strftime("%Y-%m-%d %H:%M", time.localtime(one.at)) for one in entries]
+    days = [time.strftime("%Y-%m-%d %H:%M", time.localtime(item.at)) for item in entries]
     assert set(days) <= set(read.said)  # who reads it later has no use for `just now`
 
 
@@ -201,9 +206,9 @@ async def test_lines_of_a_header_are_back_where_it_is_what_was_compiled(
     header = tmp_path / "inner.cuh"
     header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
     before, after = profiled("uncoalesced"), Profiling("uncoalesced")
-    one = replace(profile("uncoalesced"), samples=50, lines=(c.Line(str(header), 2, 40, {"wait": 40}),))
+    item = replace(profile("uncoalesced"), samples=50, lines=(c.Line(str(header), 2, 40, {"wait": 40}),))
     known = {str(header): c.content_hash(header.read_bytes())}
-    before.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
+    before.file(replace(finished("uncoalesced"), profiles=(item,), files=known))
     kept = Kept(tmp_path)
     await kept.end(before)
     if edited:
@@ -243,29 +248,32 @@ def test_a_profile_against_itself_moves_nothing() -> None:
 
 def test_what_moved_is_named_with_nvidias_numbers() -> None:
     before, after = profile("memory_bound"), profile("latency_bound")
-    found = {one.name: one for one in counter_diff.moved(before, after)}
+    changes = {item.name: item for item in counter_diff.moved(before, after)}
     for name in ("time under ncu", "DRAM throughput"):
-        one = found[name]
-        assert (one.before, one.after) == (before.metrics[one.metric].value, after.metrics[one.metric].value)
-    assert any(name.startswith("stall: ") for name in found)
-    assert sum(name.startswith("stall: ") for name in found) <= 5
+        change = changes[name]
+        assert (change.before, change.after) == (
+            before.metrics[change.metric].value,
+            after.metrics[change.metric].value,
+        )
+    assert any(name.startswith("stall: ") for name in changes)
+    assert sum(name.startswith("stall: ") for name in changes) <= 5
 
 
 def test_a_counter_that_one_profile_lacks_is_left_out() -> None:
     before = profile("memory_bound")
-    less = {name: one for name, one in before.metrics.items() if not name.startswith("dram__")}
+    less = {name: metric for name, metric in before.metrics.items() if not name.startswith("dram__")}
     after = replace(profile("latency_bound"), metrics=profile("latency_bound").metrics)
     assert not [
-        one
-        for one in counter_diff.moved(replace(before, metrics=less), after)
-        if one.metric.startswith("dram__")
+        change
+        for change in counter_diff.moved(replace(before, metrics=less), after)
+        if change.metric.startswith("dram__")
     ]
 
 
 def test_the_launch_that_took_longest_speaks_for_a_profile() -> None:
-    one, other = profile("memory_bound"), profile("latency_bound")
+    item, other = profile("memory_bound"), profile("latency_bound")
     name = "gpu__time_duration.sum"
-    longest = max((one, other), key=lambda it: it.metrics[name].value)
-    assert counter_diff.main((one, other)) is longest
-    assert counter_diff.main((replace(one, tier="times"),)) is None
+    longest = max((item, other), key=lambda it: it.metrics[name].value)
+    assert counter_diff.main((item, other)) is longest
+    assert counter_diff.main((replace(item, tier="times"),)) is None
     assert counter_diff.main(()) is None

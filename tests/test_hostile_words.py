@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from orbit_lsp.cli.run_command import TerminalWatcher
+from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.compilation import finder
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_lsp.runs.run_environment import Environment

@@ -11,7 +11,7 @@ from orbit_lsp.state import fitting
 from orbit_lsp.state.fitting import Part
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.results import Failed
-from orbit_lsp.views import hints, lenses
+from orbit_lsp.views import hints, kernel_actions, lenses
 from orbit_lsp.views.answer import place
 from orbit_remote.common import messages as c
 from orbit_remote.common.measure import Regression
@@ -28,7 +28,7 @@ MEMORY_BOUND = {
 
 def row(bench: Bench) -> str:
     """As VS Code and Neovim join it, with one time of day."""
-    text = " | ".join(one.command.title for one in lenses.lenses(bench.session, bench.uri) if one.command)
+    text = " | ".join(lens.command.title for lens in lenses.lenses(bench.session, bench.uri) if lens.command)
     return re.sub(r"\d\d:\d\d:\d\d", "14:05:07", text)
 
 
@@ -125,12 +125,12 @@ def test_no_hint_is_longer_than_forty_columns_and_without_lenses_each_begins_in_
     bench.session.client.draws_lenses = has_lens
     shown = hints.hints(bench.session, bench.uri, 0, 999)
     assert len(shown) == len(NAMES)
-    for one in shown:
-        assert len(str(one.label)) <= fitting.HINT
+    for inlay_hint in shown:
+        assert len(str(inlay_hint.label)) <= fitting.HINT
         if not has_lens:
-            assert one.position.character + 1 + len(str(one.label)) <= 80
-            assert "288 µs" in str(one.label)
-            assert "memory 79%" in str(one.label)
+            assert inlay_hint.position.character + 1 + len(str(inlay_hint.label)) <= 80
+            assert "288 µs" in str(inlay_hint.label)
+            assert "memory 79%" in str(inlay_hint.label)
 
 
 LONG = "__global__ void saxpy(const float* __restrict__ input, float* __restrict__ output, int n)"
@@ -189,8 +189,8 @@ def test_the_figures_are_of_the_instance_that_was_launched() -> None:
 
 
 def hint(bench: Bench) -> str:
-    (one,) = hints.hints(bench.session, bench.uri, 0, 99)
-    return str(one.label)
+    (inlay_hint,) = hints.hints(bench.session, bench.uri, 0, 99)
+    return str(inlay_hint.label)
 
 
 def test_a_failure_of_the_compiler_ends_with_the_next_build_and_others_with_the_next_run() -> None:
@@ -212,3 +212,45 @@ def compiled(bench: Bench) -> None:
     assert frozen
     job = job_builder.make(bench.session, frozen, "compile", "r4")
     result_filing.finished(bench.session, frozen, job, set(), None, c.Finished("r4", "ok"))
+
+
+TRITON = """\
+import triton
+import triton.language as tl
+
+# orbit: n = 64; out = empty(n)
+# orbit: launch ones_kernel[(1,)](out, n)
+# orbit: expect out == 1
+@triton.jit
+def ones_kernel(out, n: tl.constexpr):
+    tl.store(out + tl.arange(0, n), 1.0)
+"""
+
+
+def debuggable(*, restricted: bool = False, **packages: str) -> Bench:
+    bench = Bench(TRITON, "file:///k.py", modal={"restricted": restricted})
+    bench.session.setup.machine = replace(LOCAL, packages=packages)
+    return bench
+
+
+def test_debug_stands_beside_a_triton_kernel_where_its_packages_are_there() -> None:
+    both = {"numpy": "2.2.6", "debugpy": "1.8.22"}
+    assert row(debuggable(**both)).endswith("| Profile | Debug")
+    assert "Debug" not in row(debuggable(numpy="2.2.6"))
+    assert "Debug" not in row(debuggable(restricted=True, **both))
+    cuda = local()
+    cuda.session.setup.machine = replace(LOCAL, packages=both)
+    assert "Debug" not in row(cuda)
+
+
+def test_a_failed_check_offers_the_first_wrong_element() -> None:
+    bench = debuggable(numpy="2.2.6", debugpy="1.8.22")
+    target = KernelId(bench.uri, "ones_kernel")
+
+    def offered() -> list[str]:
+        commands = [action.command for action in kernel_actions.actions(bench.session, bench.uri, 7, 7)]
+        return [command.title for command in commands if command and command.command == "orbit.debug"]
+
+    assert offered() == ["Debug (ones_kernel)"]
+    bench.session.results.failures[target] = Failed("", 0.0, "wrong answer")
+    assert offered() == ["Debug (ones_kernel)", "Debug at the first wrong element (ones_kernel)"]

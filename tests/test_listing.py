@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orbit_lsp.profile import listing
-from orbit_lsp.state import sass_instructions
-from orbit_lsp.state.explanations import explain
+from orbit_lsp.views.explain import sass_instructions
+from orbit_lsp.views.explain.explanations import explain
 
 BEFORE = """\
 // saxpy(float*)
@@ -55,7 +55,9 @@ def test_what_differs_is_marked_and_where_a_jump_leads_is_not() -> None:
 
 
 def test_the_instructions_of_a_source_line() -> None:
-    assert [one.mnemonic for one in listing.of_line(listing.read(BEFORE), "/src/k.cu", 3)] == [
+    assert [
+        instruction.mnemonic for instruction in listing.of_line(listing.read(BEFORE), "/src/k.cu", 3)
+    ] == [
         "FMUL",
         "BRA",
         "EXIT",
@@ -66,7 +68,7 @@ def test_the_instructions_of_a_source_line() -> None:
 def test_an_instruction_is_explained_with_and_without_its_modifiers() -> None:
     assert sass_instructions.meaning("LDG.E.128") == "loads from global memory"
     for word in ("LDG", "ldg.e.128"):
-        assert [(one.kind, one.text) for one in explain(word)] == [
+        assert [(explanation.kind, explanation.text) for explanation in explain(word)] == [
             ("instruction", "Loads from global memory.")
         ]
     assert sass_instructions.meaning("FROBNICATE") == ""

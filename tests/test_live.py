@@ -94,7 +94,7 @@ async def desk() -> Desk:
 async def test_what_ends_it(desk: Desk, outcome: str, on: bool) -> None:
     await desk.save(outcome)
     assert (SAXPY_ID in desk.session.live) is on
-    assert desk.said == ([] if on else ["orbit: Live of saxpy has ended with that"])
+    assert desk.said == ([] if on else ["orbit: Live of saxpy was turned off"])
     assert desk.live.saved(URI) is on
     desk.live.close()
 

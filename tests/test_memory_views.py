@@ -42,7 +42,7 @@ class Bench:
     def checked(self, *problems: c.Problem, outcome: c.Outcome | None = None) -> Bench:
         frozen = self.session.freeze(URI)
         assert frozen
-        bad = any(one.severity == "error" for one in problems)
+        bad = any(problem.severity == "error" for problem in problems)
         finished = c.Finished(
             "r1", outcome or ("runtime error" if bad else "ok"), problems=problems,
             toolchain={"compute-sanitizer": "2025.3.1"},
@@ -65,16 +65,21 @@ class Bench:
         )
 
     def hover(self) -> str:
-        found = hover.hover(self.session, URI, 0, markdown=False, now=time.time())
-        assert found
-        return getattr(found.contents, "value", "")
+        result = hover.hover(self.session, URI, 0, markdown=False, now=time.time())
+        assert result
+        return getattr(result.contents, "value", "")
 
 
 def test_a_race_is_two_diagnostics_that_name_each_other() -> None:
-    found = diagnostics.diagnostics(Bench().checked(*RACE).session, URI)
-    assert [(one.range.start.line, one.source) for one in found] == [(2, "racecheck"), (3, "racecheck")]
+    results = diagnostics.diagnostics(Bench().checked(*RACE).session, URI)
+    assert [(diagnostic.range.start.line, diagnostic.source) for diagnostic in results] == [
+        (2, "racecheck"),
+        (3, "racecheck"),
+    ]
     related = [
-        one.related_information[0].location.range.start.line for one in found if one.related_information
+        diagnostic.related_information[0].location.range.start.line
+        for diagnostic in results
+        if diagnostic.related_information
     ]
     assert related == [3, 2]
 
@@ -121,11 +126,11 @@ reverse: memory checked just now
 
 
 def test_it_is_a_code_action_and_a_lens_for_those_who_want_one() -> None:
-    titles = [one.title for one in kernel_actions.actions(Bench().session, URI, 0, 0)]
+    titles = [action.title for action in kernel_actions.actions(Bench().session, URI, 0, 0)]
     assert "Check memory (reverse)" in titles
 
     def shown(bench: Bench) -> list[str]:
-        return [one.command.title for one in lenses.lenses(bench.session, URI) if one.command]
+        return [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
 
     assert "Check memory" not in shown(Bench())
     assert "Check memory" in shown(Bench(check_memory={"lens": True}))

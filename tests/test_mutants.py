@@ -18,14 +18,14 @@ def check(file: Path, text: str, expected: str, *rules: str) -> None:
     """Every line that differs from the original, in the order of the rules."""
     file.write_text(dedent(text).lstrip("\n"), encoding="utf-8")
     of = mutant_rules.source(file, "k")
-    found: list[str] = []
+    results: list[str] = []
     for rule in rules or mutant_rules.RULES:
         for part in mutant_rules.RULES[rule]:
             for change in part(of):
                 after = of.text[: change.start] + change.text + of.text[change.end :]
                 first = of.text.rfind("\n", 0, change.start) + 1
-                found.append(after[first:].partition("\n")[0].strip())
-    assert "\n".join(found) == dedent(expected).strip("\n")
+                results.append(after[first:].partition("\n")[0].strip())
+    assert "\n".join(results) == dedent(expected).strip("\n")
 
 
 @pytest.fixture
@@ -194,21 +194,21 @@ def test_what_is_argued_is_made_from_the_examples_as_they_are(
 ) -> None:
     monkeypatch.setattr(mutants, "_assembled", lambda *_: "not compiled here")
     made = mutants.make(tmp_path, mutant_rules.chosen([], every=True))
-    lines = {(one.kernel, one.rule, one.mutated) for one in made}
+    lines = {(item.kernel, item.rule, item.mutated) for item in made}
     argued = {(kernel, rule, line.removesuffix(" #2")) for kernel, rule, line in mutant_reasons.ARGUED}
     assert argued <= lines
 
 
 def test_the_report_counts_every_mutant() -> None:
-    one = mutants.Mutant("a.cu", "matmul.cu", "matmul", "one short", 1, "i < n", "i + 1 < n")
-    aside = mutants.replace(one, file="b.cu", category=mutant_reasons.MEMCHECK, aside="because")
-    broken = mutants.replace(one, file="c.cu", broken="error")
-    late = mutants.replace(one, file="d.py")
+    item = mutants.Mutant("a.cu", "matmul.cu", "matmul", "one short", 1, "i < n", "i + 1 < n")
+    aside = mutants.replace(item, file="b.cu", category=mutant_reasons.MEMCHECK, aside="because")
+    broken = mutants.replace(item, file="c.cu", broken="error")
+    late = mutants.replace(item, file="d.py")
     outcomes = {"a.cu": "ok", "b.cu": "wrong answer", "d.py": "compile error"} | {
         example: "ok" for example, _ in mutants.KERNELS
     }
     ended = {file: mutants.c.Finished("1", outcome) for file, outcome in outcomes.items()}
-    table, passed = mutants.report([one, aside, broken, late], ended)
+    table, passed = mutants.report([item, aside, broken, late], ended)
     assert not passed
     for words in (
         "0 of 1 mutants found, 1 missed; 0 false alarms on the 10 originals.",

@@ -24,16 +24,22 @@ from tests.remote.nvcc_check import needs_nvcc
 
 LIMIT_S = 120
 EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
-HANGS = "import collections, itertools\nprint('here', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)"
-"""No interrupt is looked at: as in a CUDA call that never returns."""
+HANGS = """
+import ctypes, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # before it prints: the interrupt comes as soon as it has
+print('here', flush=True)
+ctypes.CDLL(None).pause()
+"""
+"""No interrupt is looked at: as in a CUDA call that never returns. It gives up the interpreter's lock as such calls do,
+else what it printed may stay in ipykernel's other thread: `flush` waits until that has it, not until it is sent."""
 
 
 class Kernel:
     """One kernel, and a front end for it."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, name: str = "orbit-local") -> None:
         orbit(folder, "kernel", "install", *options)
-        self.manager = KernelManager(kernel_name="orbit-local")
+        self.manager = KernelManager(kernel_name=name)
         self.manager.start_kernel(
             cwd=str(folder), env=os.environ | {"XDG_CACHE_HOME": str(folder / ".cache")}
         )
@@ -114,7 +120,8 @@ def own(folder: Path) -> Iterator[Kernel]:
         (["1 / 0"], "ZeroDivisionError: division by zero"),
         (["display({'text/plain': 'p', 'image/png': 'iVBO'}, raw=True)"], "[image/png, text/plain]\np"),
         (["!echo from a child"], "from a child"),
-        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu and %orbit end"),
+        (["with open('beside.py', 'w') as file: print('v = 7', file=file)", "import beside; beside.v"], "[text/plain]\n7"),
+        (["%orbit spend"], "UsageError: orbit: write %orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN and %orbit end"),
         (["%%cuda --fast\nint x;"], "UsageError: orbit: '--fast' is no option; write %%cuda [--compile] [--kernel K]"),
     ],
     ids=lambda value: value[-1].partition("\n")[0] if isinstance(value, list) else "",
@@ -138,6 +145,7 @@ def test_input_is_asked_of_the_front_end(shared: Kernel) -> None:
     assert shared.outputs(cell) == "abab"
 
 
+@pytest.mark.slow
 def test_completion_and_inspection(shared: Kernel) -> None:
     shared.run("longvariable = 1")
     completed: Any = shared.client.complete("longvar", reply=True, timeout=LIMIT_S)
@@ -235,6 +243,8 @@ print(os.getpid(), child.pid)
     pids = [int(pid) for pid in own.run(code).split()]
     relay = own.relay()
     keeper = relay.children()[0]
+    place = Path(own.run("import os; print(os.environ['ORBIT_NOTEBOOK'])")).parent
+    assert (place / "connection.json").is_file()
     assert all(is_alive(pid) for pid in (*pids, keeper.pid))
     if who == "the relay":
         os.kill(relay.pid, signal.SIGKILL)
@@ -243,8 +253,37 @@ print(os.getpid(), child.pid)
     else:
         own.manager.shutdown_kernel()
     wait_until_ended(keeper.pid, *pids)
+    assert not place.exists() or who == "the keeper"
 
 
+def test_sessions_lists_a_kernel_and_ends_it(own: Kernel, folder: Path) -> None:
+    own.run("x = 1")
+    pid = own.relay().pid
+    listed = json.loads(orbit(folder, "sessions", "list", "--json")[1])["kernels"]
+    (known,) = [each for each in listed if each["id"].startswith(f"{pid}-")]
+    assert (known["place"], known["folder"]) == ("this machine", str(folder))
+    assert known["id"] in orbit(folder, "sessions", "list")[1]
+    assert orbit(folder, "sessions", "end", known["id"]) == (0, f"ended {known['id']}\n", "")
+    wait_until_ended(pid)
+    assert known["id"] not in orbit(folder, "sessions", "list")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("end", "orbit-lsp sessions end needs the id of a kernel, or all"),
+        ("end ta-1", "there is no notebook kernel 'ta-1'; `orbit-lsp sessions list` has them. A container ends with its kernel or its editor, and `orbit-lsp modal stop` ends them all"),
+    ],
+)  # fmt: skip
+def test_sessions_that_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert orbit(tmp_path, "sessions", *words.split()) == (64, "", f"orbit-lsp: error: {message}\n")
+    assert orbit(tmp_path, "sessions", "list")[1] == "no notebook kernel runs, and no GPU is rented\n"
+
+
+@pytest.mark.slow
 def test_an_idle_kernel_ends_and_the_next_cell_says_so(folder: Path) -> None:
     kernel = Kernel(folder, "--idle-minutes", "0.02")
     try:
@@ -258,6 +297,7 @@ def test_an_idle_kernel_ends_and_the_next_cell_says_so(folder: Path) -> None:
 
 
 def test_a_python_without_ipykernel(folder: Path) -> None:
+    """Each cell that is sent after an answer is answered; of those sent together only the first."""
     bare = folder / "bare" / "bin" / "python"
     bare.parent.mkdir(parents=True)
     (folder / "bare" / "pyvenv.cfg").write_text(f"home = {Path(sys.base_prefix) / 'bin'}\n")
@@ -265,7 +305,9 @@ def test_a_python_without_ipykernel(folder: Path) -> None:
     kernel = Kernel(folder, "--python", str(bare))
     sentence = f"KernelEnded: {bare} has no ipykernel: run `{bare} -m pip install ipykernel`, then run the cell again"
     try:
-        assert [kernel.run("1"), kernel.run("1")] == [sentence, sentence]
+        assert [kernel.run("1") for _ in range(10)] == 10 * [sentence]
+        together = [kernel.send(code) for code in "12"]
+        assert [kernel.outputs(cell) for cell in together] == [sentence, ""]
     finally:
         kernel.close()
 
@@ -304,7 +346,8 @@ def test_kernels_are_installed_listed_and_removed(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("install --on modal:H100", "--on 'modal:H100': kernels run on this machine only, so far; `orbit-lsp run FILE --on GPU` rents a GPU for a file"),
+        ("install --on modal:H100", "--on modal:H100 rents a GPU: add what it may cost in a month, as in --budget 20 (dollars)"),
+        ("install --on modal:H300", "--on 'modal:H300' is no place: write local, or modal: and one of T4, L4, A10, A100-40GB, A100-80GB, L40S, RTX PRO 6000, H100, H200, B200"),
         ("install --python /nowhere/python", "--python /nowhere/python: there is no such file"),
         ("install --idle-minutes soon", "--idle-minutes is 'soon'; write a number of minutes, as in 15; 0 is never"),
         ("install --name ☃", "'☃' has no letter or digit that a kernel's name can have; give another --name"),

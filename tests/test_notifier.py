@@ -26,11 +26,11 @@ from tests.test_views import URI, Bench
 async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
     drops_old_versions: bool, published: list[tuple[int, list[str]]]
 ) -> None:
-    bench, said = Bench(), list[tuple[int | None, list[str]]]()
+    bench, messages = Bench(), list[tuple[int | None, list[str]]]()
     bench.session.client.mirror_hints = drops_old_versions
 
     def publish(params: lsp.PublishDiagnosticsParams) -> None:
-        said.append((params.version, [one.message for one in params.diagnostics]))
+        messages.append((params.version, [diagnostic.message for diagnostic in params.diagnostics]))
 
     client: Any = SimpleNamespace(
         client_capabilities=lsp.ClientCapabilities(), text_document_publish_diagnostics=publish
@@ -50,4 +50,4 @@ async def test_diagnostics_of_a_version_that_the_client_has_left_are_said_again(
     await flush()
     bench.typed(3, 0, 0, " ")
     await flush()
-    assert said == published
+    assert messages == published

@@ -22,12 +22,12 @@ from tests.test_report import Reader
 
 def read(known: Profiled, kernel: str, path: str) -> Reader:
     html = page.html(profile_report.page(known, kernel, path))
-    found = Reader(html)
-    assert found.open == []
-    assert not {"script", "img", "link", "iframe"} & set(found.tags)
-    assert not {"src", "href", "style", "onload"} & {name for name, _ in found.attributes}
+    reader = Reader(html)
+    assert reader.open == []
+    assert not {"script", "img", "link", "iframe"} & set(reader.tags)
+    assert not {"src", "href", "style", "onload"} & {name for name, _ in reader.attributes}
     assert not re.search(r"url\(|@import", html)
-    return found
+    return reader
 
 
 def of(bench: Profiling) -> Profiled:
@@ -37,19 +37,24 @@ def of(bench: Profiling) -> Profiled:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recording_is_a_page(name: str) -> None:
-    found = read(of(profiled(name)), "kernel", "/src/k.cu")
-    assert "Bottleneck" in found.said
-    assert "Where it comes from" in found.said
-    assert ("Roofline" in found.said) is (roofline.of(profiles(name)[0]) is not None)
-    assert any(one.startswith("Lines of") for one in found.said) is (
+    reader = read(of(profiled(name)), "kernel", "/src/k.cu")
+    assert "What to try:" in reader.said
+    assert reader.tags.count("details") == reader.tags.count("summary") >= 4
+    assert "Where it comes from" in reader.said
+    assert ("Roofline" in reader.said) is (roofline.of(profiles(name)[0]) is not None)
+    assert any("ines of " in name for name in reader.said) is (
         name not in ("without_lines", "memory_bound.basic")
     )
 
 
 def test_the_parts_of_a_page() -> None:
-    found = read(of(profiled("memory_bound")), "saxpy", "/src/memory_bound.cu")
+    reader = read(of(profiled("memory_bound")), "saxpy", "/src/memory_bound.cu")
     for text in (
-        "saxpy: 70.3 µs · memory 79% of peak · occ 76% of 100% · 16 regs · 62 waves",
+        "saxpy: 70.3 µs",
+        "memory 79% of peak",
+        "compute at 29 %, memory at 79 % of their peaks: memory leads",
+        "move fewer bytes of DRAM",
+        "occ 76% of 100% · 16 regs · 62 waves",
         "FP32 477 GFLOP/s, 79% of the DRAM roof",
         "DRAM 3.35 TB/s",
         "y[i] = a * x[i] + y[i];",
@@ -61,40 +66,44 @@ def test_the_parts_of_a_page() -> None:
         "NVIDIA H100 80GB HBM3, driver 580.159.04 (NVML)",
         "Nsight Compute 2025.3.1, sections of a click",
     ):
-        assert any(text in said for said in found.said), text
-    assert found.tags.count("svg") == 2 + 5  # roofline, memory, and a bar for each line with samples
+        assert any(text in message for message in reader.said), text
+    assert (
+        reader.tags.count("svg") == 2 + 5 + 5
+    )  # roofline, memory, and bars in the excerpt and among all lines
 
 
 def test_where_tensor_cores_work_a_page_says_what_its_roofline_leaves_out() -> None:
-    found = read(of(profiled("matmul")), "matmul", "/src/matmul.py")
-    told = "tensor cores were at 64 % of their peak; the full profile alone counts their operations"
-    assert told in found.said
+    reader = read(of(profiled("matmul")), "matmul", "/src/matmul.py")
+    message = "tensor cores were at 64 % of their peak; the full profile alone counts their operations"
+    assert message in reader.said
 
 
 def test_against_the_last_profile() -> None:
     bench = Profiling("memory_bound")
     bench.file(finished("memory_bound.detailed"))
     bench.file(finished("memory_bound"))
-    found = read(of(bench), "saxpy", "/src/memory_bound.cu")
-    assert any(one.startswith("Against the profile of ") and "of the same code" in one for one in found.said)
-    assert "+0.4%" in found.said  # 70.08 µs, now 70.34
+    reader = read(of(bench), "saxpy", "/src/memory_bound.cu")
+    assert any(
+        name.startswith("Against the profile of ") and "of the same code" in name for name in reader.said
+    )
+    assert "+0.4%" in reader.said  # 70.08 µs, now 70.34
 
 
 def test_times_only_is_a_page_that_says_why() -> None:
-    one = c.Profile("_Z5saxpyifPKfPf", "saxpy", "times", "counters are not permitted here")
+    profile = c.Profile("_Z5saxpyifPKfPf", "saxpy", "times", "counters are not permitted here")
     bench = Profiling("memory_bound")
-    bench.file(replace(finished("memory_bound"), profiles=(one,)))
-    found = read(of(bench), "saxpy", "/src/memory_bound.cu")
-    assert "none: counters are not permitted here" in found.said
-    assert "svg" not in found.tags
+    bench.file(replace(finished("memory_bound"), profiles=(profile,)))
+    reader = read(of(bench), "saxpy", "/src/memory_bound.cu")
+    assert "none: counters are not permitted here" in reader.said
+    assert "svg" not in reader.tags
 
 
 def test_nothing_of_a_profile_is_markup() -> None:
     evil = "<script>alert(1)</script>\"'&"
-    (one,) = profiles("memory_bound")
+    (profile,) = profiles("memory_bound")
     hostile = replace(
-        one, name=evil, advice=(c.Advice(evil, evil, evil, evil, 5.0, "global"),), tool=evil,
-        lines=tuple(replace(line, file=evil, stalls={evil: 3}, inside={evil: 2}) for line in one.lines),
+        profile, name=evil, advice=(c.Advice(evil, evil, evil, evil, 5.0, "global"),), tool=evil,
+        lines=tuple(replace(line, file=evil, stalls={evil: 3}, inside={evil: 2}) for line in profile.lines),
     )  # fmt: skip
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=(hostile,)), "saxpy")
@@ -111,12 +120,12 @@ def test_a_share_below_what_is_written_is_no_markup() -> None:
 
 
 def test_a_memory_chart_has_no_amount_that_was_not_counted() -> None:
-    (one,) = profiles("memory_bound")
-    svg = memory_chart.svg(one)
+    (profile,) = profiles("memory_bound")
+    svg = memory_chart.svg(profile)
     assert svg.count(" MB<") == 6
-    only = {name: metric for name, metric in one.metrics.items() if name.startswith("dram__")}
-    assert memory_chart.svg(replace(one, metrics=only)).count(" MB<") == 2
-    assert memory_chart.svg(replace(one, metrics={})) == ""
+    only = {name: metric for name, metric in profile.metrics.items() if name.startswith("dram__")}
+    assert memory_chart.svg(replace(profile, metrics=only)).count(" MB<") == 2
+    assert memory_chart.svg(replace(profile, metrics={})) == ""
 
 
 def test_which_report_is_opened(tmp_path: Path) -> None:
@@ -124,7 +133,7 @@ def test_which_report_is_opened(tmp_path: Path) -> None:
     target = bench.kernels["saxpy"]
     written = opening.write(bench.session, target, tmp_path)
     assert "memory 79% of peak" in written.read_text()
-    with pytest.raises(opening.NoReport, match="no run of saxpy by its launch spec"):
+    with pytest.raises(opening.NoReport, match="no run of saxpy to report on"):
         opening.write(bench.session, target, tmp_path, "run")
     bench.session.results.profiles.clear()
     with pytest.raises(opening.NoReport, match="no profile of saxpy to report on; profile it first"):
@@ -153,9 +162,9 @@ def test_a_report_is_kept_as_it_came_and_found_again(tmp_path: Path) -> None:
     assert path
     assert made is None
     assert path.read_bytes() == content
-    (found,) = report_store.newest(tmp_path, "/src/k.cu", "ns::k<int>")
-    assert (found.text, found.detail, found.report) == ("é", "full", path)
-    assert found.finished["report"] == ""
+    (kept,) = report_store.newest(tmp_path, "/src/k.cu", "ns::k<int>")
+    assert (kept.text, kept.detail, kept.report) == ("é", "full", path)
+    assert kept.finished["report"] == ""
     assert report_store.newest(tmp_path, "/src/other.cu") == []
 
 
@@ -164,32 +173,32 @@ def test_what_the_compiler_made_is_kept_beside_and_goes_with_it(tmp_path: Path) 
     event = replace(finished("memory_bound"), report=packed(b"NVR"), dumps=dumps)
     files = report_store.keep(tmp_path, "/src/k.cu", "k", "", event, detail="click", reports=1, mib=9)
     assert files.dumps
-    assert {one.name: one.read_bytes() for one in files.dumps.iterdir()} == {
+    assert {path.name: path.read_bytes() for path in files.dumps.iterdir()} == {
         "k.ptx": b"ptx",
         "k.sass": b"sass",
     }
-    (found,) = report_store.newest(tmp_path, "/src/k.cu")
-    assert found.dumps == files.dumps
-    assert {one["text"] for one in found.finished["dumps"]} == {""}
+    (kept,) = report_store.newest(tmp_path, "/src/k.cu")
+    assert kept.dumps == files.dumps
+    assert {item["text"] for item in kept.finished["dumps"]} == {""}
     keep(tmp_path, name="later.cu", reports=1)
-    assert {one.name[:5] for one in tmp_path.iterdir()} == {"later"}
+    assert {path.name[:5] for path in tmp_path.iterdir()} == {"later"}
 
 
 def test_only_so_many_are_kept_and_only_so_large(tmp_path: Path) -> None:
     for number in range(4):
         path = keep(tmp_path, reports=3, name=f"k{number}.cu")
         assert path
-        for one in (path, path.with_suffix(".json")):
-            os.utime(one, (number, number))
-    assert sorted(one.name[:2] for one in tmp_path.glob("*.ncu-rep")) == ["k1", "k2", "k3"]
+        for item in (path, path.with_suffix(".json")):
+            os.utime(item, (number, number))
+    assert sorted(path.name[:2] for path in tmp_path.glob("*.ncu-rep")) == ["k1", "k2", "k3"]
     keep(tmp_path, os.urandom(2 << 20), name="large.cu", mib=1)
-    assert {one.name[:5] for one in tmp_path.iterdir()} == {"large"}
+    assert {path.name[:5] for path in tmp_path.iterdir()} == {"large"}
 
 
 def test_a_profile_without_a_report_is_kept_too(tmp_path: Path) -> None:
     assert keep(tmp_path, None) is None
-    (found,) = report_store.newest(tmp_path, "/src/k.cu")
-    assert found.report is None
+    (kept,) = report_store.newest(tmp_path, "/src/k.cu")
+    assert kept.report is None
 
 
 @pytest.mark.parametrize(
@@ -230,8 +239,8 @@ def test_files_that_are_no_profiles_are_no_trouble(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [1e300, float("nan"), -1e300, "yesterday"])
 def test_a_profile_of_a_time_that_no_clock_shows_is_none(tmp_path: Path, at: object) -> None:
     keep(tmp_path)
-    (told,) = tmp_path.glob("*.json")
-    told.write_text(json.dumps(json.loads(told.read_text()) | {"at": at}))
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"at": at}))
     assert report_store.newest(tmp_path, "/src/k.cu") == []
 
 
@@ -253,8 +262,8 @@ def test_a_file_that_another_server_forgets_meanwhile_is_no_trouble(tmp_path: Pa
 def test_half_a_file_is_not_left_behind(tmp_path: Path, monkeypatch) -> None:
     keep(tmp_path)
     old, fresh = tmp_path / ".old.json.123", tmp_path / ".fresh.json.124"
-    for one in (old, fresh):
-        one.write_text("{")
+    for item in (old, fresh):
+        item.write_text("{")
     os.utime(old, (0, 0))
     keep(tmp_path)
     assert (old.exists(), fresh.exists()) == (False, True)
@@ -277,4 +286,4 @@ def test_a_profile_is_found_by_whichever_link_its_file_was_opened(tmp_path: Path
     for folder in ("link", "real"):
         path = str(tmp_path / folder / "k.cu")
         report_store.keep(tmp_path / "kept", path, folder, "", event, detail="click", reports=9, mib=9)
-    assert {one.kernel for one in report_store.newest(tmp_path / "kept", path)} == {"link", "real"}
+    assert {kept.kernel for kept in report_store.newest(tmp_path / "kept", path)} == {"link", "real"}

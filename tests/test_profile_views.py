@@ -17,7 +17,7 @@ from orbit_lsp.specs import job_builder
 from orbit_lsp.state.documents import Change
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.views import diagnostics, hints, hover, kernel_actions, lenses
-from orbit_lsp.views.profile import counter_rows, profile_lines
+from orbit_lsp.views.profile import counter_rows, next_steps, profile_lines
 from orbit_remote.common import messages as c
 from tests.recorded_profiles import FOLDER, H100, NAMES, Profiling, finished, profile, profiled
 from tests.settings_check import settings_of_values
@@ -39,8 +39,8 @@ def on_lines(bench: Profiling) -> dict[int, str]:
 
 
 def said_at(bench: Profiling, line: int, *, markdown: bool = False) -> str:
-    found = hover.hover(bench.session, bench.uri, line - 1, markdown=markdown)
-    return found.contents.value if found else ""  # type: ignore[union-attr]
+    result = hover.hover(bench.session, bench.uri, line - 1, markdown=markdown)
+    return result.contents.value if result else ""  # type: ignore[union-attr]
 
 
 def unwrapped(text: str) -> str:
@@ -111,15 +111,16 @@ def test_where_hints_cannot_be_refreshed_they_are_diagnostics_on_their_lines() -
     bench = profiled("uncoalesced")
     assert diagnostics.diagnostics(bench.session, bench.uri) == []
     bench.session.client.mirror_hints = True
-    found = diagnostics.diagnostics(bench.session, bench.uri)
+    results = diagnostics.diagnostics(bench.session, bench.uri)
     assert [
-        (one.range.start.line, one.range.start.character, one.message.split(" · ")[0]) for one in found
+        (diagnostic.range.start.line, diagnostic.range.start.character, diagnostic.message.split(" · ")[0])
+        for diagnostic in results
     ] == [
         (1, 16, "◔ 104 µs"),
         (3, 4, "◂ 86%"),
         (4, 0, "◂ 13%"),
     ]
-    assert {(one.severity, one.source) for one in found} == {
+    assert {(diagnostic.severity, diagnostic.source) for diagnostic in results} == {
         (diagnostics.lsp.DiagnosticSeverity.Hint, "orbit")
     }
 
@@ -179,14 +180,14 @@ def test_lines_of_a_header_stand_in_it_as_long_as_it_is_what_was_compiled(tmp_pa
     header = tmp_path / "inner.cuh"
     header.write_text("__device__ int at(int i) {\n    return i * 32;\n}\n")
     line = c.Line(str(header), 2, 40, {"wait": 40})
-    one = replace(profile("uncoalesced"), lines=(line, *profile("uncoalesced").lines))
+    item = replace(profile("uncoalesced"), lines=(line, *profile("uncoalesced").lines))
     known = {str(header): c.content_hash(header.read_bytes())}
-    bench.file(replace(finished("uncoalesced"), profiles=(one,), files=known))
+    bench.file(replace(finished("uncoalesced"), profiles=(item,), files=known))
     uri = header.as_uri()
     bench.session.setup.settings = settings_of_values({"profile": {"line_percent": 0}})
     bench.session.open(uri, 1, header.read_text())
     assert [label for _, label in profile_lines.labels(bench.session, uri)] == ["◂ 0.3% · wait"]
-    bench.file(replace(finished("uncoalesced"), profiles=(one,), files={str(header): "of another text"}))
+    bench.file(replace(finished("uncoalesced"), profiles=(item,), files={str(header): "of another text"}))
     assert profile_lines.labels(bench.session, uri) == []
 
 
@@ -211,15 +212,15 @@ def test_the_hover_of_the_signature_says_everything_with_its_counters() -> None:
         "GPU        NVIDIA H100 80GB HBM3, driver 580.159.04  [NVML]",
     ):
         assert unwrapped(part) in text, part
-    gains = [int(found) for found in re.findall(r"about (\d+) %", text)]
+    gains = [int(result) for result in re.findall(r"about (\d+) %", text)]
     assert gains == sorted(gains, reverse=True)
 
 
 def test_bandwidth_against_what_a_calibration_reached() -> None:
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), device=replace(H100, reached={"dram": 3.07e12})))
-    told = "of what this GPU was measured to reach  86% of 3.07 TB/s  [orbit's calibration]"
-    assert unwrapped(told) in unwrapped(said_at(bench, 4))
+    message = "of what this GPU was measured to reach  86% of 3.07 TB/s  [orbit's calibration]"
+    assert unwrapped(message) in unwrapped(said_at(bench, 4))
     assert "calibration" not in said_at(profiled("memory_bound"), 4)
 
 
@@ -284,11 +285,11 @@ def test_what_is_shown_is_what_the_report_says_to_the_last_digit_shown(name: str
 
 def read(text: str) -> tuple[str, float]:
     """(the number as it is written, how much of the report's unit one of it is)."""
-    found = re.match(r"<?([\d.,]+) ?(\S*)", text)
-    assert found, text
+    match = re.match(r"<?([\d.,]+) ?(\S*)", text)
+    assert match, text
     scale = {"µs": 1e3, "ms": 1e6, "kB": 1e3, "MB": 1e6, "GB": 1e9, "MHz": 1e6, "GB/s": 1e9, "TB/s": 1e12,
              "MB/s": 1e6, "KiB": 1024}  # fmt: skip
-    return found[1].replace(",", ""), scale.get(found[2], 1.0)
+    return match[1].replace(",", ""), scale.get(match[2], 1.0)
 
 
 # -- what is not there ------------------------------------------------------------------------------
@@ -297,9 +298,9 @@ def read(text: str) -> tuple[str, float]:
 def test_times_only() -> None:
     """Counters were refused: what the times say, by whom they were refused, what would help."""
     why = "this machine does not permit its counters (ERR_NVGPUCTRPERM); its administrator can permit them"
-    one = c.Profile(LAUNCHES.symbol, "saxpy", "times", why, grid=(4, 1, 1), block=(256, 1, 1))
+    item = c.Profile(LAUNCHES.symbol, "saxpy", "times", why, grid=(4, 1, 1), block=(256, 1, 1))
     bench = Profiling("memory_bound")
-    bench.file(replace(finished("memory_bound"), profiles=(one,), launches=(LAUNCHES,)))
+    bench.file(replace(finished("memory_bound"), profiles=(item,), launches=(LAUNCHES,)))
     assert "◔ 288 µs ±0.2% · occ ≤75% · no counters" in shown(bench, 6)
     text = said_at(bench, 4)
     assert f"none: {why} [Nsight Compute]" in unwrapped(text)
@@ -310,8 +311,8 @@ def test_times_only() -> None:
 def test_times_only_of_several_configurations_are_of_the_longest() -> None:
     short = replace(LAUNCHES, grid=(1, 1, 1), timing=c.Timing(9, 2_000.0, "in program, n=9"))
     both = tuple(
-        c.Profile(one.symbol, "saxpy", "times", "no", grid=one.grid, block=one.block)
-        for one in (short, LAUNCHES)
+        c.Profile(launches.symbol, "saxpy", "times", "no", grid=launches.grid, block=launches.block)
+        for launches in (short, LAUNCHES)
     )
     bench = Profiling("memory_bound")
     bench.file(replace(finished("memory_bound"), profiles=both, launches=(short, LAUNCHES)))
@@ -323,7 +324,7 @@ def test_of_two_overloads_the_one_that_was_clicked_has_the_profile() -> None:
     bench = Profiling("memory_bound")
     text = "__global__ void saxpy(int) {}\n" + bench.session.files[bench.uri].document.text
     bench.session.open(bench.uri, 2, text)
-    bench.kernels = {found.key: found for found, _, _ in bench.session.kernels(bench.uri)}
+    bench.kernels = {kernel.key: kernel for kernel, _, _ in bench.session.kernels(bench.uri)}
     bench.file(finished("memory_bound"), "saxpy#2")
     assert list(bench.session.results.profiles) == [bench.kernels["saxpy#2"]]
 
@@ -387,25 +388,65 @@ def test_the_longest_of_several_launches_is_the_one_on_the_line() -> None:
 
 def test_lenses_and_actions() -> None:
     bench = profiled("memory_bound")
-    commands = [one.command for one in lenses.lenses(bench.session, bench.uri) if one.command]
-    assert [(one.title, one.command) for one in commands] == [
+    commands = [lens.command for lens in lenses.lenses(bench.session, bench.uri) if lens.command]
+    assert [(command.title, command.command) for command in commands] == [
         ("◔ 70.3 µs · memory 79% of peak", "orbit.openReport"),
         ("▶ Run", "orbit.run"),
         ("Profile", "orbit.profile"),
     ]
     actions = kernel_actions.actions(bench.session, bench.uri, 4, 4)
-    offered = {one.title: one.command.arguments for one in actions if one.command}
+    offered = {action.title: action.command.arguments for action in actions if action.command}
     here = {"uri": bench.uri, "kernel": "saxpy"}
     assert offered["Profile in full (saxpy)"] == [here | {"detail": "full"}]
     assert offered["Open the profile's report (saxpy)"] == [here | {"what": "profile"}]
     assert offered["Open in Nsight Compute (saxpy)"] == [here | {"what": "nsight"}]
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "count"),
+    [
+        ("bank_conflicts", "bank_conflicts.cu:9, bank conflicts: 32.0×: pad the rows of the shared array", 3),
+        ("uncoalesced", "uncoalesced.cu:4, uncoalesced: 22% used: let neighbouring threads", 3),
+        ("spilling", "spilling.cu:7, uncoalesced: 82% used", 3),
+        ("memory_bound", "move fewer bytes of DRAM", 2),
+        ("compute_bound", "execute fewer instructions", 1),
+        ("tensor_core", "feed the tensor cores", 3),
+        ("latency_bound", "launch more blocks", 3),
+        ("matmul", "do less of both", 1),
+    ],
+)
+def test_what_to_try_first(name: str, first: str, count: int) -> None:
+    found = next_steps.steps(profile(name))
+    assert found[0].startswith(first)
+    assert len(found) == count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_answer_of_a_hover_is_complete_within_ten_lines(name: str) -> None:
+    bench = profiled(name)
+    (target,) = bench.session.results.profiles
+    kernel = next(kernel for known, kernel, _ in bench.session.kernels(bench.uri) if known == target)
+    for markdown in (True, False):
+        found = hover.hover(bench.session, bench.uri, kernel.name_span.line, markdown=markdown)
+        assert found
+        answer, *tables = found.contents.value.split("\n\n**" if markdown else "\n\n")
+        assert tables
+        assert len(answer.split("\n")) <= 10
+        assert "of peak" in answer or "latency" in answer or "small grid" in answer
+        assert answer.split("\n")[-1].startswith("- →" if markdown else "  ")
+        counters = re.findall(r"`([^`\n]+)` \|$", found.contents.value, re.MULTILINE) if markdown else []
+        assert max(map(len, counters), default=0) <= 40
+
+
+def test_without_counters_there_is_nothing_to_try() -> None:
+    assert next_steps.steps(replace(profile("memory_bound"), metrics={}, lines=(), advice=())) == []
+
+
 def test_what_a_rule_says_is_no_markup() -> None:
     evil = c.Advice("R`|", "S", "<b>|", "`x` | <img>\n# y", 12.0, "global")
     bench = Profiling("memory_bound")
-    one = replace(profile("memory_bound"), advice=(evil,))
-    bench.file(replace(finished("memory_bound"), profiles=(one,)))
+    item = replace(profile("memory_bound"), advice=(evil,))
+    bench.file(replace(finished("memory_bound"), profiles=(item,)))
     text = said_at(bench, 4, markdown=True)
     assert "\\`x\\` \\| \\<img\\> \\# y" in text
     assert "<img" not in text.replace("\\<img", "")

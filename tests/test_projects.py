@@ -5,16 +5,21 @@ Databases are as CMake wrote them, with ROOT for the project's folder.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+from orbit_lsp.runs import python_choice
 from tests.cli_check import orbit
 from tests.e2e.conftest import Editor, of_the_run, recorded_python, shared_cache, start  # noqa: F401 - fixtures of a whole server
 from tests.remote.nvcc_check import needs_nvcc
 
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="no triton")
 PROJECTS = Path(__file__).parent / "projects"
 SHAPES = [
     ("cmake_one", "src/saxpy.cu", "as build/compile_commands.json says", "-DSCALE=3"),
@@ -30,6 +35,11 @@ SHAPES = [
     ("two_toolkits", "new/k.cu", "as new/build/compile_commands.json says", "-DPART=2"),
 ]  # fmt: skip
 """(project, file, a reason that `doctor FILE` gives, a flag)"""
+TRITON = [
+    ("triton_uv", "src/fastops/softmax.py", "triton_uv/.venv/bin/python", ".venv of ", "*fp32"),
+    ("triton_conda", "kernels/scale.py", "conda/envs/kernels/bin/python", "environment.yml of ", "*fp16"),
+]
+"""(project, file, its Python, why that is chosen, the type of what its launch passes)"""
 
 
 @pytest.fixture(scope="module")
@@ -53,21 +63,91 @@ def check_out(folder: Path) -> None:
     python.parent.mkdir()
     python.write_text("#!/bin/sh\ntouch started\n")
     python.chmod(0o755)
+    for environment in (folder / "triton_uv" / ".venv", folder / "conda" / "envs" / "kernels"):
+        _environment(environment)
+
+
+def _environment(folder: Path) -> None:
+    """A virtual environment that has what these tests have: torch and Triton, and nothing of its own."""
+    packages = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "of_the_tests.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    base = Path(sys.executable).resolve()
+    (folder / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(base)
 
 
 @needs_nvcc
 @pytest.mark.parametrize(
-    ("project", "file", "reason", "flag"), SHAPES, ids=[f"{one[0]}-{one[1]}" for one in SHAPES]
+    ("project", "file", "reason", "flag"), SHAPES, ids=[f"{item[0]}-{item[1]}" for item in SHAPES]
 )
 def test_a_shape_in_the_terminal(projects: Path, project: str, file: str, reason: str, flag: str) -> None:
     folder = projects / project
     code, out, err = orbit(folder, "doctor", file)
-    said = out.replace(str(folder), "ROOT").replace("ROOT/.", ".")
-    assert (code, reason in said, flag in said) == (0, True, True), out + err
+    message = out.replace(str(folder), "ROOT").replace("ROOT/.", ".")
+    assert (code, reason in message, flag in message) == (0, True, True), out + err
     code, out, err = orbit(folder, "compile", file, "--json")
     finished = json.loads(out)
     assert (code, finished["outcome"]) == (0, "ok"), out + err
     assert not list(projects.rglob("started"))
+
+
+@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
+def test_the_python_of_a_triton_project(
+    projects: Path, project: str, file: str, python: str, why: str, passed: str
+) -> None:
+    folder = projects / project
+    environment = {"MAMBA_ROOT_PREFIX": str(projects / "conda"), "HOME": str(projects)}
+    choice = python_choice.choose("", [str(folder)], lambda _: True, environment)
+    assert (choice.python, choice.why) == (str(projects / python), why + str(folder))
+    choice = python_choice.choose("", [str(folder)], lambda _: False, environment)
+    assert (choice.python, choice.ignored) == (sys.executable, (str(projects / python),))
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
+def test_a_triton_project_in_the_terminal(
+    projects: Path, project: str, file: str, python: str, why: str, passed: str
+) -> None:
+    environment = {"MAMBA_ROOT_PREFIX": str(projects / "conda")}
+    folder = projects / project
+    code, out, err = orbit(folder, "doctor", "--trust", environment=environment)
+    assert str(projects / python) in out, out + err
+    assert why in out
+    code, out, err = orbit(folder, "compile", file, "--trust", "--json", environment=environment)
+    finished = json.loads(out)
+    (kernel,) = finished["resources"]
+    assert (code, finished["outcome"], kernel["registers"] > 0) == (0, "ok", True), out + err
+    assert kernel["constants"]["x_ptr"].startswith(passed)
+    code, _, err = orbit(folder, "compile", file, "--json", environment=environment)
+    assert f"{projects / python} is not started, because the folder is not trusted" in err
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.parametrize(("project", "file", "python", "why", "passed"), TRITON, ids=["uv", "conda"])
+async def test_a_triton_project_in_an_editor(
+    start,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    project: str,
+    file: str,
+    python: str,
+    why: str,
+    passed: str,
+) -> None:
+    check_out(tmp_path / "all")
+    monkeypatch.setenv("MAMBA_ROOT_PREFIX", str(tmp_path / "all" / "conda"))
+    editor: Editor = await start("vscode", trusted=True)
+    shutil.copytree(tmp_path / "all" / project, editor.folder, dirs_exist_ok=True, symlinks=True)
+    editor.open(file, (editor.folder / file).read_text())
+    await editor.command("orbit.compile", {"uri": editor.uri})
+    ((line, label),) = await editor.asked_until(editor.hints, bool)
+    assert "regs" in label
+    assert editor.diagnostics() == []
+    assert passed.replace("*", "\\*") in await editor.hover(line)
 
 
 def test_a_trusted_project_is_compiled_by_the_nvcc_that_it_names(projects: Path) -> None:
@@ -93,5 +173,5 @@ async def test_every_shape_in_one_server(start) -> None:  # noqa: F811
 @pytest.mark.parametrize("json_too", [False, True])
 def test_link_errors_are_said_not_to_be_looked_for(projects: Path, json_too: bool) -> None:
     _, out, err = orbit(projects / "makefile", "compile", "src/scan.cu", *(["--json"] if json_too else []))
-    remark = "link errors are not looked for by compile: orbit-lsp run links the program"
+    remark = "compile does not look for link errors; orbit-lsp run links the program"
     assert remark in (json.loads(out)["remarks"] if json_too else err.replace("note: ", "").splitlines())

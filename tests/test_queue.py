@@ -92,8 +92,8 @@ async def queue(
 async def over(jobs: JobQueue, *known: Job) -> list[str]:
     """`name: outcome` of each."""
     async with asyncio.timeout(WAIT_S):
-        ended = [await jobs.wait(one.id) for one in known]
-    return [f"{one.file.removesuffix('.cu')}: {one.outcome}" for one in ended if one]
+        ended = [await jobs.wait(job.id) for job in known]
+    return [f"{job.file.removesuffix('.cu')}: {job.outcome}" for job in ended if job]
 
 
 async def test_the_urgent_goes_first_then_the_older(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_waiting_has_a_limit_and_a_fault_of_ours_takes_no_place_away(tmp_p
         result = jobs.store.result(impatient.id)
         assert result
         assert result["finished"]["failure"]["message"] == (
-            "it waited 0.01 s for local:0, the limit of waiting, and was not begun"
+            "it waited 0.01 s for local:0, the limit of waiting, and was not started"
         )
         shown.gate("waits").set()
         known = [first, await jobs.submit(asks("fault")), await jobs.submit(asks("after"))]
@@ -182,25 +182,28 @@ async def test_a_key_names_one_job(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (asks("../k"), "'../k.cu' is no file name: letters, digits and . + - _ are, without folders"),
+        (
+            asks("../k"),
+            "'../k.cu' is not a valid file name: use letters, digits and . + - _, without folders",
+        ),
         (Request(name="k.txt", text="x"), "k.txt is not a .cu, .cuh or .py file"),
         (Request(name="k.cu", text=" \n"), "k.cu is empty"),
-        (asks("k", files={"../up.h": ""}), "'../up.h' is no path below the job's folder"),
-        (asks("k", files={"/etc/up.h": ""}), "'/etc/up.h' is no path below the job's folder"),
+        (asks("k", files={"../up.h": ""}), "'../up.h' is not a path below the job's folder"),
+        (asks("k", files={"/etc/up.h": ""}), "'/etc/up.h' is not a path below the job's folder"),
         (asks("k", files={"k.cu": ""}), "k.cu is both the file of the job and one of the files beside it"),
         (
             asks("k", action="dance"),
-            "'dance' is no action; it is one of run, profile, check, compile, compare",
+            "'dance' is not an action; use one of run, profile, check, compile, compare",
         ),
         (
             asks("k", action="compare"),
             "compare needs `against`: the other file, or the name of the other text",
         ),
         (asks("k", flags=("-ccbin", "/tmp/x")), "a compiler flag is not permitted: -ccbin is left out"),
-        (asks("k", tools=("magic",), action="check"), "'magic' is no tool of a check; they are"),
-        (asks("k", timeout_s=0.0), "timeout_s is 0; it is more than 0 and at most 3600 seconds"),
-        (asks("k", wait_limit_s=float("nan")), "wait_limit_s is nan; it is more than 0"),
-        (asks("k", key="a b"), "the key is up to 200 printable ASCII characters without spaces"),
+        (asks("k", tools=("magic",), action="check"), "'magic' is not a tool of a check; use"),
+        (asks("k", timeout_s=0.0), "timeout_s is 0; it must be more than 0 and at most 3600 seconds"),
+        (asks("k", wait_limit_s=float("nan")), "wait_limit_s is nan; it must be more than 0"),
+        (asks("k", key="a b"), "the key must be up to 200 printable ASCII characters without spaces"),
         (asks("k", version=2), "the request has version 2, this orbit-lsp knows 1"),
     ],
 )
@@ -215,8 +218,10 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, said: str) -> None:
     [
         ("local:0,local:1", "local:0 local:1"),
         ("modal:h100*2, local:3", "modal:H100#1 modal:H100#2 local:3"),
+        ("local:0-1,local:2", "local:0-1 local:2"),
+        ("local:3-1", "local:3-1 is no place of 2 to 8 GPUs; write local:0-1"),
         ("modal:rtx-pro-6000", "modal:RTX PRO 6000#1"),
-        ("gpu7", "'gpu7' is no place of a pool; write local:0 or modal:H100*4, with commas between"),
+        ("gpu7", "'gpu7' is not a place of a pool; write local:0 or modal:H100*4, with commas between"),
         ("modal:H900", "H900 is not one of the GPUs on Modal: T4, L4"),
         ("local:0,local:0", "local:0 is in the pool twice"),
         (" , ", "the pool names no GPU; write local:0 or modal:H100*4, with commas between"),
@@ -224,10 +229,10 @@ def test_a_request_that_cannot_be_a_job(wanted: Request, said: str) -> None:
 )
 def test_pools(text: str, names: str) -> None:
     try:
-        found = " ".join(slot.name for slot in pool.parse(text))
+        result = " ".join(slot.name for slot in pool.parse(text))
     except Refused as why:
-        found = str(why)
-    assert found.startswith(names)
+        result = str(why)
+    assert result.startswith(names)
 
 
 def test_the_pool_of_a_machine_is_all_of_its_gpus() -> None:
@@ -281,8 +286,8 @@ def test_jobs_of_a_process_that_was_killed_say_so(tmp_path: Path) -> None:
     assert killed(path, "mcp") == [
         ["waiting.cu queued", "running.cu running"],
         [
-            "waiting.cu infrastructure: the process that had it ended while the job waited",
-            "running.cu infrastructure: it ended while it ran: the process that had it was killed or crashed",
+            "waiting.cu infrastructure: orbit-lsp was killed or crashed while this job waited",
+            "running.cu infrastructure: orbit-lsp was killed or crashed while this job ran",
         ],
     ]
     store = JobStore(path)
@@ -293,13 +298,13 @@ def test_jobs_of_a_process_that_was_killed_say_so(tmp_path: Path) -> None:
 
 
 async def test_the_next_server_takes_what_waited_for_a_killed_one(tmp_path: Path) -> None:
-    assert [said.partition(": it")[0] for said in killed(tmp_path / "jobs.sqlite", "api")[1]] == [
+    assert [message.partition(": orbit")[0] for message in killed(tmp_path / "jobs.sqlite", "api")[1]] == [
         "waiting.cu queued",
         "running.cu infrastructure",
     ]
     async with queue(tmp_path, door="api") as (jobs, shown):
         await shown.until_begun("waiting")
-        [job] = [one for one in jobs.store.jobs() if one.file == "waiting.cu"]
+        [job] = [job for job in jobs.store.jobs() if job.file == "waiting.cu"]
         assert await over(jobs, job) == ["waiting: ok"]
 
 

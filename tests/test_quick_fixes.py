@@ -75,9 +75,9 @@ async def test_a_fix_mends_the_file(tmp_path, text: str, title: str) -> None:
     first = offered(bench)[0]
     assert first.title == title
     assert first.kind == lsp.CodeActionKind.QuickFix
-    mended = applied(bench, first)
-    again = await built(tmp_path, mended)
-    assert [one for one in again.built.problems if one.severity == "error"] == [], mended
+    fixed = applied(bench, first)
+    again = await built(tmp_path, fixed)
+    assert [problem for problem in again.built.problems if problem.severity == "error"] == [], fixed
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def test_a_fix_mends_the_file(tmp_path, text: str, title: str) -> None:
     ids=["no name is near", "a semicolon within a line", "the include is there"],
 )
 def test_nothing_is_offered_where_nothing_is_certain(text: str, message: str, word: str) -> None:
-    line = next(number for number, one in enumerate(text.split("\n")) if word in one)
+    line = next(number for number, name in enumerate(text.split("\n")) if word in name)
     column = text.split("\n")[line].rindex(word) + 1
     bench = Bench(text)
     place = c.Place(path_of(bench.uri), line + 1, column, column + len(word))

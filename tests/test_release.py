@@ -13,7 +13,7 @@ import orbit_remote
 
 ROOT = Path(__file__).parent.parent
 COPIED = (
-    "scripts/version.py", "pyproject.toml", "orbit_lsp/__init__.py", "remote/orbit_remote/__init__.py", "README.md",
+    "scripts/version.py", "pyproject.toml", "orbit_lsp/__init__.py", "remote/orbit_remote/__init__.py",
     "docs/guide/editors.md", "editors/vscode/package.json", "editors/vscode/package-lock.json", "editors/vscode/README.md",
 )  # fmt: skip
 

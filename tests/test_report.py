@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.profile import report_folder
-from orbit_lsp.report import opening, page, plot, sweep_report
+from orbit_lsp.report import opening, page, plot, sweep_report, telemetry_plot
 from orbit_lsp.report.page import Facts, Page, Rows, Source
 from orbit_lsp.report.plot import Mark, Plot, Series
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_remote.common.messages import Telemetry, TelemetrySeries
 from tests.test_spec_views import URI, Spec, point
 
 
@@ -59,14 +60,14 @@ def swept(*exponents: int, **fields: object) -> Spec:
 
 def report(spec: Spec, path: str = "/src/saxpy.cu") -> Reader:
     html = page.html(sweep_report.page(spec.session.results.runs[spec.key], "saxpy", path))
-    found = Reader(html)
-    assert found.open == []
-    return found
+    reader = Reader(html)
+    assert reader.open == []
+    return reader
 
 
 def test_a_sweep_over_decades_has_logarithmic_axes_a_peak_and_its_table() -> None:
-    found = report(swept(*range(16, 27)))
-    assert found.tags.count("svg") == 3
+    reader = report(swept(*range(16, 27)))
+    assert reader.tags.count("svg") == 3
     for text in (
         "2¹⁶",
         "2²⁶",
@@ -77,21 +78,21 @@ def test_a_sweep_over_decades_has_logarithmic_axes_a_peak_and_its_table() -> Non
         "184 GB/s",
         "Launch spec",
     ):
-        assert any(text in said for said in found.said), text
-    assert "NVIDIA H100 80GB HBM3, driver 580.159.04 (NVML)" in found.said
-    assert any("// orbit: " in said or "n = 1 << 26" in said for said in found.said)
+        assert any(text in message for message in reader.said), text
+    assert "NVIDIA H100 80GB HBM3, driver 580.159.04 (NVML)" in reader.said
+    assert any("// orbit: " in message or "n = 1 << 26" in message for message in reader.said)
 
 
 def test_a_spec_without_sweep_has_times_and_no_plot() -> None:
-    found = report(Spec().answered(point()))
-    assert "svg" not in found.tags
-    assert "2.80 TB/s, 83% of 3.35 TB/s of DRAM" in found.said
+    reader = report(Spec().answered(point()))
+    assert "svg" not in reader.tags
+    assert "2.80 TB/s, 83% of 3.35 TB/s of DRAM" in reader.said
 
 
 def test_rates_that_cannot_be_true_are_not_drawn() -> None:
-    found = report(swept(24, 25, 26, bytes=1e12, flops=None))
-    assert found.tags.count("svg") == 1
-    assert "above: doubtful" in found.said
+    reader = report(swept(24, 25, 26, bytes=1e12, flops=None))
+    assert reader.tags.count("svg") == 1
+    assert "above: doubtful" in reader.said
 
 
 def test_a_second_name_makes_series_and_words_make_a_plain_axis() -> None:
@@ -102,6 +103,15 @@ def test_a_second_name_makes_series_and_words_make_a_plain_axis() -> None:
     assert {"float16", "float32"} <= set(report(words).said)
 
 
+def test_what_nvml_said_over_time_is_drawn_where_it_changed() -> None:
+    series = TelemetrySeries((0.0, 0.02, 0.04), (1980.0,) * 3, (118.5, None, 640.0), (0.0, 100.0, 98.0))
+    power, use = telemetry_plot.plots(Telemetry(3, series=series))
+    assert [mark.text for mark in power.series[0].marks] == ["0.00 s: 118 W", "0.04 s: 640 W"]
+    assert [mark.text for mark in use.series[0].marks] == ["0.00 s: 0 %", "0.02 s: 100 %", "0.04 s: 98 %"]
+    assert Reader(plot.svg(power)).open == []
+    assert telemetry_plot.plots(Telemetry(1)) == telemetry_plot.plots(None) == []
+
+
 def test_nothing_in_a_report_is_markup_and_nothing_is_loaded() -> None:
     evil = "<script>alert(1)</script>\"'&<img src=x onerror=y>"
     marks = Series(evil, [Mark(1, 1, evil), Mark(200, 300, evil, 1, 400)])
@@ -109,10 +119,10 @@ def test_nothing_in_a_report_is_markup_and_nothing_is_loaded() -> None:
     named = Plot(evil, evil, evil, [Series(evil, [Mark(0, 1, evil)])], str, ticks=(evil,))
     blocks = [Facts(evil, [(evil, evil)]), Rows(evil, [evil], [[evil]]), Source(evil, evil), drawn, named]
     html = page.html(Page(evil, evil, blocks))
-    found = Reader(html)
-    assert found.open == []
-    assert not {"script", "img", "link", "iframe", "object"} & set(found.tags)
-    assert not {"src", "href", "onerror", "style"} & {name for name, _ in found.attributes}
+    reader = Reader(html)
+    assert reader.open == []
+    assert not {"script", "img", "link", "iframe", "object"} & set(reader.tags)
+    assert not {"src", "href", "onerror", "style"} & {name for name, _ in reader.attributes}
     assert not re.search(r"url\(|@import|https?://", html)
     assert "default-src 'none'" in html
 
@@ -137,7 +147,7 @@ def test_only_the_newest_reports_are_kept(tmp_path: Path) -> None:
     for number in range(report_folder.MOST_REPORTS + 5):
         saved = report_folder.save(tmp_path / "reports", f"k{number}/../é", "<p>")
         os.utime(saved, (number, number))
-    kept = sorted((tmp_path / "reports").iterdir(), key=lambda one: one.stat().st_mtime)
+    kept = sorted((tmp_path / "reports").iterdir(), key=lambda path: path.stat().st_mtime)
     assert len(kept) == report_folder.MOST_REPORTS
     assert kept[0].name.startswith("k5-2")
 
@@ -145,9 +155,7 @@ def test_only_the_newest_reports_are_kept(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="what cannot be written as Unix has it")
 def test_what_cannot_be_reported_is_a_sentence(tmp_path: Path) -> None:
     spec = Spec()
-    with pytest.raises(
-        opening.NoReport, match="no run of saxpy by its launch spec to report on; run it first"
-    ):
+    with pytest.raises(opening.NoReport, match="no run of saxpy to report on; run it first"):
         opening.write(spec.session, KernelId(URI, "saxpy"), tmp_path)
     (tmp_path / "file").write_text("")
     spec.answered(point())

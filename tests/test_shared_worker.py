@@ -22,6 +22,7 @@ import pytest
 from orbit_lsp.runners import shared_worker
 from orbit_lsp.runners.local import LocalRunner, Options
 from orbit_remote.common import messages as c
+from orbit_remote.process import file_lock, runtime_folder
 from orbit_remote.worker.shared_worker import _SendToSocket
 from tests import processes_check
 from tests.cli_check import orbit
@@ -127,8 +128,8 @@ async def test_a_worker_is_nobodys_child_and_of_no_terminal(clients: Clients) ->
 
 
 async def test_runs_of_two_clients_with_one_id_are_two(clients: Clients) -> None:
-    one, other = clients.client("one"), clients.client("other")
-    first = asyncio.create_task(clients.compile(one, "r", "// 1"))
+    local_runner, other = clients.client("one"), clients.client("other")
+    first = asyncio.create_task(clients.compile(local_runner, "r", "// 1"))
     (compiler,) = await clients.compilers(1)
     second = asyncio.create_task(clients.compile(other, "r", "// 2"))
     pids = await clients.compilers(2)
@@ -159,8 +160,8 @@ async def test_the_jobs_of_a_client_that_goes_are_ended(clients: Clients, leavin
 async def test_a_killed_worker_is_one_outcome_for_each_job_and_the_next_job_has_another(
     clients: Clients,
 ) -> None:
-    one, other = clients.client("one"), clients.client("other")
-    jobs = [asyncio.create_task(clients.compile(one, text="// 1"))]
+    local_runner, other = clients.client("one"), clients.client("other")
+    jobs = [asyncio.create_task(clients.compile(local_runner, text="// 1"))]
     jobs.append(asyncio.create_task(clients.compile(other, text="// 2")))
     compilers = await clients.compilers(2)
     killed = await pid()
@@ -171,7 +172,7 @@ async def test_a_killed_worker_is_one_outcome_for_each_job_and_the_next_job_has_
         assert (failure.category, failure.retryable) == ("infrastructure", True)
         assert failure.message.startswith("the worker process ended unexpectedly; its log is ")
     await processes_check.ended(*compilers)
-    assert await one.machine()
+    assert await local_runner.machine()
     assert await pid() != killed
 
 
@@ -188,7 +189,7 @@ async def test_stop_cancels_what_runs_and_ends_the_worker(clients: Clients) -> N
 
 
 async def test_a_worker_leaves_when_its_last_client_has(
-    clients: Clients, monkeypatch: pytest.MonkeyPatch
+    clients: Clients, shared_workers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_worker, "LEAVE_S", 0.0)
     first, second = clients.client(), clients.client()
@@ -199,17 +200,51 @@ async def test_a_worker_leaves_when_its_last_client_has(
     assert await second.machine()
     await second.close()
     await processes_check.ended(worker)
+    assert files(shared_workers) == []
+
+
+async def test_what_a_killed_worker_left_goes_when_another_one_starts(
+    clients: Clients, shared_workers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await clients.client().machine()
+    os.kill(killed := await pid(), signal.SIGKILL)
+    await processes_check.ended(killed)
+    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")  # which makes another key
+    await clients.client().machine()
+    assert files(shared_workers) == [".lock", ".log", ".pid", ".sock"]
+
+
+async def test_of_two_clients_that_start_one_the_second_waits_and_may_give_up(
+    clients: Clients,
+) -> None:
+    path = runtime_folder.folder() / "k.lock"
+    held = file_lock.taken_at(path)
+    assert held is not None
+    waits, gives_up = (asyncio.create_task(entered(path)) for _ in range(2))
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    path.unlink()  # by its owner, as a worker that leaves does
+    os.close(held)
+    await waits
+    assert (await asyncio.gather(gives_up, return_exceptions=True))[0].__class__ is asyncio.CancelledError
+    await entered(path)  # the lock is free
+    del clients
+
+
+async def entered(path: Path) -> None:
+    async with asyncio.timeout(processes_check.LIMIT_S), shared_worker._locked(path):
+        pass
 
 
 async def test_each_client_has_its_own_variables(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     """PATH says where tools are; what counts when a process starts makes another worker."""
-    found: list[str | None] = []
+    results: list[str | None] = []
     for name in ("one", "other"):
         compiler = clients.compiler(clients.folder / name, COMPILER)
         monkeypatch.setenv("PATH", f"{Path(compiler).parent}:{os.environ['PATH']}")
         machine = await clients.client(name).machine()
-        found.append(machine and machine.nvcc)
-    assert found == [str(clients.folder / name / "nvcc") for name in ("one", "other")]
+        results.append(machine and machine.nvcc)
+    assert results == [str(clients.folder / name / "nvcc") for name in ("one", "other")]
     assert await workers() == ["one + other"]
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     await clients.client("a third").machine()
@@ -321,7 +356,15 @@ async def test_another_user_is_not_answered(clients: Clients, shared_workers: Pa
         b'{"kind": "hello"}\n',
         b"\xff" * 9,
         b'{"kind": "hello", ',
+        b"[" * 100_000 + b"\n",
+        b'{"kind": "hello", "version": "x", "key": []}\n',
+        b'{"kind": "stop", "kind": "none"}\n',
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\0" * 100_000 + b"\n",
+        b'{"kind": "\\ud800"}\n',
+        b"1" * 10_000 + b"\n",
     ],
+    ids=lambda words: str(words[:24]),
 )
 async def test_a_client_that_is_none_disturbs_nobody(
     clients: Clients, shared_workers: Path, words: bytes
@@ -363,17 +406,51 @@ async def test_a_client_that_never_reads_is_dropped(monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_names_the_worker_and_stop_ends_it(shared_workers: Path, tmp_path: Path) -> None:
-    del shared_workers
     _, text, _ = orbit(tmp_path, "doctor", "--json")
     (worker,) = json.loads(text)["workers"]
     assert (worker["clients"], worker["warm"]) == (["orbit-lsp doctor"], False)
     _, text, _ = orbit(tmp_path, "doctor")
     assert f"process {worker['pid']}, for 0 min, Python " in text
-    assert orbit(tmp_path, "stop")[:2] == (0, f"stopped 1 worker: process {worker['pid']}\n")
+    status, text, _ = orbit(tmp_path, "stop")
+    named, stopped = text.splitlines()
+    assert (status, stopped) == (0, f"stopped 1 worker: process {worker['pid']}")
+    assert named.startswith(f"process {worker['pid']}, for 0 min, Python ")
     assert orbit(tmp_path, "stop")[:2] == (0, "no worker runs\n")
     processes_check.wait_until_ended(worker["pid"])
+    assert files(shared_workers) == []
 
 
+def files(runtime: Path) -> list[str]:
+    """What lies in the runtime folder, by kind."""
+    return sorted(path.suffix for path in runtime.rglob("*") if path.is_file() or path.is_socket())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "status"), [("y", 0), ("", 130), ("no", 130)])
+def test_at_a_terminal_stop_asks(
+    shared_workers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, status: int
+) -> None:
+    (worker,) = json.loads(orbit(tmp_path, "doctor", "--json")[1])["workers"]
+    terminal, other_end = os.openpty()
+    try:
+        os.write(terminal, answer.encode() + b"\n")
+        command = [sys.executable, "-P", "-m", "orbit_lsp", "stop"]
+        done = subprocess.run(command, cwd=tmp_path, stdin=other_end, stdout=other_end, check=False)
+        text = os.read(terminal, 1 << 16).decode()
+    finally:
+        os.close(terminal)
+        os.close(other_end)
+    assert done.returncode == status
+    assert f"process {worker['pid']}, for 0 min" in text
+    assert "end it? [y/N]" in text
+    del shared_workers, monkeypatch
+    if status == 0:
+        processes_check.wait_until_ended(worker["pid"])
+    else:
+        assert processes_check.is_alive(worker["pid"])
+
+
+@pytest.mark.slow
 def test_the_setting_turns_sharing_off(shared_workers: Path, tmp_path: Path) -> None:
     del shared_workers
     settings = json.dumps({"shared_worker": False})
@@ -385,11 +462,15 @@ async def test_interrupting_a_command_ends_its_job_and_not_the_worker(clients: C
     (clients.folder / "k.cu").write_text("__global__ void k() {}\n")
     words = ["compile", "k.cu", "--nvcc", clients.hangs]
     command = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-m", "orbit_lsp", *words, cwd=clients.folder, stderr=subprocess.PIPE
+        *[sys.executable, "-P", "-m", "orbit_lsp", *words],
+        cwd=clients.folder,
+        stderr=subprocess.PIPE,
+        # a shell that runs the tests in the background has taken its meaning
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     (compiler,) = await clients.compilers(1)
     command.send_signal(signal.SIGINT)
-    _, said = await command.communicate()
-    assert (command.returncode, said.decode().splitlines()[-1]) == (130, "orbit-lsp: cancelled")
+    _, message = await command.communicate()
+    assert (command.returncode, message.decode().splitlines()[-1]) == (130, "orbit-lsp: cancelled")
     await processes_check.ended(compiler)
     assert await workers() == [""]

@@ -49,6 +49,6 @@ def test_they_are_installed_where_the_agent_looks(tmp_path: Path) -> None:
         there = tmp_path / "agent" / "skills" / f"orbit-{page.parent.name}" / "SKILL.md"
         assert there.read_text() == page.read_text()
     assert orbit(tmp_path, "skills", "install") == (
-        64, "", "orbit-lsp: error: where to? Add --to, as in --to .claude/skills\n",
+        64, "", "orbit-lsp: error: --to is missing: give the folder, as in --to .claude/skills\n",
     )  # fmt: skip
     assert "orbit-run: Build, run and time a CUDA or Triton kernel" in orbit(tmp_path, "skills", "list")[1]

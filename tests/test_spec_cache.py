@@ -34,9 +34,14 @@ def typed(session: Session, line: int, start: int, end: int, text: str) -> None:
 
 def said(session: Session, uri: str = URI) -> list[tuple[int, int, int, str]]:
     return [
-        (one.range.start.line, one.range.start.character, one.range.end.character, one.message)
-        for one in diagnostics.diagnostics(session, uri)
-        if one.code == "launch-spec"
+        (
+            diagnostic.range.start.line,
+            diagnostic.range.start.character,
+            diagnostic.range.end.character,
+            diagnostic.message,
+        )
+        for diagnostic in diagnostics.diagnostics(session, uri)
+        if diagnostic.code == "launch-spec"
     ]
 
 
@@ -55,7 +60,7 @@ def test_columns_are_in_the_clients_units() -> None:
     for encoding, column in at.items():
         session = opened(text)
         session.client.encoding = encoding
-        assert [one[:2] for one in said(session) if "'m'" in one[3]] == [(1, column)]
+        assert [item[:2] for item in said(session) if "'m'" in item[3]] == [(1, column)]
 
 
 def test_a_moved_spec_is_not_checked_again(monkeypatch) -> None:
@@ -77,7 +82,7 @@ def test_a_moved_spec_is_not_checked_again(monkeypatch) -> None:
     assert said(session) == []
     assert checks == ["k", "l", "k"]
     typed(session, 8, 33, 34, "q")  # the second's
-    assert [one[0] for one in said(session)] == [8]
+    assert [item[0] for item in said(session)] == [8]
     assert checks == ["k", "l", "k", "l"]
 
 
@@ -85,8 +90,8 @@ def test_what_the_rest_of_the_file_decides_is_asked_again() -> None:
     session = opened("__constant__ float w[4];\n" + WRONG.replace("m", "n").replace("// orbit: l", "// orbit: symbol w = ones(4)\n// orbit: l"))  # fmt: skip
     assert said(session) == []
     typed(session, 0, 19, 20, "v")
-    (found,) = said(session)
-    assert found[3].startswith("There is no __constant__ or __device__ variable 'w' in this file")
+    (results,) = said(session)
+    assert results[3].startswith("There is no __constant__ or __device__ variable 'w' in this file")
     typed(session, 0, 19, 20, "w")
     assert said(session) == []
 
@@ -94,9 +99,9 @@ def test_what_the_rest_of_the_file_decides_is_asked_again() -> None:
 def test_the_places_of_a_spec_are_those_of_the_present_text() -> None:
     session = opened(WRONG.replace("m", "n"))
     kernel = session.files[URI].scan.kernels[0]
-    found = spec_cache.spec_of(session, URI, kernel)
-    assert found
-    assert found.spec.launches[0].span.line == 1
+    checked = spec_cache.spec_of(session, URI, kernel)
+    assert checked
+    assert checked.spec.launches[0].span.line == 1
     typed(session, 0, 0, 0, "\n")
     kernel = session.files[URI].scan.kernels[0]
     moved = spec_cache.spec_of(session, URI, kernel)
@@ -108,13 +113,17 @@ def test_the_places_of_a_spec_are_those_of_the_present_text() -> None:
     assert spec_cache.kernel_at(session, URI, 3) is None
 
 
+def refusal(session: Session) -> str | None:
+    checked = spec_cache.spec_of(session, URI, session.files[URI].scan.kernels[0])
+    assert checked
+    return spec_cache.refusal(checked)
+
+
 def test_a_spec_with_an_error_is_refused_in_one_sentence() -> None:
-    session = opened()
-    kernel = session.files[URI].scan.kernels[0]
-    assert spec_cache.refusal(session, URI, kernel) == "line 1, in the launch spec: 'm' is not known here."
+    assert refusal(opened()) == "line 1, in the launch spec: 'm' is not known here."
     warned = opened(WRONG.replace("x = randn(m)", "x = randn(n); z = 3"))
     assert said(warned) == [(0, 37, 38, "'z' is used nowhere.")]
-    assert spec_cache.refusal(warned, URI, warned.files[URI].scan.kernels[0]) is None
+    assert refusal(warned) is None
 
 
 def test_kernels_without_a_spec_and_of_other_languages_have_none() -> None:
@@ -133,10 +142,10 @@ def test_overloads_have_their_own() -> None:
         "// orbit: n = 2.0f; launch k<<<1, 1>>>(m)\n__global__ void k(float n) {}\n"
     )
     first, second = session.files[URI].scan.kernels
-    one, two = spec_cache.spec_of(session, URI, first), spec_cache.spec_of(session, URI, second)
-    assert one
+    checked, two = spec_cache.spec_of(session, URI, first), spec_cache.spec_of(session, URI, second)
+    assert checked
     assert two
-    assert (len(one.faults), len(two.faults)) == (0, 2)
+    assert (len(checked.faults), len(two.faults)) == (0, 2)
 
 
 def test_of_kernels_on_one_line_it_is_the_one_that_is_launched() -> None:
@@ -159,17 +168,17 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_gpu_of_the_settings_bounds_shared_memory() -> None:
     text = WRONG.replace("m", "n").replace("256>>>", "256, 200 << 10>>>")
     assert said(opened(text)) == []
-    assert [one[3] for one in said(opened(text, gpu="L4"))] == [
+    assert [item[3] for item in said(opened(text, gpu="L4"))] == [
         "This is 204800 bytes of shared memory; a block has at most 101376 on sm_89."
     ]
 
 
 async def test_watching_tells_once_typing_has_paused() -> None:
     session = opened()
-    told: list[set[str]] = []
-    watch = Watch(session, told.append)
+    messages: list[set[str]] = []
+    watch = Watch(session, messages.append)
     await watch.check(URI)
-    assert told == [{URI}]
+    assert messages == [{URI}]
     assert len(session.files[URI].specs) == 1
     session.close(URI)
     watch.edited(URI)  # nothing is open any more
@@ -178,10 +187,10 @@ async def test_watching_tells_once_typing_has_paused() -> None:
 
 async def test_a_file_without_specs_is_not_told_about() -> None:
     session = opened("__global__ void k() {}\n")
-    told: list[set[str]] = []
-    watch = Watch(session, told.append)
+    messages: list[set[str]] = []
+    watch = Watch(session, messages.append)
     assert watch._begin(URI) is None
-    assert told == []
+    assert messages == []
 
 
 def test_a_spec_that_stands_above_no_kernel_is_said_to() -> None:

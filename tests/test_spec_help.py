@@ -46,12 +46,12 @@ def at_cursor(line: str, language: str, encoding: str = "utf-16") -> tuple[Sessi
 
 
 def offered(line: str, language: str = "cuda") -> list[lsp.CompletionItem]:
-    found = spec_completion.completions(*at_cursor(line, language))
-    return sorted(found or [], key=lambda one: one.sort_text or "")
+    completion_items = spec_completion.completions(*at_cursor(line, language))
+    return sorted(completion_items or [], key=lambda completion_item: completion_item.sort_text or "")
 
 
 def labels(line: str, language: str = "cuda") -> list[str]:
-    return [one.label for one in offered(line, language)]
+    return [completion_item.label for completion_item in offered(line, language)]
 
 
 def first(line: str, count: int, language: str = "cuda") -> str:
@@ -64,10 +64,10 @@ def first(line: str, count: int, language: str = "cuda") -> str:
 @pytest.mark.parametrize("language", ["cuda", "triton"])
 def test_a_statement_begins_with_a_word_or_a_parameter(language: str) -> None:
     for line in ("|", "la|", "m = 3; |"):
-        found = labels(line, language)
-        assert {"launch", "expect", "sweep", "timeout", "symbol"} <= set(found)
-        assert found[0] == ("alpha" if language == "cuda" else "y")
-        assert "randn" not in found
+        results = labels(line, language)
+        assert {"launch", "expect", "sweep", "timeout", "symbol"} <= set(results)
+        assert results[0] == ("alpha" if language == "cuda" else "y")
+        assert "randn" not in results
     alpha = offered("|", language)[0]
     assert alpha.text_edit
     assert alpha.text_edit.new_text == ("alpha = " if language == "cuda" else "y = ")
@@ -143,26 +143,28 @@ def test_a_spec_above_no_kernel_is_helped_with_words_and_functions() -> None:
     session.open("file:///src/k.cu", 1, "// orbit: \n// orbit: x = \nint main() {}\n")
     words = spec_completion.completions(session, "file:///src/k.cu", 0, 10)
     assert words
-    assert "launch" in [one.label for one in words]
+    assert "launch" in [word.label for word in words]
     values = spec_completion.completions(session, "file:///src/k.cu", 1, 14)
     assert values
-    assert "randn" in [one.label for one in values]
+    assert "randn" in [value.label for value in values]
 
 
 def test_functions_come_with_their_use_and_their_line() -> None:
-    found = {one.label: one for one in offered("z = r|")}
-    assert found["randn"].detail == "randn(*size, dtype=None)"
-    assert found["randn"].documentation == "normally distributed values"
-    assert found["x"].detail == "float16 (1048576,), 2 MiB"
-    assert found["__nv_bfloat16"].detail == "bfloat16, 2 bytes"
+    completion_items = {completion_item.label: completion_item for completion_item in offered("z = r|")}
+    assert completion_items["randn"].detail == "randn(*size, dtype=None)"
+    assert completion_items["randn"].documentation == "normally distributed values"
+    assert completion_items["x"].detail == "float16 (1048576,), 2 MiB"
+    assert completion_items["__nv_bfloat16"].detail == "bfloat16, 2 bytes"
 
 
 @pytest.mark.parametrize(("encoding", "column"), [("utf-8", 34), ("utf-16", 31), ("utf-32", 30)])
 def test_what_is_replaced_is_in_the_clients_units(encoding: str, column: int) -> None:
     session, uri, row, character = at_cursor('s = "é🚀"; z = randn(3) + ra|', "cuda", encoding)
-    found = spec_completion.completions(session, uri, row, character)
-    assert found
-    edit = next(one.text_edit for one in found if one.label == "rand")
+    completion_items = spec_completion.completions(session, uri, row, character)
+    assert completion_items
+    edit = next(
+        completion_item.text_edit for completion_item in completion_items if completion_item.label == "rand"
+    )
     assert isinstance(edit, lsp.TextEdit)
     assert character == edit.range.end.character == edit.range.start.character + 2
     assert edit.range.start.character == column + 5
@@ -176,8 +178,8 @@ def test_every_flag_that_is_offered_may_be_set() -> None:
 
 def test_every_type_that_is_offered_is_known() -> None:
     for language in ("cuda", "triton"):
-        for one in offered("z = randn(1, dtype=|", language):
-            assert one.detail, one.label
+        for completion_item in offered("z = randn(1, dtype=|", language):
+            assert completion_item.detail, completion_item.label
 
 
 # -- hover ------------------------------------------------------------------------------------------
@@ -185,8 +187,8 @@ def test_every_type_that_is_offered_is_known() -> None:
 
 def hovered(line: str, language: str = "cuda", *, markdown: bool = False) -> str:
     session, uri, row, column = at_cursor(line, language)
-    found = spec_hover.hover(session, uri, row, column, markdown=markdown)
-    return found.contents.value if found and isinstance(found.contents, lsp.MarkupContent) else ""
+    hover = spec_hover.hover(session, uri, row, column, markdown=markdown)
+    return hover.contents.value if hover and isinstance(hover.contents, lsp.MarkupContent) else ""
 
 
 LAUNCH = "launch saxpy<half, 256, true><<<n / 256, 256>>>(n, a, x, y)"
@@ -208,7 +210,7 @@ LAUNCH = "launch saxpy<half, 256, true><<<n / 256, 256>>>(n, a, x, y)"
         ("z = x.to(torch.float1|6)", "triton", "float16: 2 bytes an element\nexpect allows rtol 0.001, atol 1e-05"),
         ("z = sweep(1, 2); |z", "cuda", "z: int32 1\nthis is the first of 2 values that are run"),
         ("|z = sweep(1, 2)", "triton", "z: int 1\nthis is the first of 2 values that are run"),
-        ("exp|ect y == x within 1e-3", "cuda", "expect: what an output must equal after one launch, computed from the values before it"),
+        ("exp|ect y == x within 1e-3", "cuda", "expect: what an output must equal after one launch; computed from the inputs before that launch"),
         ("expect y == x wit|hin 1e-3", "cuda", "within: the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'"),
         ("flag|s -O3", "cuda", "flags: compiler flags and libraries"),
         ("flags -O|3", "cuda", ""),
@@ -228,7 +230,7 @@ def test_what_is_under_the_cursor(line: str, language: str, text: str) -> None:
 def test_a_launch_says_what_its_arguments_take() -> None:
     line = "a = 2.0f; z = randn(n, dtype=half); la|unch saxpy<half, 256, true><<<n / 256, 256>>>(n, a, x, z)"
     assert hovered(line) == dedent("""\
-        launch: one launch of a kernel of this file; several run in order
+        launch: one launch of a kernel of this file; several launches run in order
         its arguments take 4 MiB in 2 tensors
         4096 blocks of 256 threads""")
     assert "4 MiB in 2" in hovered(line.replace("x, z)", "x, z[1:])"))  # a view is no memory of its own
@@ -257,6 +259,6 @@ def test_hovering_code_is_left_to_others() -> None:
 
 def test_the_range_is_that_of_the_word() -> None:
     session, uri, row, column = at_cursor('s = "🚀"; z = |randn(3)', "cuda")
-    found = spec_hover.hover(session, uri, row, column, markdown=True)
-    assert found
-    assert found.range == lsp.Range(lsp.Position(row, column), lsp.Position(row, column + 5))
+    hover = spec_hover.hover(session, uri, row, column, markdown=True)
+    assert hover
+    assert hover.range == lsp.Range(lsp.Position(row, column), lsp.Position(row, column + 5))

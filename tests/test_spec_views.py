@@ -89,25 +89,25 @@ class Spec(Bench):
         assert frozen
         plan = job_builder.plan_of(self.session, self.key)
         job = job_builder.make(self.session, frozen, "run", "r1", plan)
-        first = next((one.launches for one in points if not one.case), ())
+        first = next((item.launches for item in points if not item.case), ())
         finished = c.Finished("r1", outcome, launches=first, points=points, device=device, **fields)  # type: ignore[arg-type]
         result_filing.finished(self.session, frozen, job, {self.key}, None, finished, plan)
         return self
 
     @property
     def hint(self) -> str:
-        return " | ".join(str(one.label) for one in hints.hints(self.session, self.uri, 0, 99))
+        return " | ".join(str(hint.label) for hint in hints.hints(self.session, self.uri, 0, 99))
 
     @property
     def lens(self) -> str:
         """What stands besides *Profile*, which is always there."""
-        commands = [one.command for one in lenses.lenses(self.session, self.uri) if one.command]
-        return " | ".join(one.title for one in commands if one.command != "orbit.profile")
+        commands = [lens.command for lens in lenses.lenses(self.session, self.uri) if lens.command]
+        return " | ".join(command.title for command in commands if command.command != "orbit.profile")
 
     def hover(self, *, markdown: bool = False) -> str:
         line = self.session.kernels(self.uri)[0][1].line
-        found = hover.hover(self.session, self.uri, line, markdown=markdown)
-        return found.contents.value if found else ""  # type: ignore[union-attr]
+        result = hover.hover(self.session, self.uri, line, markdown=markdown)
+        return result.contents.value if result else ""  # type: ignore[union-attr]
 
 
 def test_the_job_of_a_click() -> None:
@@ -251,7 +251,9 @@ def test_several_launches_are_timed_together() -> None:
     both = (launched(200), launched(88, grid=1))
     hint = "⏱ 288 µs ±0.1% · in 2 launches"
     assert Spec().answered(point(launches=both)).hint == hint
-    few = tuple(replace(one, timing=replace(one.timing, samples=(), spread=None)) for one in both)
+    few = tuple(
+        replace(launches, timing=replace(launches.timing, samples=(), spread=None)) for launches in both
+    )
     assert Spec().answered(point(launches=few)).hint == hint.replace(" ±0.1%", "")
 
 
@@ -290,4 +292,7 @@ def test_a_programs_launches_do_not_replace_what_a_spec_has_measured() -> None:
     finished = c.Finished("r2", "ok", launches=(launched(400), launched(9, name="other")), device=H100)
     job = job_builder.make(spec.session, frozen, "run", "r2")
     result_filing.finished(spec.session, frozen, job, {KernelId(URI, "other")}, None, finished)
-    assert [str(one.label)[:9] for one in hints.hints(spec.session, URI, 0, 99)] == ["⏱ 288 µs ", "⏱ 9.00 µs"]
+    assert [str(hint.label)[:9] for hint in hints.hints(spec.session, URI, 0, 99)] == [
+        "⏱ 288 µs ",
+        "⏱ 9.00 µs",
+    ]

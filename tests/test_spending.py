@@ -70,7 +70,7 @@ MONTH = Month("November 2026", 1034.4, 1.204, 0.34, 0.0, ("Modal's rates",), ())
             None,
             (
                 "November 2026: $1.20 for 1,034 s of rented GPUs, at Modal's rates and rates of 2026-09-20; 40 s have no "
-                "known price and are in no dollar"
+                "known price and are not included"
             ),
         ),
         (
@@ -200,9 +200,9 @@ def launched(name: str, median: float, **more: object) -> c.Launches:
 
 
 def on(gpu: str, device: str, capability: str, median: float, usd_per_s: float | None) -> GpuResult:
-    one = launched("saxpy", median)
-    finished = c.Finished("r1", "ok", launches=(one,), device=c.Device(device, 0, capability))
-    return GpuResult(gpu, finished, (one,), usd_per_s, "Modal's rates" if usd_per_s else "")
+    launches = launched("saxpy", median)
+    finished = c.Finished("r1", "ok", launches=(launches,), device=c.Device(device, 0, capability))
+    return GpuResult(gpu, finished, (launches,), usd_per_s, "Modal's rates" if usd_per_s else "")
 
 
 H100 = on("H100", "NVIDIA H100 80GB HBM3", "9.0", 288_000, 0.001)
@@ -250,16 +250,16 @@ def test_one_end_for_all_of_them() -> None:
         "L4": replace(L4.finished, cost=c.Cost("L4", 3.0)),
         "B200": REFUSED.finished,
     }
-    said = multi_gpu.overall("all1", finished)
-    assert summary.one_line(said, compiled_only=False) == "H100 288 µs, L4 2.66 ms · 5.0 s of H100, L4"
-    assert said.remarks == ("B200: no room\nmore",)
+    answer = multi_gpu.overall("all1", finished)
+    assert summary.one_line(answer, compiled_only=False) == "H100 288 µs, L4 2.66 ms · 5.0 s of H100, L4"
+    assert answer.remarks == ("B200: no room\nmore",)
     assert multi_gpu.overall("all1", {"B200": REFUSED.finished}).outcome == "infrastructure"
 
 
 def test_a_price_or_a_time_that_is_not_known_is_null() -> None:
-    found = gpu_table.as_json("saxpy", MultiGpuResult("", NOW, (H100, L4, REFUSED)))
-    assert [one["usd_per_million_launches"] for one in found["gpus"]] == [pytest.approx(0.288), None, None]
-    assert [one["time_ns"] for one in found["gpus"]] == [288_000, 2_660_000, None]
+    result = gpu_table.as_json("saxpy", MultiGpuResult("", NOW, (H100, L4, REFUSED)))
+    assert [item["usd_per_million_launches"] for item in result["gpus"]] == [pytest.approx(0.288), None, None]
+    assert [item["time_ns"] for item in result["gpus"]] == [288_000, 2_660_000, None]
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def submit(folder: Path, *words: str, script: str = "", text: str = FILE) -> tup
 
 
 def record(folder: Path) -> Path:
-    (found,) = (folder / "state" / "orbit-lsp" / "submissions").iterdir()
-    return found
+    (path,) = (folder / "state" / "orbit-lsp" / "submissions").iterdir()
+    return path
 
 
 def test_the_command_and_the_record(tmp_path: Path) -> None:
@@ -41,17 +41,17 @@ def test_the_command_and_the_record(tmp_path: Path) -> None:
     ):
         (tmp_path / "s.py").write_text(FILE.replace("1", "0"))
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    code, out, said = submit(tmp_path, "--mode", "test", script='echo "got $@"; echo oops >&2; exit 3')
+    code, out, message = submit(tmp_path, "--mode", "test", script='echo "got $@"; echo oops >&2; exit 3')
     words = f"submit --no-tui --leaderboard vectoradd_v2 --gpu H100 --mode test {tmp_path}/s.py"
     assert (code, out) == (3, f"got {words}\noops\n")
     folder = record(tmp_path)
-    assert f"the record is in {folder}\n" in said
-    told = json.loads((folder / "submission.json").read_text())
-    assert told["command"] == [str(tmp_path / "tools" / "popcorn-cli"), *words.split()]
+    assert f"the record is in {folder}\n" in message
+    answer = json.loads((folder / "submission.json").read_text())
+    assert answer["command"] == [str(tmp_path / "tools" / "popcorn-cli"), *words.split()]
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
-    assert (told["commit"], told["changed"], told["exit_code"]) == (head.stdout.strip(), True, 3)
+    assert (answer["commit"], answer["changed"], answer["exit_code"]) == (head.stdout.strip(), True, 3)
     assert "+print(1)" in (folder / "diff.patch").read_text()
     assert (folder / "output.txt").read_text() == f"got {words}\noops\n"
     assert (folder / "s.py").read_text() == FILE
@@ -66,9 +66,9 @@ def test_a_question_has_no_answer_and_ends(tmp_path: Path) -> None:
 
 def test_what_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/pid; wait"
-    code, _, said = submit(tmp_path, "--mode", "test", "--timeout", "2", script=script)
+    code, _, message = submit(tmp_path, "--mode", "test", "--timeout", "2", script=script)
     assert code == 4
-    assert "popcorn-cli was ended at the limit of 2 s; raise it with --timeout [timed out]" in said
+    assert "popcorn-cli was ended at the limit of 2 s; raise it with --timeout [timed out]" in message
     pid = int((tmp_path / "pid").read_text())
     state = Path(f"/proc/{pid}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
@@ -81,19 +81,19 @@ def test_what_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
         (["--mode", "test"], "x = 1\n", 64, "which leaderboard? Add --leaderboard, or a line `#!POPCORN leaderboard NAME` to the file"),
         (["--mode", "test", "--leaderboard", "a"], "x = 1\n", 64, "which GPU? Add --gpu, or a line `#!POPCORN gpu NAME` to the file"),
         (["--mode", "test"], "//!POPCORN leaderboard a\n//!POPCORN gpus A100 H100\n", 64, "the file names several GPUs; add --gpu with one of A100, H100"),
-        (["--mode", "test", "--leaderboard=-o"], FILE, 64, "'-o' is no name of a leaderboard or a GPU"),
+        (["--mode", "test", "--leaderboard=-o"], FILE, 64, "'-o' is not the name of a leaderboard or a GPU"),
         (["--mode", "leaderboard"], FILE, 64, "--mode leaderboard is a ranked submission; add --yes where nobody can be asked"),
     ],
 )  # fmt: skip
 def test_what_is_not_submitted(tmp_path: Path, words: list[str], text: str, code: int, said: str) -> None:
-    found, _, errors = submit(tmp_path, *words, text=text, script="echo submitted")
-    assert (found, errors.splitlines()[-1]) == (code, f"orbit-lsp: error: {said}")
+    result, _, errors = submit(tmp_path, *words, text=text, script="echo submitted")
+    assert (result, errors.splitlines()[-1]) == (code, f"orbit-lsp: error: {said}")
     assert not (tmp_path / "state").exists()
 
 
 def test_without_popcorn_cli(tmp_path: Path) -> None:
-    code, _, said = submit(tmp_path, "--mode", "test")
-    assert (code, said[:45]) == (5, "orbit-lsp: error: popcorn-cli is not on PATH;")
+    code, _, message = submit(tmp_path, "--mode", "test")
+    assert (code, message[:45]) == (5, "orbit-lsp: error: popcorn-cli is not on PATH;")
 
 
 def test_a_dry_run_prints_the_command(tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_dry_run_prints_the_command(tmp_path: Path) -> None:
 def test_a_file_that_fails_its_check_is_not_submitted(tmp_path: Path) -> None:
     """On a machine without a GPU the check cannot be made, which is no success either."""
     text = FILE + "def custom_kernel(data):\n    return data\n"
-    code, out, said = submit(tmp_path, "--mode", "test", script="echo submitted", text=text)
+    code, out, message = submit(tmp_path, "--mode", "test", script="echo submitted", text=text)
     assert code != 0
-    assert "nothing was submitted, because the check failed; --no-check submits without one" in said
+    assert "nothing was submitted, because the check failed; --no-check submits without one" in message
     assert submit(tmp_path, "--mode", "test", "--no-check", script="echo submitted", text=text)[:2] == (
         0,
         "submitted\n",

@@ -165,7 +165,7 @@ async def test_a_spec_of_now_serves_a_revision_that_has_none_and_not_one_that_ha
     assert "has no launch spec: the present one is used" in bare.remarks[0]
     other = await author.side("revision", "HEAD")
     assert "4096" in other.frozen.text
-    assert "its launch spec is another, so the times may be of other work" in other.remarks[0]
+    assert "has another launch spec, so the times may be of other work" in other.remarks[0]
 
 
 async def test_a_spec_of_now_stands_above_the_kernel_in_a_file_with_page_breaks(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ async def test_a_spec_of_now_serves_a_triton_kernel_of_then(tmp_path: Path) -> N
         ("kernel", "absent", "there is no kernel absent in k.cu; it has: k"),
         ("file", "nowhere.cu", "nowhere.cu cannot be read: No such file or directory"),
         ("file", "notes.txt", "notes.txt is not a .cu, .cuh or .py file"),
-        ("gpu", "L4", "another GPU is one on Modal: "),
+        ("gpu", "L4", "another GPU must be rented from Modal: "),
         ("revision", "HEAD", "k is the same in HEAD ("),
         ("last", "", "the history has no run of another version of k to compare with"),
         ("revision", "HEAD~9", "git knows no revision HEAD~9 of "),
@@ -207,16 +207,40 @@ async def test_what_there_is_not(repository: Repository, kind: str, name: str, s
 
 def test_a_kernel_that_cannot_be_run_is_no_side(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", KERNEL.format(spec=""))
-    with pytest.raises(NoVariant, match="now has neither a launch spec above k nor a way in"):
+    with pytest.raises(NoVariant, match="now has neither a launch spec above k nor an entry point"):
         variants.now(author.session, author.target)
     broken = Author(repository, "src/k.cu", NOW.replace("(x)\n", "(z)\n"))
     with pytest.raises(NoVariant, match="now cannot be run: "):
         variants.now(broken.session, broken.target)
 
 
-@pytest.mark.parametrize("one", [Candidate("last"), Candidate("revision", "a:b"), Candidate("gpu", "H100:2")])
+@pytest.mark.parametrize(
+    "one",
+    [
+        Candidate("last"),
+        Candidate("version", "1a2b"),
+        Candidate("revision", "a:b"),
+        Candidate("gpu", "H100:2"),
+    ],
+)
 def test_a_choice_and_its_word(one: Candidate) -> None:
     assert compare_candidates.other(one.word) == one
+
+
+def test_files_beside_that_name_the_kernel_are_listed(tmp_path: Path) -> None:
+    for name, text in {"k.cu": NOW, "b.cu": EDITED, "c.cu": "void knot();", "d.py": "k", "e.cu": "k"}.items():
+        (tmp_path / name).write_text(text)
+    found = compare_candidates.files(str(tmp_path / "k.cu"), "ns::k<int>")
+    assert [(one.title, one.word) for one in found] == [
+        (name, f"file:{tmp_path / name}") for name in ("b.cu", "e.cu")
+    ]
+
+
+def test_commits_of_the_file_are_listed(repository: Repository) -> None:
+    (one,) = compare_candidates.revisions(str(repository.folder / "src" / "k.cu"))
+    assert one.title.startswith(f"{one.name} · ")
+    assert one.title.endswith(" ago · x")
+    assert compare_candidates.revisions(str(repository.folder.parent / "k.cu")) == []
 
 
 @pytest.mark.parametrize("word", ["", "kernel", "kernel:", "whatever:x", "LAST"])
@@ -227,10 +251,10 @@ def test_what_is_no_choice(word: str) -> None:
 def test_another_gpu_is_asked_for_with_its_architecture(repository: Repository) -> None:
     author = Author(repository, "src/k.cu", NOW)
     author.session.setup.modal_account = True
-    found = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
-    assert (found.name, found.job.gpu, found.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
+    variant = variants._gpu(author.session, variants.now(author.session, author.target), "b200")
+    assert (variant.name, variant.job.gpu, variant.job.architecture) == ("B200 on Modal", "B200", "sm_100a")
     with pytest.raises(NoVariant, match="Z9 is not one of the GPUs on Modal: T4, "):
-        variants._gpu(author.session, found, "Z9")
+        variants._gpu(author.session, variant, "Z9")
 
 
 def test_a_header_that_changes_between_runs_of_a_side_is_seen() -> None:

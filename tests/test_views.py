@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from orbit_lsp.cli import source_listing
-from orbit_lsp.runs import result_filing
+from orbit_lsp.runs import result_filing, run_environment
 from orbit_lsp.specs import job_builder
 from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change
@@ -52,8 +52,8 @@ class Bench:
     def built(self, *said: c.Problem | c.Resources) -> Bench:
         frozen = self.session.freeze(self.uri)
         assert frozen
-        problems = tuple(one for one in said if isinstance(one, c.Problem))
-        resources = tuple(one for one in said if isinstance(one, c.Resources))
+        problems = tuple(item for item in said if isinstance(item, c.Problem))
+        resources = tuple(item for item in said if isinstance(item, c.Resources))
         job = job_builder.make(self.session, frozen, "compile", "r1")
         result_filing.built(self.session, frozen, job, c.Built("r1", problems, resources))
         return self
@@ -170,7 +170,7 @@ def test_where_hints_cannot_be_refreshed_one_diagnostic_says_them_all(
     bench = Bench(hints=wanted).built(PTXAS).ran(LAUNCHES)
     assert diagnostics.diagnostics(bench.session, URI) == []
     bench.session.client.mirror_hints = True
-    assert [one.message for one in diagnostics.diagnostics(bench.session, URI)] == said
+    assert [diagnostic.message for diagnostic in diagnostics.diagnostics(bench.session, URI)] == said
 
 
 def test_edited_since_and_undone() -> None:
@@ -201,6 +201,40 @@ def test_a_changed_setting_or_header_makes_it_stale_too() -> None:
     bench.session.files[bench.uri].compilation = Compilation(("-DN=4",))
     (known,) = kernel_status.of(bench.session, URI)
     assert known.stale
+
+
+def test_a_kernel_shorter_than_the_recording_can_tell_has_no_number() -> None:
+    short = c.Timing(19, 32.0, "in program, n=19", 32.0, 512.0, 7.5, under=184.0)
+    bench = Bench().ran(replace(LAUNCHES, timing=short))
+    bench.shows("""\
+  ⏱ under 1 µs | ▶ Run | Profile
+1 __global__ void saxpy(int n, float* y) {   ⏱ under 1 µs · n=19 · occ ≤75%
+2   y[n] = 0;
+3 }
+4 int main() { saxpy<<<1, 256>>>(0, 0); }
+""")
+    shown = hover.hover(bench.session, URI, 0, markdown=False)
+    assert shown
+    assert "under 1 µs (in program, n=19)" in shown.contents.value
+    assert not re.search(r"\d ns", shown.contents.value)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "busy", "row"),
+    [
+        (14.0, 0.98, "14 J, to 0.4 J; 700 mJ a launch, to 20 mJ"),
+        (14.0, 0.5, "14 J, to 0.4 J"),
+        (4.0, 0.98, "4 J, to 0.4 J"),
+    ],
+    ids=["one kernel", "the GPU idled between", "too few steps of the counter"],
+)
+def test_energy_is_of_a_launch_where_one_kernel_had_the_gpu(energy_j: float, busy: float, row: str) -> None:
+    seen = c.Telemetry(50, utilization=(90.0, 97.0, 100.0), energy_j=energy_j, energy_step_j=0.4, busy=busy)
+    bench = Bench().ran(LAUNCHES, telemetry=seen)
+    shown = hover.hover(bench.session, URI, 0, markdown=False)
+    assert shown
+    assert re.search(rf"energy, the whole GPU +{re.escape(row)}  \[NVML", shown.contents.value)
+    assert "97 % of the time (90 to 100)" in shown.contents.value
 
 
 def test_several_configurations_are_counted_and_the_heaviest_is_named() -> None:
@@ -276,6 +310,28 @@ def test_the_lens_names_the_machines_own_gpu_and_figures_are_for_it() -> None:
     assert bench.session.setup.architecture() == "sm_90a"
     titles = [lens.command.title for lens in lenses.lenses(bench.session, URI) if lens.command]
     assert titles == ["▶ Run on H100 80GB HBM3", "Profile"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "rented", "architecture"),
+    [
+        ("h100", "H100", "sm_90a"),
+        ("a100-80gb:2", "A100-80GB:2", "sm_80"),
+        ("RTX 4090", "H100", "sm_89"),
+        ("NVIDIA GeForce RTX 3080 Laptop GPU", "H100", "sm_86"),
+        ("sm_90", "H100", "sm_90"),
+    ],
+)
+def test_the_setting_takes_any_gpu_and_rents_only_what_can_be_rented(
+    gpu: str, rented: str, architecture: str
+) -> None:
+    session = Session()
+    environment = run_environment.Environment(session, print, lambda _: None)
+    environment.options = {"gpu": gpu}
+    assert environment.configure(None) == ()
+    assert (session.setup.settings.gpu, session.setup.architecture()) == (rented, architecture)
+    session.setup.machine = c.Machine("p", c.VERSION, "python", "3.12", devices=(H100,))
+    assert session.setup.architecture() == "sm_90a"  # this machine's own
 
 
 def test_a_helper_promises_no_run_that_its_caller_does_not() -> None:
@@ -384,9 +440,9 @@ def main():
 @pytest.mark.parametrize("markdown", [True, False])
 def test_the_hover_escapes_what_programs_say_only_in_markdown(markdown: bool) -> None:
     bench = Bench().ran(LAUNCHES, remarks=("`evil` | <b>markup</b>\nand a line",))
-    found = hover.hover(bench.session, URI, 0, markdown=markdown)
-    assert found
-    text = found.contents.value
+    result = hover.hover(bench.session, URI, 0, markdown=markdown)
+    assert result
+    text = result.contents.value
     assert ("`evil` | <b>" in text) is not markdown
     assert ("\\`evil\\` \\| \\<b\\>markup\\</b\\> and a line" in text) is markdown
     assert hover.hover(bench.session, URI, 3, markdown=markdown) is None
@@ -394,9 +450,9 @@ def test_the_hover_escapes_what_programs_say_only_in_markdown(markdown: bool) ->
 
 def test_what_a_program_says_does_not_end_the_block_of_a_hover() -> None:
     bench = Bench().ran(LAUNCHES, remarks=("```` is said",))
-    found = hover.hover(bench.session, URI, 0, markdown=False)
-    assert found
-    first, *_, last = hover.fenced(found).contents.value.split("\n")
+    result = hover.hover(bench.session, URI, 0, markdown=False)
+    assert result
+    first, *_, last = hover.fenced(result).contents.value.split("\n")
     assert (first, last) == ("`````text", "`````")
 
 

@@ -12,13 +12,16 @@ from typing import get_args, get_type_hints
 import ncu_report
 import pytest
 
-from orbit_lsp.cli import arguments
+from orbit_lsp.cli import arguments, source_listing
 from orbit_lsp.profile import bottleneck
-from orbit_lsp.state import config, explanations
-from orbit_lsp.state.explanations import explain, suggestions
+from orbit_lsp.server import handlers
+from orbit_lsp.state import config
 from orbit_lsp.views.compiler import cost_diagnostics
+from orbit_lsp.views.explain import explanations
+from orbit_lsp.views.explain.explanations import explain, suggestions
 from orbit_remote.common import messages as c
 from orbit_remote.spec.comment_scanner import PARTS, WORDS
+from tests import recorded_profiles
 from tests.cli_check import orbit
 from tests.recordings.profiled import FOLDER
 
@@ -48,7 +51,14 @@ def test_outcomes_and_exit_codes() -> None:
     assert set(get_args(c.Outcome)) | {"usage"} == set(explanations.OUTCOMES) == set(c.EXIT_CODES)
     for name, code in c.EXIT_CODES.items():
         assert explain(str(code)) == explain(f"exit code {code}")
-        assert [found.names[0] for found in explain(str(code))] == [name]
+        assert [explanation.names[0] for explanation in explain(str(code))] == [name]
+
+
+def test_the_readme_names_each_exit_code_by_its_outcome() -> None:
+    """The words of `--json`, of the log and of `explain`."""
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").partition("The exit code is")[2].split())
+    listed = re.findall(r"(\d+) ([a-z ]+)[,.]", text.partition("130 cancelled.")[0] + "130 cancelled.")
+    assert {name: int(code) for code, name in listed} == c.EXIT_CODES
 
 
 def test_diagnostics_of_our_own() -> None:
@@ -84,14 +94,27 @@ def test_stall_reasons() -> None:
     stalls = [name for name in counters if re.search(r"(issue_stalled|warps_issue_stalled)_[a-z]", name)]
     assert len(stalls) > 40
     for name in stalls:
-        assert [found.kind for found in explain(name)] == ["stall reason"], name
+        assert [explanation.kind for explanation in explain(name)] == ["stall reason"], name
+
+
+def test_labels_on_the_lines_of_every_recorded_profile() -> None:
+    """`◔ 143 µs · occ 50% of 50% · 40 regs`: each part has an explained sign, label, bottleneck or stall reason in it."""
+    known = [*explanations.LABELS, *explanations.BOTTLENECKS, *explanations.STALLS]
+    shown = set[str]()
+    for name in recorded_profiles.NAMES:
+        bench = recorded_profiles.profiled(name)
+        for line in source_listing.lines(bench.session, bench.uri, color=False):
+            for part in re.findall(r" {3}([⏱◔◂✓✗⚠].*)$", line):
+                shown |= set(part.split(" · "))
+    assert len(shown) > 40
+    assert [part for part in shown if not any(word in part for word in known)] == []
 
 
 def test_bottlenecks_settings_and_words_of_launch_specs() -> None:
     kinds = get_args(get_type_hints(bottleneck.Verdict)["kind"])
     assert set(kinds) == set(explanations.BOTTLENECKS)
     for name in (*kinds, *(f"orbit.{name}" for name, _, _ in config.rows()), *WORDS, *PARTS):
-        assert any(found.text.endswith(".") for found in explain(name)), name
+        assert any(explanation.text.endswith(".") for explanation in explain(name)), name
 
 
 @pytest.mark.parametrize(
@@ -121,15 +144,32 @@ def test_a_word_that_is_not_known(word: str, nearest: str) -> None:
             "orbit-lsp: error: unknown option '--kernl'; did you mean --kernel?\n  see `orbit-lsp run --help`\n",
         ),
         (
+            ["jobs", "run", "k.cu"], 64, "",
+            "orbit-lsp: error: orbit-lsp jobs does not take 'run'; choose submit, list, show, cancel or prune\n  see `orbit-lsp jobs --help`\n",
+        ),
+        (
+            ["run", "--runner", "here", "k.cu"], 64, "",
+            "orbit-lsp: error: --runner does not take 'here'; choose auto, local or modal\n  see `orbit-lsp run --help`\n",
+        ),
+        (
             ["explain", "mio", "throtle"], 64, "",
             ("orbit-lsp: error: 'mio throtle' is not a word that can be explained. "
              "Did you mean mio throttle, lg throttle, tex throttle, math pipe throttle?\n"),
         ),
+        (["explain", "130"], 0, "cancelled (outcome: exit code 130)\n  The user cancelled the job. All processes that it started have ended.\n", ""),
         (["explain", "drain"], 0, "drain (stall reason)\n  The warp waits at its end for its stores to finish.\n", ""),
     ],
 )  # fmt: skip
 def test_what_is_mistyped(tmp_path: Path, words: list[str], code: int, out: str, said: str) -> None:
     assert orbit(tmp_path, *words) == (code, out, said)
+
+
+def test_each_command_of_the_shell_and_of_an_editor_has_a_line_in_the_guide() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in arguments.COMMANDS if f"orbit-lsp {name}" not in text] == []
+    assert [
+        name for name in handlers.COMMANDS if f"| `{name}` |" not in text and f"`{name}` |" not in text
+    ] == []
 
 
 @pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
@@ -146,8 +186,8 @@ def test_a_command_has_three_examples(command: arguments.Command, tmp_path: Path
 def test_the_programs_own_arguments_follow_two_dashes(tmp_path: Path) -> None:
     options = arguments.parse(["run", "k.cu", "--gpu", "L4", "--", "--size", "4", "--", "x"])
     assert options.arguments == ["--size", "4", "--", "x"]
-    said = "orbit-lsp: error: history takes no program arguments: x\n  see `orbit-lsp history --help`\n"
-    assert orbit(tmp_path, "history", "k.cu", "--", "x") == (64, "", said)
+    message = "orbit-lsp: error: history takes no program arguments: x\n  see `orbit-lsp history --help`\n"
+    assert orbit(tmp_path, "history", "k.cu", "--", "x") == (64, "", message)
 
 
 @pytest.mark.parametrize(

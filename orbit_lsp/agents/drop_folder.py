@@ -1,7 +1,11 @@
 """`orbit-lsp watch`: a folder that kernels are dropped into, and a folder that results appear in.
 
-A file is taken by renaming it into a folder of the watcher's own, so that of two watchers one has it; a result is renamed
-into its place, so that nobody reads half of one. What a watcher that was killed had taken is answered by the next.
+A file is taken by renaming it into a folder of the watcher's own, so that only one of two watchers has it. A
+result is renamed into its place, so that no reader finds half of it. The files of a watcher that was killed
+are answered by the next.
+
+The dropped files are not trusted, so nothing is followed out of the folder: a link that is dropped, or that is found
+where taken files are kept, is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import stat
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -30,6 +36,8 @@ log = logging.getLogger("orbit.watch")
 
 TAKEN = ".orbit-taken"
 _OWNERS = "owners"
+_LONGEST = 240
+"""Bytes of a name that `_result.json` is put to."""
 
 
 class DropFolder:
@@ -38,7 +46,7 @@ class DropFolder:
         self._queue = queue
         self._dropped, self._results, self._tell = dropped, results, tell
         results.mkdir(parents=True, exist_ok=True)
-        self._places = dropped / TAKEN
+        self._places = _own_folder(dropped / TAKEN)
         self._owner = Owner(self._places / _OWNERS)
         self._mine = self._places / self._owner.id
         self._mine.mkdir()
@@ -70,7 +78,7 @@ class DropFolder:
             await asyncio.to_thread(self.clean, keep_s)
 
     async def look(self) -> bool:
-        """Take the files that nobody writes any more; whether there are some that somebody may be writing."""
+        """Take the files that have stopped changing; True if some may still be written."""
         ready, waiting = await asyncio.to_thread(self._look)
         for name in ready:
             task = asyncio.create_task(self._answer(name))
@@ -86,16 +94,23 @@ class DropFolder:
                 if path.stat().st_mtime < oldest:
                     path.unlink()
         for folder in self._places.iterdir():
-            if folder.name in (_OWNERS, self._owner.id) or owners.alive(self._places / _OWNERS, folder.name):
+            if folder.name == self._owner.id or not owners.is_owner(folder.name):
                 continue
-            for path in folder.iterdir():
-                mine = self._mine / path.name
-                with suppress(OSError):  # another watcher was quicker
-                    path.rename(mine)
-                    self._write(path.name, drop_request.refused(interrupted("running").message, Header({})))
-                    mine.unlink()
-            with suppress(OSError):
-                folder.rmdir()
+            if _kind(folder) == stat.S_IFDIR and not owners.alive(self._places / _OWNERS, folder.name):
+                self._answer_for(folder)
+
+    def _answer_for(self, folder: Path) -> None:
+        """What a watcher that was killed had taken."""
+        for path in folder.iterdir():
+            if _kind(path) == stat.S_IFDIR:
+                continue
+            mine = self._mine / path.name
+            with suppress(OSError):  # another watcher was quicker
+                path.rename(mine)
+                self._write(path.name, drop_request.refused(interrupted("running").message, Header({})))
+                mine.unlink()
+        with suppress(OSError):
+            folder.rmdir()
 
     # -- one file -----------------------------------------------------------------------------
 
@@ -104,8 +119,9 @@ class DropFolder:
         now: dict[Path, tuple[int, int]] = {}
         for path in sorted(self._dropped.iterdir()):
             with suppress(OSError):
-                if not path.name.startswith(".") and kernels.language_of(path.name) and path.is_file():
-                    status = path.stat()
+                status = path.lstat()
+                kernel = not path.name.startswith(".") and kernels.language_of(path.name)
+                if kernel and not stat.S_ISDIR(status.st_mode):
                     now[path] = (status.st_size, status.st_mtime_ns)
         ready = [path for path, known in now.items() if self._seen.get(path) == known]
         self._seen = {path: known for path, known in now.items() if path not in ready}
@@ -124,19 +140,22 @@ class DropFolder:
     async def _answer(self, name: str) -> None:
         path = self._mine / name
         header = Header({})
+        outcome: c.Outcome
         try:
-            text = await asyncio.to_thread(regular_files.text, path, limits.SOURCE)
-            wanted, header = drop_request.request(name, text)
+            wanted, header = drop_request.request(name, await asyncio.to_thread(_text, path))
             job = await self._queue.submit(wanted)
+            del wanted  # many files may wait
             self._tell(f"{name}: job {job.id}")
             try:
                 job = await self._queue.wait(job.id) or job
             except asyncio.CancelledError:
                 job = await self._queue.cancel(job.id) or job
-            outcome: c.Outcome = job.outcome or "cancelled"
+            outcome = job.outcome or "cancelled"
             content = await asyncio.to_thread(drop_request.answer, self._queue.store, job, header)
         except (Refused, StoreError, OSError) as why:
-            outcome, content = "infrastructure", drop_request.refused(str(why), header)
+            outcome = "infrastructure"
+            text = f"{name!r:.80} cannot be read: {why.strerror}" if isinstance(why, OSError) else str(why)
+            content = drop_request.refused(text, header)
         try:
             await asyncio.to_thread(self._write, name, content)
             path.unlink(missing_ok=True)
@@ -149,5 +168,37 @@ class DropFolder:
     def _write(self, name: str, content: dict[str, Any]) -> None:
         """Raises OSError."""
         text = json.dumps(content, ensure_ascii=False, indent=2) + "\n"
-        place = self._results / f"{Path(name).stem}_result.json"
-        regular_files.replace(place, text.encode("utf-8", "replace"))
+        stem = os.fsdecode(os.fsencode(Path(name).stem)[:_LONGEST])
+        regular_files.replace(self._results / f"{stem}_result.json", text.encode("utf-8", "replace"))
+
+
+def _text(path: Path) -> str:
+    """Raises Refused and OSError."""
+    if _kind(path) == stat.S_IFLNK:
+        raise Refused(f"{path.name!r:.80} is a link; drop the file itself")
+    return regular_files.text(path, limits.SOURCE)
+
+
+def _own_folder(path: Path) -> Path:
+    """A folder that nobody else can write to, made where it is missing. Raises OSError."""
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    status = path.lstat()
+    why = ""
+    if not stat.S_ISDIR(status.st_mode):
+        why = "is a link" if stat.S_ISLNK(status.st_mode) else "is not a folder"
+    elif os.name == "posix" and status.st_uid != os.getuid():
+        why = f"belongs to another user (uid {status.st_uid})"
+    elif os.name == "posix" and status.st_mode & 0o022:
+        why = f"can be written by other users (its permissions are {stat.S_IMODE(status.st_mode):o})"
+    if why:
+        raise OSError(f"{path} {why}; files that are taken are kept there: remove it")
+    return path
+
+
+def _kind(path: Path) -> int:
+    """As in `stat.S_IFDIR`, of the name itself; 0 where there is nothing."""
+    try:
+        return stat.S_IFMT(path.lstat().st_mode)
+    except OSError:
+        return 0

@@ -26,7 +26,7 @@ _TITLE = re.compile(r"[ \t]*(?://|#)[ \t]*(EXECUTION|COMPILATION) REQUEST[ \t]*$
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands in the first lines of a file, by lower-case names; empty without a header."""
+    """The fields of a file's first lines, by lower-case names; empty without a header."""
 
     fields: dict[str, str]
 
@@ -40,7 +40,7 @@ def request(name: str, text: str) -> tuple[Request, Header]:
     header, lines = _header(text)
     kind = header.fields.get("type", "").lower()
     if kind and kind not in _TYPES:
-        raise Refused(f"Type is {kind!r:.40}; it is one of {', '.join(_TYPES)}")
+        raise Refused(f"Type is {kind!r:.40}; use one of {', '.join(_TYPES)}")
     action = _TYPES.get(kind) or ("compile" if name.startswith("compile_") else "run")
     if header.fields:
         text = _without_its_indent(text, lines)
@@ -92,11 +92,11 @@ def _fields(success: bool, message: str, result: Result | None, header: Header) 
     """Times are milliseconds, rates GB/s, sizes bytes."""
     finished = result.finished if result else None
     launches = finished.launches if finished else ()
-    total_ns = sweep_tables.total_ns(launches) if launches else None
+    total_ns = sweep_tables.rated_ns(launches)
     point = sweep_tables.shown(finished.points) if finished else None
     moved, flops = (point.bytes, point.flops) if point else (None, None)
     hardware = finished.device.name if finished and finished.device else None
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "success": success,
         "message": message,
         "error": finished.failure.message if finished and finished.failure else None,
@@ -118,29 +118,31 @@ def _fields(success: bool, message: str, result: Result | None, header: Header) 
         "kernel_name": launches[0].name if launches else None,
         "kernel_parameters": _parameters(finished) if finished else None,
     }
-    return found
+    return fields
 
 
 def _warnings(result: Result | None, header: Header, hardware: str | None) -> list[str]:
     problems = result.problems if result else ()
-    found = [summary.problem_lines(problem)[0] for problem in problems if problem.severity != "information"]
+    warnings = [
+        summary.problem_lines(problem)[0] for problem in problems if problem.severity != "information"
+    ]
     if (
         header.hardware
         and hardware
         and not set(header.hardware.lower().split()) <= set(hardware.lower().split())
     ):
-        found.append(f"{header.hardware} was asked for; this ran on {hardware}")
-    return found
+        warnings.append(f"{header.hardware} was asked for; this ran on {hardware}")
+    return warnings
 
 
 def _parameters(finished: c.Finished) -> dict[str, Any] | None:
     """The launch that `kernel_name` names, and what the compiler says of every kernel; null where neither is known."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if finished.launches:
         first = finished.launches[0]
-        found = {"grid": list(first.grid), "block": list(first.block), "registers": first.registers}
+        values = {"grid": list(first.grid), "block": list(first.block), "registers": first.registers}
     if finished.resources:
-        found["compiled"] = {
+        values["compiled"] = {
             made.name: {
                 "registers": made.registers,
                 "static_shared_bytes": made.static_shared,
@@ -150,4 +152,4 @@ def _parameters(finished: c.Finished) -> dict[str, Any] | None:
             }
             for made in finished.resources
         }
-    return found or None
+    return values or None

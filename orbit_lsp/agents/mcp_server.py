@@ -1,4 +1,4 @@
-"""`orbit-lsp mcp`: the engine as tools for coding agents, over the Model Context Protocol.
+"""The engine as tools for coding agents, over the Model Context Protocol: `orbit-lsp mcp`, and /mcp of `orbit-lsp api`
 
 Each answer has structured content for programs and a short text for a model. The limit of spending is that of the command
 line which started the server: no tool changes it.
@@ -16,7 +16,9 @@ import anyio
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult, TextContent
+from starlette.applications import Starlette
 
 from orbit_lsp import __version__
 from orbit_lsp.profile import bottleneck
@@ -24,7 +26,6 @@ from orbit_lsp.queue import request as requests
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Job, Result, StoreError
-from orbit_lsp.queue.pool import COMPILER
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
 from orbit_remote.common import limits, regular_files
@@ -35,11 +36,14 @@ _WAIT_S = 50.0
 _MOST_WAIT_S = 600.0
 
 INSTRUCTIONS = """\
-Run, profile, check and compare CUDA and Triton kernels on real GPUs. Give `file` (a path) or `text` with `name`. A kernel \
+Run, profile, check and compare CUDA and Triton kernels on real GPUs. {sources} A kernel \
 without host code runs by the launch spec in the comments above it: `// orbit: n = 1 << 20; x = randn(n); y = empty(n)` and \
 `// orbit: launch k<<<(n + 255) / 256, 256>>>(n, x, y)` and `// orbit: expect y == x`. Times are device times of the GPU's own \
 records, never printed ones; a number that is not known is absent. A call waits at most wait_s seconds; then it returns the job's \
 id, and `job` waits on. Cancelling a call ends the work."""
+
+_BY_PATH = "Give `file` (a path) or `text` with `name`."
+_BY_TEXT = "Give `text` with `name`: this server reads none of its own files for a client."
 
 # the SDK makes its schemas from classes without slots
 
@@ -69,7 +73,7 @@ class Problem:
 class JobAnswer:
     """A job as it is now. `outcome` is null until it has ended; then ok, compile error, runtime error, wrong answer,
     timed out, infrastructure or cancelled. `position` counts the jobs before it while it waits. `usd` is null where nothing was
-    rented or its price is not known.
+    rented or its price is not known. `grade` is how far its measurements can be trusted, author or referee, and null until it has ended.
     """
 
     job: str
@@ -86,6 +90,8 @@ class JobAnswer:
     problems: tuple[Problem, ...]
     numbers: tuple[Number, ...]
     verdict: str
+    grade: str | None
+    grade_why: str
     usd: float | None
     resources: tuple[str, ...]
 
@@ -114,14 +120,15 @@ Priority = Literal["high", "normal", "low"]
 class _Tools:
     """The tools' common part."""
 
-    def __init__(self, queue: JobQueue, budget_usd: float) -> None:
+    def __init__(self, queue: JobQueue, budget_usd: float, *, reads_files: bool) -> None:
         self.queue = queue
         self._budget = budget_usd
+        self._reads_files = reads_files
 
     async def carry(self, context: Context[Any], wait_s: float, **asked: Any) -> Answer:
         """Submit a job and wait for it."""
         try:
-            job = await self.queue.submit(await asyncio.to_thread(_request, asked))
+            job = await self.queue.submit(await asyncio.to_thread(_request, asked, self._reads_files))
         except (Refused, StoreError) as why:
             raise ToolError(str(why)) from None
         return await self.waited(context, job, wait_s)
@@ -165,23 +172,36 @@ class _Tools:
 
     def pool(self) -> Pool:
         places = tuple(
-            Place(slot.name, slot.gpu, self.queue.at(slot.name) or "")
-            for slot in self.queue.slots
-            if slot.name != COMPILER
+            Place(place["name"] or "", place["gpu"] or "", place["job"] or "")
+            for place in self.queue.places()
         )
         return Pool(places, self.queue.waiting(), self._budget)
 
 
-def server(queue: JobQueue, *, budget_usd: float) -> MCPServer[Any]:
-    """The server over a queue that takes jobs; `budget_usd` is only told."""
+def server(queue: JobQueue, *, budget_usd: float, reads_files: bool = True) -> MCPServer[Any]:
+    """The server over a queue that takes jobs; `budget_usd` is only shown. `reads_files`: its client is a program of the user
+    who started it, and may name files.
+    """
+    sources = _BY_PATH if reads_files else _BY_TEXT
     made: MCPServer[Any] = MCPServer(
-        "orbit-lsp", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+        "orbit-lsp",
+        instructions=INSTRUCTIONS.format(sources=sources),
+        version=__version__,
+        log_level="WARNING",
     )
-    tools = _Tools(queue, budget_usd)
+    tools = _Tools(queue, budget_usd, reads_files=reads_files)
     _measuring(made, tools)
     _following(made, tools)
     _resources(made, queue)
     return made
+
+
+def over_http(queue: JobQueue, *, budget_usd: float) -> Starlette:
+    """The same tools at /mcp. Who may call them is for the server to decide that has this app's routes."""
+    return server(queue, budget_usd=budget_usd, reads_files=False).streamable_http_app(
+        max_request_body_size=limits.BODY.most,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
 
 
 def _measuring(made: MCPServer[Any], tools: _Tools) -> None:
@@ -276,17 +296,17 @@ def _following(made: MCPServer[Any], tools: _Tools) -> None:
     @made.tool()
     async def gpus() -> Annotated[CallToolResult, Pool]:
         """Which GPUs jobs can run on, what runs there now, how many jobs wait, and what renting may cost this month."""
-        found = tools.pool()
+        pool = tools.pool()
         lines = [
             f"{place.name}  {place.gpu or 'name not known yet'}  {f'runs job {place.job}' if place.job else 'free'}"
-            for place in found.places
+            for place in pool.places
         ]
         lines += [
-            f"{found.waiting} jobs wait",
-            f"budget for rented GPUs: {units.money(found.budget_usd)} this month",
+            f"{pool.waiting} jobs wait",
+            f"budget for rented GPUs: {units.money(pool.budget_usd)} this month",
         ]
         return CallToolResult(
-            content=[TextContent(type="text", text="\n".join(lines))], structured_content=_plain(found)
+            content=[TextContent(type="text", text="\n".join(lines))], structured_content=_plain(pool)
         )
 
 
@@ -297,36 +317,36 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
         return followed.job, await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
 
     @made.resource(
-        "orbit://job/{id}/text", mime_type="text/plain", description="All that is known of a job, as text."
+        "orbit://job/{job}/text", mime_type="text/plain", description="Everything known about a job, as text."
     )
-    async def text(id: str) -> str:  # noqa: A002 - the template's name
-        return "\n".join(result_text.lines(*await known(id)))
+    async def text(job: str) -> str:
+        return "\n".join(result_text.lines(*await known(job)))
 
     @made.resource(
-        "orbit://job/{id}/log", mime_type="text/plain", description="What the job's program printed."
+        "orbit://job/{job}/log", mime_type="text/plain", description="What the job's program printed."
     )
-    async def output(id: str) -> str:  # noqa: A002
-        _, result = await known(id)
+    async def output(job: str) -> str:
+        _, result = await known(job)
         return f"{result.finished.stdout}{result.finished.stderr}" if result else ""
 
     @made.resource(
-        "orbit://job/{id}/record", mime_type="application/json", description="The whole record of a job."
+        "orbit://job/{job}/record", mime_type="application/json", description="The whole record of a job."
     )
-    async def record(id: str) -> dict[str, Any]:  # noqa: A002
-        await known(id)
-        followed = await queue.job(id)
+    async def record(job: str) -> dict[str, Any]:
+        await known(job)
+        followed = await queue.job(job)
         assert followed
         return await asyncio.to_thread(result_text.as_json, queue.store, followed)
 
     @made.resource(
-        "orbit://report/{id}",
+        "orbit://report/{job}",
         mime_type="text/html",
         description="The report of a run or a profile, as a page.",
     )
-    async def report(id: str) -> str:  # noqa: A002
-        _, result = await known(id)
+    async def report(job: str) -> str:
+        _, result = await known(job)
         if not result or not result.report:
-            raise ResourceError(f"job {id} has no report; a profile has one, and a run by a launch spec")
+            raise ResourceError(f"job {job} has no report; a profile has one, and a run by a launch spec")
         try:
             return await asyncio.to_thread(regular_files.text, result.report, limits.PROFILE)
         except OSError as error:
@@ -336,10 +356,14 @@ def _resources(made: MCPServer[Any], queue: JobQueue) -> None:
 # -- from and to the queue --------------------------------------------------------------------------
 
 
-def _request(asked: dict[str, Any]) -> Request:
+def _request(asked: dict[str, Any], reads_files: bool) -> Request:
     """Raises Refused."""
     file, text, name = asked.pop("file"), asked.pop("text"), asked.pop("name")
     other_file, other_text = asked.pop("other_file", ""), asked.pop("other_text", "")
+    if not reads_files and (file or other_file):
+        raise Refused(
+            "this server reads no files of its own machine: give `text` and `name`, or `other_text`"
+        )
     for several in ("flags", "arguments", "tools"):
         asked[several] = requests.words(asked.get(several))
     asked["kernel"] = asked.get("kernel") or None
@@ -373,28 +397,47 @@ def _answer(job: Job, position: int | None, result: Result | None) -> JobAnswer:
     )
     resources = [f"orbit://job/{job.id}/{what}" for what in ("text", "log", "record")] if result else []
     resources += [f"orbit://report/{job.id}"] if result and result.report else []
+    grade: dict[str, Any] = (
+        result_text.graded(finished.judged)
+        if finished
+        else {"grade": None, "grade_why": "there is no result"}
+    )
     return JobAnswer(
         job.id, job.state, job.outcome, job.summary, job.action, job.file, job.kernel, job.slot, position,
         failure.message if failure else "", failure.remedy if failure else "", problems,
         _numbers(result) if result else (), _verdict(result) if result else "",
+        grade["grade"], grade["grade_why"],
         finished.cost.usd if finished and finished.cost else None, tuple(resources),
     )  # fmt: skip
 
 
 def _numbers(result: Result) -> tuple[Number, ...]:
     """Of launches and of the compiler, in the order in which they were made."""
-    found: list[Number] = []
-    for one in result.finished.launches:
-        timing = one.timing
-        found.append(Number(one.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock))
-        if timing.spread is not None:
-            found.append(Number(one.name, "spread of the time", 100 * timing.spread, "%", timing.clock))
-        if one.warm:
-            found.append(
-                Number(one.name, f"time, median ({one.warm.label})", one.warm.median, "ns", one.warm.clock)
+    numbers: list[Number] = []
+    for launch in result.finished.launches:
+        timing = launch.timing
+        if timing.under is not None:
+            numbers.append(
+                Number(launch.name, f"time, less than ({timing.label})", timing.under, "ns", timing.clock)
             )
-        if one.registers is not None:
-            found.append(Number(one.name, "registers per thread", one.registers, "", "CUPTI"))
+            continue
+        numbers.append(
+            Number(launch.name, f"time, median ({timing.label})", timing.median, "ns", timing.clock)
+        )
+        if timing.spread is not None:
+            numbers.append(Number(launch.name, "spread of the time", 100 * timing.spread, "%", timing.clock))
+        if launch.warm:
+            numbers.append(
+                Number(
+                    launch.name,
+                    f"time, median ({launch.warm.label})",
+                    launch.warm.median,
+                    "ns",
+                    launch.warm.clock,
+                )
+            )
+        if launch.registers is not None:
+            numbers.append(Number(launch.name, "registers per thread", launch.registers, "", "CUPTI"))
     for made in result.finished.resources:
         for what, value, unit in (
             ("registers per thread", made.registers, ""),
@@ -403,16 +446,16 @@ def _numbers(result: Result) -> tuple[Number, ...]:
             ("spill loads", made.spill_loads, "byte"),
         ):
             if value is not None:
-                found.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
+                numbers.append(Number(made.name, f"{what}, {made.architecture}", value, unit, "ptxas"))
     for profile in result.finished.profiles:
-        found += [
+        numbers += [
             Number(
                 profile.name, metric.name, metric.value, metric.unit, f"Nsight Compute {profile.tool}".strip()
             )
             for metric in (profile.metrics[name] for name in sorted(profile.metrics))
             if metric.name in _SHOWN
         ]
-    return tuple(found)
+    return tuple(numbers)
 
 
 _SHOWN = frozenset(
@@ -431,9 +474,9 @@ def _verdict(result: Result) -> str:
     if sentence := result.versus.get("sentence"):
         return str(sentence)
     profiles = result.finished.profiles
-    first = max(profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0, default=None)
-    found = bottleneck.verdict(first) if first and first.tier == "counters" else None
-    return found.text if found else ""
+    first = max(profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0, default=None)
+    verdict = bottleneck.verdict(first) if first and first.tier == "counters" else None
+    return verdict.text if verdict else ""
 
 
 def _plain(value: Any) -> Any:

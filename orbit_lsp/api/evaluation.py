@@ -6,13 +6,13 @@ where an IOContract or a launch spec says how it is run. Times are milliseconds 
 
 from __future__ import annotations
 
-import statistics
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp.api import io_contract
 from orbit_lsp.api.io_contract import IOContract
+from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.runs import summary
@@ -20,10 +20,6 @@ from orbit_remote.common import harness_files
 from orbit_remote.common import messages as c
 
 Type = Literal["torch", "torch_cuda", "triton", "cuda", "multi_kernel"]
-GRADE_WHY = (
-    "author: the candidate's code shares the process that measures it, so code that sets out to deceive could; this is a help for "
-    "authors, not a referee"
-)
 _REFERENCE = "class Model(nn.Module): ...\ndef get_inputs(): ...\ndef get_init_inputs(): ..."
 
 
@@ -68,6 +64,7 @@ class Compare(_Limits):
     ref_kernel: Kernel | None = None
     custom_kernel: Kernel | None = None
     ref_code: str = ""
+    grade: c.Grade = "author"
     custom_code: str = ""
 
 
@@ -83,17 +80,14 @@ def compared(body: Compare) -> Request:
             "the candidate is judged against a reference where its source has a class ModelNew (kernel types torch, torch_cuda, "
             "triton); POST /evaluate runs a cuda or triton kernel by itself, by its io contract or launch spec"
         )
-    try:
-        has_model = harness_files.has_model(reference)
-    except SyntaxError as error:
-        raise Refused(f"the reference is no Python: line {error.lineno}: {error.msg}") from None
-    if not has_model:
+    if not harness_files.has_model(reference):
         raise Refused("the reference needs a class Model and a function get_inputs")
     return Request(
         name="candidate_new.py",
         text=candidate,
         files={"candidate.py": reference},
         kernel="ModelNew",
+        grade=body.grade,
         timeout_s=body.timeout,
     )
 
@@ -103,15 +97,18 @@ def evaluated(body: Evaluate) -> Request:
     kernel = body.kernel
     if kernel.kernel_type == "multi_kernel" and kernel.contract:
         raise Refused(
-            "an io contract is of one kernel; a multi_kernel source needs launch specs, a main or an entry function"
+            "an io contract describes one kernel; a multi_kernel source needs launch specs, a main or an entry function"
         )
     language = "cuda" if kernel.kernel_type == "cuda" else "triton"
     text, name = kernel.source_code, str(kernel.metadata.get("kernel_name") or "")
+    files: dict[str, str] = {}
     if kernel.contract:
-        text, name = io_contract.with_spec(text, language, name, kernel.contract)
+        specified = io_contract.with_spec(text, language, name, kernel.contract)
+        text, name, files = specified.text, specified.kernel, specified.files
     return Request(
         name="kernel.cu" if language == "cuda" else "kernel.py",
         text=text,
+        files=files,
         kernel=name or None,
         flags=_flags(kernel.metadata.get("compiler_options")),
         timeout_s=body.timeout,
@@ -121,9 +118,9 @@ def evaluated(body: Evaluate) -> Request:
 def _flags(options: object) -> tuple[str, ...]:
     if options is None:
         return ()
-    if not isinstance(options, list) or not all(isinstance(one, str) for one in options):  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):  # pyright: ignore[reportUnknownVariableType]
         raise Refused("metadata.compiler_options is a list of flags")
-    return tuple(str(one) for one in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return tuple(str(option) for option in options)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 # -- answers ----------------------------------------------------------------------------------------
@@ -132,10 +129,15 @@ def _flags(options: object) -> tuple[str, ...]:
 def answer(job: Job, result: Result | None) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the body: 200 where the engine did its work, however the kernel did; 500 where it could not."""
     if result is None:
-        return 200, {"job_id": job.id, "status": job.state, "grade": "author", "grade_why": GRADE_WHY}
+        return 200, {
+            "job_id": job.id,
+            "status": job.state,
+            "grade": None,
+            "grade_why": "the job has not ended",
+        }
     finished = result.finished
     failure = finished.failure
-    grade = {"grade": "author", "grade_why": GRADE_WHY}
+    grade = result_text.graded(finished.judged)
     if finished.outcome in ("infrastructure", "cancelled") or (
         finished.outcome == "timed out" and job.started is None
     ):
@@ -198,20 +200,11 @@ def _verdict(finished: c.Finished) -> dict[str, Any] | None:
 
 
 def _stats(timing: c.Timing | None) -> dict[str, float | None]:
-    """In milliseconds. What needs every sample is null where not all of them were kept."""
+    """In milliseconds; null for few launches, which have no distribution."""
     names = ("mean", "std", "min", "max", "median", "percentile_95", "percentile_99")
-    found: dict[str, float | None] = dict.fromkeys(names)
     if timing is None:
-        return found
-    found |= {"min": _ms(timing.minimum), "max": _ms(timing.maximum), "median": _ms(timing.median)}
-    samples = sorted(timing.samples)
-    if len(samples) == timing.n and timing.n > 1:
-        found["mean"], found["std"] = _ms(statistics.fmean(samples)), _ms(statistics.stdev(samples))
-        found["min"], found["max"] = _ms(samples[0]), _ms(samples[-1])
-        cuts = statistics.quantiles(samples, n=100, method="inclusive")
-        found["percentile_95"], found["percentile_99"] = _ms(cuts[94]), _ms(cuts[98])
-    return found
-
-
-def _ms(nanoseconds: float | None) -> float | None:
-    return None if nanoseconds is None else nanoseconds / 1e6
+        return dict.fromkeys(names)
+    known = (
+        timing.mean, timing.deviation, timing.minimum, timing.maximum, timing.median, timing.p95, timing.p99
+    )  # fmt: skip
+    return dict(zip(names, map(result_text.milliseconds, known), strict=True))

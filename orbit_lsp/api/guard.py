@@ -1,44 +1,64 @@
-"""What every request passes before it is read: token, size, rate."""
+"""What every request passes before it is read: host name, web pages, token, rate, and the size and pace of its body."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MOST_BODY = 64 << 20
-"""Bytes of a request's body."""
+from orbit_lsp.api import page
+from orbit_remote.common.limits import BODIES, BODY
+
+_BODY_S = 60.0
+"""How long a body may take to arrive."""
 _MOST_CLIENTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`rate` is requests per second of one token, or of one address where there is none; `burst` how many at once."""
+    """`rate` is requests per second of one token, or of one address where there is none; `burst` how many at once. `body`
+    is bytes of one request, `bodies` of all that are under way; `body_s` seconds.
+    """
 
     token: str = ""
-    body: int = MOST_BODY
+    body: int = BODY.most
+    bodies: int = BODIES.most
+    body_s: float = _BODY_S
     rate: float = 100.0
     burst: float = 200.0
     clock: Callable[[], float] = field(default=time.monotonic)
 
 
-class _TooLarge(Exception):  # noqa: N818 - answered where it is raised
+COOKIE = "orbit_page"
+SIGN_IN = "/page/sign-in"
+
+
+def cookie_of(token: str) -> str:
+    """What a browser keeps that has shown the token: worth as much here, and no token."""
+    return hmac.new(token.encode(), b"the pages of this server", "sha256").hexdigest()
+
+
+class _Refused(Exception):  # noqa: N818 - answered where it is raised
     pass
 
 
 class Guard:
-    """ASGI middleware."""
+    """ASGI middleware. `hosts` are the names under which the server may be addressed."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str]) -> None:
         self._app, self._limits = app, limits
+        self._hosts = frozenset(host.strip("[]").lower() for host in hosts)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """Client -> requests that it has left, and when that was so."""
+        self._held = 0
+        """Bytes of the bodies of requests that are under way."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,50 +68,73 @@ class Guard:
             name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
         }
         if refusal := self._refusal(scope, headers):
-            await _answer(send, *refusal)
+            await _answer(send, *refusal, browser="text/html" in headers.get("accept", ""))
             return
-        taken, started = 0, False
+        body = _Body(receive, self._limits)
+        started = False
 
         async def bounded() -> Message:
-            nonlocal taken
-            message = await receive()
-            taken += len(message.get("body", b""))
-            if taken > self._limits.body:
-                raise _TooLarge
+            message = await body.next(self._held)
+            self._held += len(message.get("body", b""))
             return message
 
         async def passed(message: Message) -> None:
             nonlocal started
-            if (
-                taken <= self._limits.body or started
-            ):  # else a framework's own words about what it could not read
+            if body.refusal is None or started:  # else a framework's own words about what it could not read
                 started = True
                 await send(message)
 
-        with suppress(_TooLarge):
-            await self._app(scope, bounded, passed)
-        if not started:
-            await _answer(send, 413, self._too_large())
+        try:
+            with suppress(_Refused):
+                await self._app(scope, bounded, passed)
+        finally:
+            self._held -= body.taken
+        if body.refusal and not started:
+            await _answer(send, *body.refusal)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._is_ours(host):
+            return (
+                400,
+                f"this server is not called {host!r:.60}; --name adds a name under which it may be addressed",
+            )
+        if origin is not None and origin.rpartition("//")[2] != host:
+            return 403, f"requests of web pages are not taken; this one is of {origin!r:.60}"
         query = scope.get("query_string", b"").lower()
         if b"token=" in query or b"api_key=" in query:
-            return 400, "a token belongs into the header `Authorization: Bearer TOKEN`: logs keep addresses"
-        given = headers.get("authorization", "").removeprefix("Bearer ")
-        open_to_all = scope["path"] == "/health"
-        if (
-            self._limits.token
-            and not open_to_all
-            and not hmac.compare_digest(given.encode(), self._limits.token.encode())
-        ):
+            return (
+                400,
+                "send the token in the header `Authorization: Bearer TOKEN`, because logs keep addresses",
+            )
+        known = self._limits.token != "" and self._knows(headers)
+        if self._limits.token and not known and scope["path"] not in ("/health", SIGN_IN):
             return 401, "this server needs its token in the header `Authorization: Bearer TOKEN`"
         client = scope.get("client") or ("", 0)
-        if not self._allowed(given if self._limits.token else str(client[0])):
+        if not self._allowed(self._limits.token if known else str(client[0])):
             return 429, "too many requests; wait a second, or submit many jobs with one POST /v1/jobs/batch"
         length = headers.get("content-length", "0")
         if not length.isdecimal():
             return 400, f"Content-Length is {length!r:.40}, not a number of bytes"
-        return (413, self._too_large()) if int(length) > self._limits.body else None
+        return _too_large(self._limits) if int(length[:20]) > self._limits.body else None
+
+    def _knows(self, headers: dict[str, str]) -> bool:
+        """Whether a request brings the token, or the cookie that a browser got for it. popcorn-cli has one header of its own."""
+        given = (
+            headers.get("authorization", "").removeprefix("Bearer "),
+            headers.get("x-popcorn-cli-id", ""),
+        )
+        if any(hmac.compare_digest(each.encode(), self._limits.token.encode()) for each in given):
+            return True
+        pairs = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))
+        cookies = [value for name, _, value in pairs if name == COOKIE]
+        return any(
+            hmac.compare_digest(value.encode(), cookie_of(self._limits.token).encode()) for value in cookies
+        )
+
+    def _is_ours(self, host: str) -> bool:
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+        return name.lower() in self._hosts
 
     def _allowed(self, client: str) -> bool:
         now = self._limits.clock()
@@ -102,16 +145,57 @@ class Guard:
             self._left.popitem(last=False)
         return left >= 1
 
-    def _too_large(self) -> str:
-        return f"the request's body is larger than {self._limits.body:,} bytes, the limit"
+
+class _Body:
+    """A request's body while it arrives. `taken` are its bytes so far; `refusal` is the answer to one that is refused."""
+
+    def __init__(self, receive: Receive, limits: Limits) -> None:
+        self._receive, self._limits = receive, limits
+        self._until = asyncio.get_running_loop().time() + limits.body_s
+        self._whole = False
+        self.taken = 0
+        self.refusal: tuple[int, str] | None = None
+
+    async def next(self, held: int) -> Message:
+        """`held` are the bytes of all bodies. Raises _Refused."""
+        if self._whole:
+            return await self._receive()  # the end of the connection
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = (
+                408,
+                f"the request's body did not arrive within {self._limits.body_s:g} s, the limit",
+            )
+            raise _Refused from None
+        self._whole = not message.get("more_body", False)
+        size = len(message.get("body", b""))
+        if self.taken + size > self._limits.body:
+            self.refusal = _too_large(self._limits)
+        elif held + size > self._limits.bodies:
+            self.refusal = (503, "too much is being handed in at this moment; try again in a second")
+        if self.refusal:
+            raise _Refused
+        self.taken += size
+        return message
 
 
-async def _answer(send: Send, status: int, error: str) -> None:
+def _too_large(limits: Limits) -> tuple[int, str]:
+    return 413, f"the request's body is larger than {limits.body:,} bytes, the limit"
+
+
+async def _answer(send: Send, status: int, error: str, *, browser: bool = False) -> None:
     body = json.dumps({"error": error}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", b"application/json")]
+    if browser and status == 401:
+        body = page.sign_in().encode()
+        headers = [(name.lower().encode(), value.encode()) for name, value in page.HEADERS.items()]
+        headers.append((b"content-type", b"text/html; charset=utf-8"))
+    headers.append((b"content-length", str(len(body)).encode()))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if status == 429:
+    if status in (429, 503):
         headers.append((b"retry-after", b"1"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -8,14 +8,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from orbit_lsp import kernels
+from orbit_lsp.api import tensors
 from orbit_lsp.kernels import Kernel, Language
 from orbit_lsp.queue.request import Refused
+from orbit_lsp.queue.slot_engine import PACKED
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_WORD = re.compile(r"[\w.+-]*")
 
 
 class Init(BaseModel):
@@ -34,11 +39,26 @@ class Init(BaseModel):
     step: float | None = None
 
 
+class TensorData(BaseModel):
+    """The elements themselves in base64, bit for bit: their bytes in C order (`data_b64`, with `compress` zlib or none), or a
+    safetensors file (`safetensors_b64`) with the `key` of its tensor.
+    """
+
+    data_b64: str = ""
+    compress: Literal["none", "zlib"] = "none"
+    dtype: str | None = None
+    shape: list[int] | None = None
+    safetensors_b64: str = ""
+    key: str = ""
+
+
 class TensorSpec(BaseModel):
-    shape: list[int]
-    dtype: str = "float32"
+    """`init` or `data`. Without a `dtype` a tensor has the element type of a CUDA kernel's parameter, else float32."""
+
+    shape: list[int] = Field(default_factory=list[int])
+    dtype: str | None = None
     init: Init | None = None
-    data: object | None = None
+    data: TensorData | None = None
 
 
 class Argument(BaseModel):
@@ -71,18 +91,28 @@ class IOContract(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
 
-    args: list[Argument]
+    args: list[Argument] = Field(max_length=1_000)
     launch: Launch | None = None
 
 
-def with_spec(text: str, language: Language, name: str, io: IOContract) -> tuple[str, str]:
-    """The text with the contract as a launch spec above its kernel, and that kernel's name. Raises Refused."""
+@dataclass(frozen=True, slots=True)
+class Specified:
+    """The text with the contract as a launch spec above its kernel, that kernel's name, and the files that the spec reads."""
+
+    text: str
+    kernel: str
+    files: dict[str, str]
+
+
+def with_spec(text: str, language: Language, name: str, io: IOContract) -> Specified:
+    """Raises Refused."""
     kernel = _kernel(text, language, name)
     mark = "//" if language == "cuda" else "#"
     lines = text.split("\n")
     at = kernel.whole.line
-    lines[at:at] = [f"{mark} orbit: {line}" for line in _lines(kernel.name, language, io)]
-    return "\n".join(lines), kernel.name
+    files: dict[str, str] = {}
+    lines[at:at] = [f"{mark} orbit: {line}" for line in _lines(kernel.name, language, io, files)]
+    return Specified("\n".join(lines), kernel.name, files)
 
 
 def _kernel(text: str, language: Language, name: str) -> Kernel:
@@ -96,15 +126,15 @@ def _kernel(text: str, language: Language, name: str) -> Kernel:
     return known[0]
 
 
-def _lines(kernel: str, language: Language, io: IOContract) -> list[str]:
-    """The statements of the launch spec."""
-    found: list[str] = []
+def _lines(kernel: str, language: Language, io: IOContract, files: dict[str, str]) -> list[str]:
+    """The statements of the launch spec; the files that they read are added to `files`."""
+    comments: list[str] = []
     values: list[str] = []
     for argument in io.args:
         if not _NAME.fullmatch(argument.name):
-            raise Refused(f"io.args: {argument.name!r:.40} is no name of an argument")
+            raise Refused(f"io.args: {argument.name!r:.40} is not a valid name of an argument")
         if argument.type == "tensor":
-            found.append(f"{argument.name} = {_tensor(argument)}")
+            comments.append(f"{argument.name} = {_tensor(argument, files)}")
             values.append(argument.name)
         elif argument.is_meta and language == "triton":
             values.append(f"{argument.name}={_scalar(argument, language)}")
@@ -115,30 +145,57 @@ def _lines(kernel: str, language: Language, io: IOContract) -> list[str]:
         for argument in io.args
         if argument.tensor_spec and argument.tensor_spec.init and argument.tensor_spec.init.seed is not None
     ]
-    found += [f"seed {seeds[0]}"] if seeds else []
-    return [*found, f"launch {_launch(kernel, language, io.launch or Launch(), values)}"]
+    comments += [f"seed {seeds[0]}"] if seeds else []
+    return [*comments, f"launch {_launch(kernel, language, io.launch or Launch(), values)}"]
 
 
-def _tensor(argument: Argument) -> str:
+def _tensor(argument: Argument, files: dict[str, str]) -> str:
     spec = argument.tensor_spec
     if spec is None:
         raise Refused(f"io.args: the tensor {argument.name} needs a tensor_spec with its shape")
-    if spec.data is not None:
+    if argument.role not in ("input", "output", "inout"):
         raise Refused(
-            f"io.args: {argument.name} brings its data along, which this server does not take yet; use init"
+            f"io.args: the role of {argument.name} is {argument.role!r:.20}; it must be input, output or inout"
         )
+    if spec.dtype is not None and spec.dtype not in tensors.SIZES:
+        raise Refused(
+            f"io.args: {argument.name} has the element type {spec.dtype!r:.30}; use one of {', '.join(tensors.SIZES)}"
+        )
+    if spec.data is not None:
+        return _brought(argument.name, spec, spec.data, files)
     if not spec.shape or not all(0 < size <= 1 << 40 for size in spec.shape):
         raise Refused(
-            f"io.args: the shape of {argument.name} is {spec.shape!r:.60}; it is a list of sizes from 1 on"
+            f"io.args: the shape of {argument.name} is {spec.shape!r:.60}; it must be a list of sizes of at least 1"
         )
     size = ", ".join(map(str, spec.shape))
-    if argument.role == "output":
-        return f"empty({size})"
-    if argument.role not in ("input", "inout"):
+    if argument.role == "output" and spec.init is None:
+        return f"empty({size}{_typed(spec.dtype)})"
+    filled = _filled(argument.name, spec.init or Init(), size, spec.shape)
+    return f"to({filled}, {spec.dtype})" if spec.dtype else filled
+
+
+def _typed(dtype: str | None) -> str:
+    return f", dtype={dtype}" if dtype else ""
+
+
+def _brought(name: str, spec: TensorSpec, data: TensorData, files: dict[str, str]) -> str:
+    """An expression that reads the elements from a file beside the job."""
+    if spec.init is not None:
+        raise Refused(f"io.args: {name} has both init and data; give one of them")
+    if data.safetensors_b64:
+        tensor = tensors.from_safetensors(data.safetensors_b64, data.key, name)
+        wanted = spec.dtype or tensor.dtype, tuple(spec.shape) or tensor.shape
+    else:
+        dtype, shape = data.dtype or spec.dtype or "float32", data.shape or spec.shape
+        tensor = tensors.from_bytes(data.data_b64, dtype, shape, name, compressed=data.compress == "zlib")
+        wanted = spec.dtype or dtype, tuple(spec.shape or shape)
+    if wanted != (tensor.dtype, tensor.shape) or not tensor.shape:
         raise Refused(
-            f"io.args: the role of {argument.name} is {argument.role!r:.20}; it is input, output or inout"
+            f"io.args: {name} is {wanted[0]} {list(wanted[1])}, and its data is {tensor.dtype} {list(tensor.shape)}; both must be the "
+            "same, with at least one dimension"
         )
-    return _filled(argument.name, spec.init or Init(), size, spec.shape)
+    files[f"{name}{PACKED}"] = tensor.packed()
+    return f'from_file("{name}{PACKED}", {", ".join(map(str, tensor.shape))}{_typed(tensor.dtype)})'
 
 
 def _filled(name: str, init: Init, size: str, shape: Sequence[int]) -> str:
@@ -152,13 +209,14 @@ def _filled(name: str, init: Init, size: str, shape: Sequence[int]) -> str:
             return f"{init.kind}({size})"
         case "full" if init.fill_value is not None:
             return _scaled(f"ones({size})", init.fill_value, None)
-        case "arange" if len(shape) == 1:
+        case "arange":
             start, step = init.start or 0.0, 1.0 if init.step is None else init.step
-            return _scaled(f"arange({shape[0]})", step, start)
+            count = f"arange({math.prod(shape)})"
+            return _scaled(count if len(shape) == 1 else f"reshape({count}, {size})", step, start)
         case _:
             raise Refused(
                 f"io.args: {name} cannot be filled by {init.kind!r:.20}; use randn, uniform, zeros, ones, full with its "
-                "fill_value, or arange of one dimension"
+                "fill_value, or arange"
             )
 
 
@@ -170,7 +228,7 @@ def _scaled(tensor: str, factor: float | None, offset: float | None) -> str:
 
 def _number(value: float | None) -> str:
     if value is None or not math.isfinite(value):
-        raise Refused(f"io.args: {value} is no number that a tensor can be filled with")
+        raise Refused(f"io.args: {value} is not a number that a tensor can be filled with")
     text = str(int(value)) if value == int(value) and abs(value) < 1 << 53 else repr(value)
     return f"({text})" if value < 0 else text
 
@@ -183,6 +241,8 @@ def _scalar(argument: Argument, language: Language) -> str:
         return str(value)
     if isinstance(value, float) and math.isfinite(value):
         return repr(value)
+    if isinstance(value, str) and argument.is_meta and language == "triton" and _WORD.fullmatch(value):
+        return f'"{value}"'
     raise Refused(f"io.args: {argument.name} is {value!r:.40}; a scalar needs a number or a truth value")
 
 

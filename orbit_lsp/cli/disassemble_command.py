@@ -20,10 +20,10 @@ from orbit_lsp.history import variants
 from orbit_lsp.history.history_tracker import HistoryTracker
 from orbit_lsp.profile import dump_files, listing, report_store
 from orbit_lsp.runs.scheduler import Scheduler
-from orbit_lsp.state import sass_instructions
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
+from orbit_lsp.views.explain import sass_instructions
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -47,9 +47,9 @@ def is_compiled(name: str) -> bool:
 def compiled_job(options: argparse.Namespace, run: str) -> c.Job:
     """Raises UsageError."""
     if options.level != "sass":
-        raise UsageError(f"compiled code holds no {options.level} that can be read; its SASS can")
+        raise UsageError(f"compiled code holds no {options.level} that can be read; use --level sass")
     if options.against:
-        raise UsageError("--against is of a source file: it compiles both versions")
+        raise UsageError("--against needs a source file, because it compiles both versions")
     path = str(Path(options.file).absolute())
     try:
         content = regular_files.read(path, limits.CUBIN)
@@ -67,7 +67,7 @@ async def compiled_code(options: argparse.Namespace, runs: Scheduler) -> int:
     if finished.outcome == "ok" and not finished.dumps:
         of = f" {options.kernel}" if options.kernel else ""
         raise UsageError(f"{options.file} has no kernel{of}")
-    return _told(options, finished, _made(finished), None, "")
+    return _print_result(options, finished, _made(finished), None, "")
 
 
 async def source(
@@ -80,26 +80,26 @@ async def source(
 ) -> int:
     """Of a kernel of a source file. Returns the exit code. Raises UsageError."""
     file = session.files[uri]
-    kernels = [one for one, kernel, _ in session.kernels(uri) if kernel.launchable]
+    kernels = [target for target, kernel, _ in session.kernels(uri) if kernel.launchable]
     kernel = target or terminal_text.only_kernel(kernels)
     language = file.scan.language
     if language == "cuda" and options.level in ("ttir", "ttgir", "llir"):
-        raise UsageError(f"{options.level} is made by Triton alone; a CUDA kernel has ptx and sass")
+        raise UsageError(f"{options.level} exists only for Triton kernels; a CUDA kernel has ptx and sass")
     if options.arch:
-        session.setup.figures_for = _architecture(options.arch)
+        session.setup.figures_for = architecture(options.arch)
     levels: tuple[c.Level, ...] = (options.level,)
     run = runs.start("compile", uri, kernel, levels=levels, only=True)
     assert run
     finished = await runs.result(run)
     if finished.outcome != "ok":
-        for line in [*terminal_text.problems(session), *terminal_text.spec_faults(session, uri)]:
+        for line in terminal_text.problem_lines(session, uri):
             print(visible(line), file=sys.stderr if options.json else sys.stdout)
         return _failed(options, finished)
     made = _made(finished)
     if not made:
         return _failed(options, _none(finished, kernel, options.level))
     if not options.against:
-        return _told(options, finished, made, None, architecture_of(finished, run.job))
+        return _print_result(options, finished, made, None, architecture_of(finished, run.job))
     with tempfile.TemporaryDirectory(prefix="orbit-lsp-") as folder:
         try:
             now = variants.now(session, kernel, "compile")
@@ -117,31 +117,37 @@ async def source(
         assert failure
         text = f"{other.name}: {failure.message}"
         return _failed(options, c.failed(before.run, replace(failure, message=text)))
-    return _told(options, finished, made, (other.name, _made(before)), architecture_of(finished, run.job))
+    return _print_result(
+        options, finished, made, (other.name, _made(before)), architecture_of(finished, run.job)
+    )
 
 
 def architecture_of(finished: c.Finished, job: c.Job) -> str:
-    return next((one.architecture for one in finished.resources if one.architecture), job.architecture or "")
+    return next(
+        (resource.architecture for resource in finished.resources if resource.architecture),
+        job.architecture or "",
+    )
 
 
-def _architecture(name: str) -> str:
-    if architecture := architectures.architecture_for(name):
-        return architecture
+def architecture(name: str) -> str:
+    """Raises UsageError."""
+    if known := architectures.architecture_for(name):
+        return known
     raise UsageError(f"{name!r:.40} is not an architecture, as in --arch sm_90")
 
 
 def _made(finished: c.Finished) -> list[_Made]:
-    found: list[_Made] = []
+    listed: list[_Made] = []
     for dump in finished.dumps:
         text = report_store.unpack(dump.text).decode("utf-8", "replace")
-        found.append(_Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
-    return found
+        listed.append(_Made(dump, text, listing.read(text) if dump.level == "sass" else ()))
+    return listed
 
 
 def _none(finished: c.Finished, kernel: KernelId, level: str) -> c.Finished:
     why = (
         "; ".join(finished.remarks)
-        or "the compiler made no code of it: a template needs a launch spec or an instantiation"
+        or "the compiler generated no code for it: a template needs a launch spec or an instantiation"
     )
     return c.failed(finished.run, c.Failure("compile error", f"there is no {level} of {kernel.key}: {why}"))
 
@@ -150,8 +156,8 @@ def _failed(options: argparse.Namespace, finished: c.Finished) -> int:
     assert finished.failure
     failure = finished.failure
     if options.json:
-        told = {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
-        print(json.dumps({"failure": told}, ensure_ascii=False, indent=2))
+        message = {"category": failure.category, "message": failure.message, "remedy": failure.remedy}
+        print(json.dumps({"failure": message}, ensure_ascii=False, indent=2))
     print(visible(f"orbit-lsp: error: {failure.message} [{finished.outcome}]"), file=sys.stderr)
     if failure.remedy:
         print(visible(f"  {failure.remedy}"), file=sys.stderr)
@@ -161,7 +167,7 @@ def _failed(options: argparse.Namespace, finished: c.Finished) -> int:
 # -- what is printed --------------------------------------------------------------------------------
 
 
-def _told(
+def _print_result(
     options: argparse.Namespace,
     finished: c.Finished,
     made: Sequence[_Made],
@@ -174,8 +180,8 @@ def _told(
         print(visible(f"note: {remark}"), file=sys.stderr)
     pairs = _paired(made, before[1] if before else ())
     if options.json:
-        shown = [_json(one, of) for one, of in pairs]
-        told: dict[str, Any] = {
+        shown = [_json(pair, of) for pair, of in pairs]
+        answer: dict[str, Any] = {
             "file": str(Path(options.file).absolute()),
             "level": options.level,
             "architecture": architecture or None,
@@ -184,44 +190,47 @@ def _told(
             "toolchain": finished.toolchain,
             "remarks": finished.remarks,
         }
-        print(json.dumps(told, ensure_ascii=False, indent=2))
+        print(json.dumps(answer, ensure_ascii=False, indent=2))
         return 0
     sources = _Sources()
-    for one, of in pairs:
-        head = f"{dump_files.TITLES[one.dump.level]} of {dump_files.instance(one.dump)}"
+    for listing_made, of in pairs:
+        head = f"{dump_files.TITLES[listing_made.dump.level]} of {dump_files.instance(listing_made.dump)}"
         head += f", {architecture}" if architecture else ""
         head += f", against {before[0]}" if before else ""
         print(visible(f"// {head}"))
-        if one.instructions and all(each.line is None for each in one.instructions):
-            print("// its lines are not known: it was compiled without line information")
-        print(visible(_changed(one, of, sources) if before else _listed(one, sources)), end="\n\n")
-        if options.explain and one.instructions:
-            print("\n".join(_explained(one.instructions)), end="\n\n")
+        if listing_made.instructions and all(each.line is None for each in listing_made.instructions):
+            print("// no source lines: it was compiled without line information")
+        print(
+            visible(_changed(listing_made, of, sources) if before else _listed(listing_made, sources)),
+            end="\n\n",
+        )
+        if options.explain and listing_made.instructions:
+            print("\n".join(_explained(listing_made.instructions)), end="\n\n")
     return 0
 
 
-def _listed(one: _Made, sources: _Sources) -> str:
-    if not one.instructions:
-        return one.text.rstrip()
-    changes = [listing.Change(" ", each) for each in one.instructions]
-    return listing.text(changes, sources.of(one.instructions), marked=False)
+def _listed(made: _Made, sources: _Sources) -> str:
+    if not made.instructions:
+        return made.text.rstrip()
+    changes = [listing.Change(" ", each) for each in made.instructions]
+    return listing.text(changes, sources.of(made.instructions), marked=False)
 
 
-def _changed(one: _Made, of: _Made | None, sources: _Sources) -> str:
+def _changed(made: _Made, of: _Made | None, sources: _Sources) -> str:
     """The instructions, or the lines of another level, that differ from the other version, and how many."""
     if of is None:
         return "// the other version has no such instance"
-    if not one.instructions:
-        return _difference(of.text, one.text)
-    changes = listing.compare(of.instructions, one.instructions)
+    if not made.instructions:
+        return _difference(of.text, made.text)
+    changes = listing.compare(of.instructions, made.instructions)
     moved = ", ".join(
         f"{name} {then} -> {now}"
-        for name, then, now in listing.counts(of.instructions, one.instructions)[:12]
+        for name, then, now in listing.counts(of.instructions, made.instructions)[:12]
     )
-    total = f"// {len(of.instructions)} -> {len(one.instructions)} instructions"
+    total = f"// {len(of.instructions)} -> {len(made.instructions)} instructions"
     if all(change.mark == " " for change in changes):
         return f"{total}: no difference"
-    text = listing.text(listing.near(changes), sources.of(one.instructions), marked=True)
+    text = listing.text(listing.near(changes), sources.of(made.instructions), marked=True)
     return "\n".join([total + (f": {moved}" if moved else ""), text])
 
 
@@ -232,36 +241,39 @@ def _difference(before: str, now: str) -> str:
 
 def _paired(made: Sequence[_Made], before: Sequence[_Made]) -> list[tuple[_Made, _Made | None]]:
     """Each with the same instance of the other version: by its symbol and number, else the only one there is."""
-    named = {(one.dump.symbol, one.dump.instance): one for one in before}
+    named = {(made.dump.symbol, made.dump.instance): made for made in before}
     only = before[0] if len(before) == len(made) == 1 else None
-    return [(one, named.get((one.dump.symbol, one.dump.instance), only)) for one in made]
+    return [
+        (listing_made, named.get((listing_made.dump.symbol, listing_made.dump.instance), only))
+        for listing_made in made
+    ]
 
 
 def _explained(instructions: Sequence[listing.Instruction]) -> list[str]:
-    names = sorted({one.mnemonic.partition(".")[0] for one in instructions})
-    told = [(name, sass_instructions.meaning(name)) for name in names]
-    lines = [f"// {name:<12}{text}" for name, text in told if text]
+    names = sorted({instruction.mnemonic.partition(".")[0] for instruction in instructions})
+    meanings = [(name, sass_instructions.meaning(name)) for name in names]
+    lines = [f"// {name:<12}{text}" for name, text in meanings if text]
     return [*lines, f"// {'control code':<12} {sass_instructions.CONTROL_CODE}"]
 
 
-def _json(one: _Made, of: _Made | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "symbol": one.dump.symbol, "name": one.dump.name, "constants": one.dump.constants, "text": one.text,
-        "instructions": [_instruction(each) for each in one.instructions],
+def _json(made: _Made, of: _Made | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "symbol": made.dump.symbol, "name": made.dump.name, "constants": made.dump.constants, "text": made.text,
+        "instructions": [_instruction(each) for each in made.instructions],
     }  # fmt: skip
     if of is not None:
-        changes = listing.compare(of.instructions, one.instructions)
-        told["changes"] = [
+        changes = listing.compare(of.instructions, made.instructions)
+        answer["changes"] = [
             {"mark": change.mark, **_instruction(change.instruction)}
             for change in changes
             if change.mark != " "
         ]
-    return told
+    return answer
 
 
-def _instruction(one: listing.Instruction) -> dict[str, Any]:
+def _instruction(instruction: listing.Instruction) -> dict[str, Any]:
     return {
-        "offset": one.offset, "control": one.control or None, "text": one.text, "file": one.file or None, "line": one.line,
+        "offset": instruction.offset, "control": instruction.control or None, "text": instruction.text, "file": instruction.file or None, "line": instruction.line,
     }  # fmt: skip
 
 
@@ -272,9 +284,9 @@ class _Sources:
         self._read: dict[str, Sequence[str]] = {}
 
     def of(self, instructions: Sequence[listing.Instruction]) -> dict[str, Sequence[str]]:
-        for file in {one.file for one in instructions if one.file} - set(self._read):
+        for file in {instruction.file for instruction in instructions if instruction.file} - set(self._read):
             try:
-                self._read[file] = split_lines(regular_files.text(file, limits.QUOTED))
+                self._read[file] = split_lines(regular_files.text(file, limits.SOURCE))
             except (OSError, ValueError):
                 self._read[file] = ()
         return self._read

@@ -7,14 +7,15 @@ import json
 import sys
 import textwrap
 
-from orbit_lsp.state import explanations
+from orbit_lsp.views.explain import explanations
 from orbit_remote.common.messages import EXIT_CODES
 
 
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     word = " ".join(options.word)
-    found = explanations.explain(word) if word else explanations.entries()
-    if not found:
+    entries = explanations.explain(word) if word else explanations.entries()
+    if not entries:
         nearest = explanations.suggestions(word)
         hint = f"Did you mean {', '.join(nearest)}?" if nearest else "`orbit-lsp explain` lists the words."
         print(f"orbit-lsp: error: {word!r} is not a word that can be explained. {hint}", file=sys.stderr)
@@ -22,16 +23,19 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(
             json.dumps(
-                [{"kind": one.kind, "names": one.names, "text": one.text} for one in found],
+                [
+                    {"kind": explanation.kind, "names": explanation.names, "text": explanation.text}
+                    for explanation in entries
+                ],
                 indent=2,
                 ensure_ascii=False,
             )
         )
     elif word:
-        print("\n\n".join(map(_paragraph, found)))
+        print("\n\n".join(map(_paragraph, entries)))
     else:
-        for kind in dict.fromkeys(one.kind for one in found):
-            names = ", ".join(one.names[0] for one in found if one.kind == kind)
+        for kind in dict.fromkeys(explanation.kind for explanation in entries):
+            names = ", ".join(explanation.names[0] for explanation in entries if explanation.kind == kind)
             print(
                 textwrap.fill(
                     f"{kind}: {names}",
@@ -44,11 +48,15 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _paragraph(one: explanations.Explanation) -> str:
-    others = ", ".join(one.names[1:])
-    head = f"{one.names[0]} ({one.kind}{': ' + others if others else ''})"
+def _paragraph(explanation: explanations.Explanation) -> str:
+    more_names = ", ".join(
+        name for name in explanation.names[1:] if not name.isdigit()
+    )  # `exit code 5`, and not 5 again
+    head = f"{explanation.names[0]} ({explanation.kind}{': ' + more_names if more_names else ''})"
     return (
         head
         + "\n"
-        + textwrap.fill(one.text, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+        + textwrap.fill(
+            explanation.text, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False
+        )
     )

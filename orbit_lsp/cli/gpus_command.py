@@ -50,7 +50,7 @@ async def run(
             _say(finished)
     results = session.results.multi_gpu.items()
     if as_json and not results:  # it came to no GPU
-        print(json.dumps([dataclasses.asdict(one) for one in ended], ensure_ascii=False, indent=2))
+        print(json.dumps([dataclasses.asdict(finished) for finished in ended], ensure_ascii=False, indent=2))
         return code
     if as_json:
         every = [gpu_table.as_json(target.key, result) for target, result in results]

@@ -47,7 +47,7 @@ async def compare(
     checked = harness.of(session, uri)
     kernel = target or only_kernel([checked.target] if checked else kernel_status.launchable(session, uri))
     if wanted.kind == "kernel":
-        known = [one.key for one, _, _ in session.kernels(uri)]
+        known = [kernel.key for kernel, _, _ in session.kernels(uri)]
         if not any(wanted.name in (key, key.rpartition("::")[2]) for key in known):
             raise UsageError(f"there is no kernel {wanted.name} in this file; it has: {', '.join(known)}")
     await environment.look_around()
@@ -76,13 +76,14 @@ def other(options: argparse.Namespace) -> Candidate:
         Candidate("gpu", options.with_gpu) if options.with_gpu else None,
         file_or_revision(options.against) if options.against else None,
     ]
-    found = [one for one in named if one]
-    if len(found) > 1:
-        raise UsageError("compare with one thing: --with, --with-kernel or --with-gpu")
-    return found[0] if found else Candidate("last")
+    candidates = [candidate for candidate in named if candidate]
+    if len(candidates) > 1:
+        raise UsageError("give only one of --with, --with-kernel and --with-gpu")
+    return candidates[0] if candidates else Candidate("last")
 
 
 def file_or_revision(name: str) -> Candidate:
+    """What `--with` names: `last`, a source file that exists, else a git revision. Raises UsageError."""
     if name == "last":
         return Candidate("last")
     path = Path(name)  # one without a suffix, as a file HEAD or main, is no source
@@ -113,16 +114,16 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
     if options.text is not None:
         return await _text(versions, by_kernel, options.text)
     if options.json:
-        found = [results_json.kernel_history(name, entries) for name, entries in by_kernel.items()]
-        _print_json(results_json.FileHistory(path, tuple(found)))
+        histories = [results_json.kernel_history(name, entries) for name, entries in by_kernel.items()]
+        _print_json(results_json.FileHistory(path, tuple(histories)))
         return 0
     if not by_kernel:
         print(visible(f"the history has no run of a kernel in {path}"))
     for name, entries in by_kernel.items():
         table = version_table.table(entries, harness.named(KernelId(uri, name)) or name)
         print(visible(table_text.render([table], markdown=False)))
-        if found := regression(entries):
-            print(f"  {visible(lenses.regression(found))}")
+        if histories := regression(entries):
+            print(f"  {visible(lenses.regression(histories))}")
         print()
     return 0
 
@@ -130,7 +131,7 @@ async def history(options: argparse.Namespace, versions: HistoryTracker, uri: st
 async def _text(versions: HistoryTracker, by_kernel: dict[str, list[Entry]], number: int) -> int:
     """Print the file as it was when a version of its one kernel ran."""
     if len(by_kernel) != 1:
-        raise UsageError("--text is of one kernel's versions: add --kernel")
+        raise UsageError("--text needs one kernel: add --kernel")
     (entries,) = by_kernel.values()
     known = grouped(entries)
     if not 1 <= number <= len(known):

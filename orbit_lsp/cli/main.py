@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import io
 import logging
 import os
@@ -100,8 +101,7 @@ def _obey(options: argparse.Namespace) -> int:
 
     for name in relative_places.drop(os.environ):
         print(
-            f"orbit-lsp: the variable {name} is ignored: its path is relative, and so is another in each folder; "
-            "make it absolute",
+            f"orbit-lsp: the variable {name} is ignored, because its path is relative; make it absolute",
             file=sys.stderr,
         )
     if options.command in (None, "serve"):
@@ -111,6 +111,25 @@ def _obey(options: argparse.Namespace) -> int:
         return serve()
     with log_sentences():
         return _command(options)
+
+
+_MODULES = {
+    "api": "doors.door_commands",
+    "explain": "explain_command",
+    "jobs": "doors.jobs_command",
+    "kernel": "doors.kernel_command",
+    "loop": "doors.loop_command",
+    "mcp": "doors.door_commands",
+    "modal": "machine.modal_command",
+    "report": "report_command",
+    "sessions": "machine.sessions_command",
+    "skills": "doors.skills_command",
+    "stop": "machine.stop_command",
+    "submit": "submit_command",
+    "trust": "machine.trust_command",
+    "watch": "doors.door_commands",
+}
+"""Whose `main` a command is; the others are run_command's. Imported when asked for: none pays for all."""
 
 
 def _command(options: argparse.Namespace) -> int:
@@ -124,49 +143,8 @@ def _command(options: argparse.Namespace) -> int:
 
         print(text(options.what), end="")
         return 0
-    if options.command == "explain":
-        from orbit_lsp.cli import explain_command
-
-        return explain_command.main(options)
-    if options.command == "modal":
-        from orbit_lsp.cli import modal_command
-
-        return modal_command.main(options)
-    if options.command == "trust":
-        from orbit_lsp.cli import trust_command
-
-        return trust_command.main(options)
-    if options.command == "stop":
-        from orbit_lsp.cli import stop_command
-
-        return stop_command.main(options)
-    if options.command == "skills":
-        from orbit_lsp.cli.doors import skills_command
-
-        return skills_command.main(options)
-    if options.command == "submit":
-        from orbit_lsp.cli import submit_command
-
-        return submit_command.main(options)
-    if options.command == "report":
-        from orbit_lsp.cli import report_command
-
-        return report_command.main(options)
-    if options.command in ("mcp", "watch", "api"):
-        from orbit_lsp.cli.doors import door_commands
-
-        return door_commands.main(options)
-    if options.command == "kernel":
-        from orbit_lsp.cli.doors import kernel_command
-
-        return kernel_command.main(options)
-    if options.command == "jobs":
-        from orbit_lsp.cli.doors import jobs_command
-
-        return jobs_command.main(options)
-    from orbit_lsp.cli import run_command
-
-    return run_command.main(options)
+    module = importlib.import_module(f"orbit_lsp.cli.{_MODULES.get(options.command, 'run_command')}")
+    return module.main(options)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def drop(environment: MutableMapping[str, str]) -> tuple[str, ...]:
     """
     for name in _LISTS:
         if name in environment:
-            entries = [one for one in environment[name].split(os.pathsep) if Path(one).is_absolute()]
+            entries = [part for part in environment[name].split(os.pathsep) if Path(part).is_absolute()]
             if entries:
                 environment[name] = os.pathsep.join(entries)
             else:  # an empty one is the current folder

@@ -1,4 +1,4 @@
-"""run, profile, check, compile, disassemble, show and doctor: the editor's engine with a terminal as its watcher."""
+"""run, profile, check, compile, disassemble, exec, show and doctor: the editor's engine with a terminal as its watcher."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -18,19 +17,19 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from orbit_lsp.cli import terminal_text
 from orbit_lsp.cli.arguments import did_you_mean
 from orbit_lsp.cli.terminal_text import UsageError, only_kernel
+from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.closure import includers
 from orbit_lsp.kernels import HEADER_SUFFIXES, language_of
 from orbit_lsp.profile import dump_files
 from orbit_lsp.runners import shared_worker
 from orbit_lsp.runs import run_environment, summary
-from orbit_lsp.runs.scheduler import Action, Run, Scheduler
+from orbit_lsp.runs.scheduler import Action, Scheduler
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Session, path_of, uri_of
-from orbit_lsp.views import harness_view, kernel_status, kernel_tables, tables
-from orbit_lsp.views.tables import Table
+from orbit_lsp.views import kernel_status
 from orbit_remote.common import architectures, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
@@ -42,53 +41,8 @@ _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "pr
 _FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
 
 
-class TerminalWatcher:
-    """States on standard error - one line that changes on a terminal, a line each when piped -, the
-    program's own output where the program put it.
-    """
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-        self._shown = False
-
-    def begin(self, run: Run, cancel: Callable[[], object]) -> None:
-        pass
-
-    def stage(self, run: Run, state: c.State, why: str) -> None:
-        text = f"{state}: {why}" if why else state
-        self._status(f"{run.title}: {text}")
-
-    def output(self, run: Run, stream: str, text: str) -> None:
-        del run
-        if self._quiet:
-            return
-        self._clear()
-        with suppress(BrokenPipeError):  # the run goes on; what is printed last says it again
-            print(text, end="", file=sys.stderr if stream == "stderr" else sys.stdout, flush=True)
-
-    def end(self, run: Run, finished: c.Finished) -> None:
-        del run, finished
-        self._clear()
-
-    def changed(self, uris: set[str]) -> None:
-        pass
-
-    def _status(self, text: str) -> None:
-        text = visible(text)
-        if self._live:
-            print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
-            self._shown = True
-        elif not self._quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    def _clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
-            self._shown = False
-
-
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     try:
         return asyncio.run(_history(options) if options.command == "history" else _main(options))
     except UsageError as error:
@@ -99,11 +53,35 @@ def main(options: argparse.Namespace) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
+    if options.command == "exec":
+        from orbit_lsp.cli import exec_command
+
+        exec_command.settle(options)
     session = Session(setup=Setup(folders=_folders()), client=Client(name=f"orbit-lsp {options.command}"))
-    watcher = TerminalWatcher(quiet=options.json)
+    # what is printed while a bundle is made stands in the bundle
+    watcher = TerminalWatcher(quiet=options.json or options.command == "debug-compile")
     environment = run_environment.Environment(session, _complain, watcher.changed)
     environment.budget.lifted = options.over_budget
     environment.budget.remedy = "add --over-budget, or raise --budget"
+    environment.options = _settings(options, session)
+    environment.trust_once = "add --trust"
+    if complaints := environment.configure(None):
+        raise UsageError(complaints[0].removesuffix("; its default is used"))
+    runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
+    versions = _tracker(session, environment, watcher) if _measures(options) else None
+    if versions:
+        runs.when_ended(versions.filed)
+    try:
+        return await _answer(options, session, environment, runs, watcher, versions)
+    finally:
+        await runs.close()
+        if versions:
+            await versions.close()
+        await environment.close()
+
+
+def _settings(options: argparse.Namespace, session: Session) -> dict[str, Any]:
+    """The editor's settings, with those that options set. Raises UsageError."""
     values = {name: getattr(options, name) for name in _FROM_OPTIONS if getattr(options, name) is not None}
     for name in ("python", "nvcc"):
         if name in values:
@@ -121,52 +99,70 @@ async def _main(options: argparse.Namespace) -> int:
         values["nvcc_flags"] = options.nvcc_flags
     word = {"trusted": True} if options.trust else {}
     own = {"arguments": options.arguments} if hasattr(options, "arguments") else {}
-    environment.options = _editors(options) | values | own | word
-    environment.trust_once = "add --trust"
-    if complaints := environment.configure(None):
-        raise UsageError(complaints[0].removesuffix("; its default is used"))
-    runs = Scheduler(session, environment.runner_of, watcher, environment.profile_folder)
-    versions = _tracker(session, environment, watcher) if _measures(options) else None
-    if versions:
-        runs.when_ended(versions.filed)
-    try:
-        if options.command == "doctor":
-            if options.file:
-                return await _doctor_of(session, environment, options.file, as_json=options.json)
-            _say_ignored(session, environment, None)
-            return await _doctor(session, environment, as_json=options.json)
-        if options.command == "compare":
-            uri = _open(session, options.file)
-            for refused in await environment.find_compilation(uri):
-                _complain(f"nvcc flag {refused}")
-            _say_ignored(session, environment, uri)
-            target = _target(session, uri, options.kernel)
-            from orbit_lsp.cli import history_command
+    # a command ends before the preview of every GPU is compiled
+    return _editors(options) | values | own | word | {"every_gpu": "off"}
 
-            assert versions is not None
-            return await history_command.compare(
-                options, session, environment, versions, runs, watcher, uri, target
-            )
-        if options.command == "disassemble":
-            from orbit_lsp.cli import disassemble_command
 
-            if disassemble_command.is_compiled(options.file):
-                return await disassemble_command.compiled_code(options, runs)
-            uri = _open(session, options.file)
-            for refused in await environment.find_compilation(uri):
-                _complain(f"nvcc flag {refused}")
-            _say_ignored(session, environment, uri)
-            target = _target(session, uri, options.kernel)
-            if not (options.arch or options.gpu):
-                await environment.look_around()
-            assert versions is not None
-            return await disassemble_command.source(options, session, versions, runs, uri, target)
-        return await _file(options, session, environment, runs)
-    finally:
-        await runs.close()
-        if versions:
-            await versions.close()
-        await environment.close()
+async def _answer(
+    options: argparse.Namespace,
+    session: Session,
+    environment: run_environment.Environment,
+    runs: Scheduler,
+    watcher: TerminalWatcher,
+    versions: HistoryTracker | None,
+) -> int:
+    """Do what the command asks for; returns its exit code."""
+    if options.command == "doctor":
+        if options.file:
+            return await _doctor_of(session, environment, options.file, as_json=options.json)
+        _say_ignored(session, environment, None)
+        return await _doctor(session, environment, as_json=options.json)
+    if options.command == "exec":
+        from orbit_lsp.cli import exec_command
+
+        return await exec_command.run(options, session, environment, runs, watcher)
+    if options.command == "trace":
+        from orbit_lsp.cli import trace_command
+
+        uri = _open(session, options.file)
+        _say_ignored(session, environment, uri)
+        return await trace_command.run(options, session, environment, runs, watcher, uri)
+    if options.command == "compare":
+        uri = await _opened(options, session, environment)
+        target = _target(session, uri, options.kernel)
+        from orbit_lsp.cli import history_command
+
+        assert versions is not None
+        return await history_command.compare(
+            options, session, environment, versions, runs, watcher, uri, target
+        )
+    if options.command in ("disassemble", "debug-compile"):
+        from orbit_lsp.cli import disassemble_command
+
+        if options.command == "disassemble" and disassemble_command.is_compiled(options.file):
+            return await disassemble_command.compiled_code(options, runs)
+        uri = await _opened(options, session, environment)
+        if not (options.arch or options.gpu):
+            await environment.look_around()
+        if options.command == "debug-compile":
+            from orbit_lsp.cli.files import debug_compile
+
+            return await debug_compile.run(options, session, runs, uri)
+        target = _target(session, uri, options.kernel)
+        assert versions is not None
+        return await disassemble_command.source(options, session, versions, runs, uri, target)
+    return await _file(options, session, environment, runs)
+
+
+async def _opened(
+    options: argparse.Namespace, session: Session, environment: run_environment.Environment
+) -> str:
+    """The URI of the command's file, opened, with what its compilation needs; what is ignored there is reported."""
+    uri = _open(session, options.file)
+    for refused in await environment.find_compilation(uri):
+        _complain(f"nvcc flag {refused}")
+    _say_ignored(session, environment, uri)
+    return uri
 
 
 def _measures(options: argparse.Namespace) -> bool:
@@ -183,21 +179,27 @@ def _tracker(
 
 
 def _choose_gpu(options: argparse.Namespace, values: dict[str, Any]) -> str:
-    """Put the GPU that is rented into `values`; the architecture that figures are for where nothing is run: of any GPU."""
-    if spelled := placement.rented(options.gpu):
+    """Put the GPU that is rented into `values`; returns the architecture to compile for where nothing is run, also on a
+    machine with a GPU of its own, else nothing. Raises UsageError.
+    """
+    spelled = placement.rented(options.gpu)
+    if spelled:
         values["gpu"] = spelled
+    if options.command not in (
+        "compile",
+        "disassemble",
+        "debug-compile",
+        "show",
+        "doctor",
+        "draft",
+    ) or getattr(options, "run", False):
         return ""
-    runs = options.command not in ("compile", "disassemble", "show", "doctor", "draft") or getattr(
-        options, "run", False
-    )
-    architecture = None if runs else architectures.architecture_for(options.gpu)
-    if architecture is None and not runs:
-        raise UsageError(
-            f"{options.gpu!r:.60} is no GPU that is known here; name its architecture, as in --gpu sm_89"
-        )
-    if architecture:
+    architecture = architectures.architecture_for(spelled.partition(":")[0] or options.gpu)
+    if architecture is None:
+        raise UsageError(f"{options.gpu!r:.60} is not a known GPU; give its architecture, as in --gpu sm_89")
+    if not spelled:
         del values["gpu"]
-    return architecture or ""
+    return architecture
 
 
 def _editors(options: argparse.Namespace) -> dict[str, Any]:
@@ -244,11 +246,11 @@ def _limit(options: argparse.Namespace) -> float | None:
     """Dollars of the month. A variable that is not a number is an error: it was meant as a limit."""
     if options.budget is not None:
         return options.budget
-    said = os.environ.get("ORBIT_BUDGET_USD", "").strip()
+    amount = os.environ.get("ORBIT_BUDGET_USD", "").strip()
     try:
-        return float(said) if said else None
+        return float(amount) if amount else None
     except ValueError:
-        raise UsageError(f"ORBIT_BUDGET_USD is {said!r:.40}, not a number of dollars") from None
+        raise UsageError(f"ORBIT_BUDGET_USD is {amount!r:.40}, not a number of dollars") from None
 
 
 def _folders() -> list[str]:
@@ -283,7 +285,8 @@ async def _file(
         # compiling Triton imports the module: only `compile` and `run` do
         return _shown(options, session, uri)
     on = getattr(options, "on", None)
-    gpus = [name.strip() for name in on.split(",")] if on else None
+    named = [name.strip() for name in on.split(",")] if on else []
+    gpus = [placement.rented(name) or name for name in named] if on else None
     if mistake := environment.gpus_mistake(gpus):
         raise UsageError(mistake.removeprefix("orbit: "))
     if options.gpu is None or action != "compile":
@@ -302,7 +305,9 @@ async def _file(
             finished = _unlinked(_with_specs(finished, session, uri), session, uri)
         code = code or c.EXIT_CODES[finished.outcome]
         if options.json:
-            print(json.dumps(_as_json(finished), ensure_ascii=False, indent=2))
+            every = tuple(problem for _, problem in terminal_text.problems(session, uri))
+            shown = replace(finished, problems=every)
+            print(json.dumps(_as_json(shown), ensure_ascii=False, indent=2))
         elif options.command != "show":
             # a program is of all its kernels
             only = target or (each if each in _by_spec(session, uri) else None)
@@ -325,7 +330,7 @@ def _unlinked(finished: c.Finished, session: Session, uri: str) -> c.Finished:
     scan = session.files[uri].scan
     if scan.language != "cuda" or "main" not in scan.entries or finished.outcome != "ok":
         return finished
-    remark = "link errors are not looked for by compile: orbit-lsp run links the program"
+    remark = "compile does not look for link errors; orbit-lsp run links the program"
     return replace(finished, remarks=(*finished.remarks, remark))
 
 
@@ -348,7 +353,9 @@ def _chosen(
         targets = _swept(session, uri, targets)
     if options.json and len(targets) > 1 and not getattr(options, "on", None):
         names = ", ".join(each.key for each in targets if each)
-        raise UsageError(f"--json is of one run, and this file has the launch specs of {names}; add --kernel")
+        raise UsageError(
+            f"--json prints one run, and this file has the launch specs of {names}; add --kernel"
+        )
     return target, targets
 
 
@@ -371,25 +378,29 @@ def _targets(session: Session, uri: str, target: KernelId | None, action: Action
     if target or action == "compile":
         return [target]
     if session.files[uri].scan.entries:
-        said = [
-            one.target for one in kernel_status.of(session, uri) if one.plan.lines and not one.plan.definition
+        kernel_ids = [
+            status.target
+            for status in kernel_status.of(session, uri)
+            if status.plan.lines and not status.plan.definition
         ]
-        return [said[0] if len(said) == 1 else None]
+        return [kernel_ids[0] if len(kernel_ids) == 1 else None]
     checked = harness.of(session, uri)
     return [*([checked.target] if checked else []), *_by_spec(session, uri)] or [None]
 
 
 def _by_spec(session: Session, uri: str) -> list[KernelId]:
-    return [one.target for one in kernel_status.of(session, uri) if one.plan.through == "spec"]
+    return [status.target for status in kernel_status.of(session, uri) if status.plan.through == "spec"]
 
 
 def _swept(session: Session, uri: str, targets: list[KernelId | None]) -> list[KernelId | None]:
     """Those of `targets` whose launch specs have a sweep."""
-    wanted = _by_spec(session, uri) if targets == [None] else [one for one in targets if one]
-    swept = [one for one in kernel_status.of(session, uri) if one.target in wanted and one.plan.swept]
+    wanted = _by_spec(session, uri) if targets == [None] else [target for target in targets if target]
+    swept = [
+        status for status in kernel_status.of(session, uri) if status.target in wanted and status.plan.swept
+    ]
     if not swept:
         raise UsageError("no launch spec of this file has a sweep, as in `n = sweep(1 << 20, 1 << 24)`")
-    return [one.target for one in swept]
+    return [status.target for status in swept]
 
 
 def _open(session: Session, name: str) -> str:
@@ -418,13 +429,13 @@ def _open(session: Session, name: str) -> str:
 def _target(session: Session, uri: str, name: str | None) -> KernelId | None:
     if name is None:
         return None
-    known = [found for found, _, _ in session.kernels(uri)]
+    known = [kernel for kernel, _, _ in session.kernels(uri)]
     if (checked := harness.of(session, uri)) and checked.name == name:
         return checked.target
-    for found in known:
-        if found.key == name or found.key.rpartition("::")[2] == name:
-            return found
-    names = [found.key for found in known]
+    for target in known:
+        if target.key == name or target.key.rpartition("::")[2] == name:
+            return target
+    names = [known_target.key for known_target in known]
     raise UsageError(
         f"there is no kernel {name} in this file; it has: {', '.join(names) or 'none'}{did_you_mean(name, names)}"
     )
@@ -453,23 +464,14 @@ def _dump(finished: c.Finished, made: Path | None, to: Path) -> None:
 
 def _with_specs(finished: c.Finished, session: Session, uri: str) -> c.Finished:
     """A compilation with what is wrong with the file's launch specs, which no compiler reads."""
-    path = path_of(uri)
-    found = tuple(
-        c.Problem(
-            one.severity, one.message, "launch spec", c.Place(path, one.span.line + 1, one.span.column + 1)
-        )
-        for one in spec_cache.faults(session, uri)
-    )
-    finished = replace(finished, problems=(*finished.problems, *found))
-    errors = [one for one in found if one.severity == "error"]
+    errors = [fault for fault in spec_cache.faults(session, uri) if fault.severity == "error"]
     if not errors or finished.outcome != "ok":
         return finished
-    first = errors[0]
+    line, column = errors[0].span.line + 1, errors[0].span.column + 1
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    text = f"line {first.place.line if first.place else 0}, in the launch spec: {first.message}{more}"
-    return replace(
-        finished, outcome="compile error", failure=c.Failure("compile error", text, place=first.place)
-    )
+    text = f"line {line}, in the launch spec: {errors[0].message}{more}"
+    failure = c.Failure("compile error", text, place=c.Place(path_of(uri), line, column))
+    return replace(finished, outcome="compile error", failure=failure)
 
 
 # -- what is printed --------------------------------------------------------------------------------
@@ -488,14 +490,16 @@ def _report(
     *,
     sweep: bool,
 ) -> None:
-    for line in [*terminal_text.problems(session), *terminal_text.spec_faults(session, uri)]:
+    from orbit_lsp.views import harness_view, kernel_tables, tables  # 15 ms that --json does without
+
+    for line in terminal_text.problem_lines(session, uri):
         print(visible(line))
     for known in kernel_status.of(session, uri):
         if target and known.target != target:
             continue
         sections = kernel_tables.content(session, uri, known, time.time())
         if sweep:
-            sections = [one for one in sections if isinstance(one, Table)]
+            sections = [section for section in sections if isinstance(section, tables.Table)]
         if sections:
             print(visible(tables.render(sections, markdown=False)), end="\n\n")
     if (checked := kernel_status.harness_status(session, uri)) and checked.result and not sweep:
@@ -506,13 +510,27 @@ def _report(
         print(visible(f"note: {remark}"), file=sys.stderr)
     if finished and finished.outcome != "ok" and finished.failure:
         failure = finished.failure
-        _line(sys.stderr, f"orbit-lsp: error: {failure.message} [{finished.outcome}]", failure.remedy)
+        _line(
+            sys.stderr,
+            f"orbit-lsp: error: {_unrepeated(session, uri, failure)} [{finished.outcome}]",
+            failure.remedy,
+        )
     elif finished and finished.outcome == "ok" and not (session.kernels(uri) or harness.of(session, uri)):
         print("no kernel in this file")
     elif finished:
         compiled = action == "compile"
         ok = "" if compiled and not finished.resources else "ok: "
         print(visible(f"{ok}{summary.one_line(finished, compiled_only=compiled)}"), file=sys.stderr)
+
+
+def _unrepeated(session: Session, uri: str, failure: c.Failure) -> str:
+    """A failure's sentence without the error that is printed above it."""
+    counted = re.match(r".* does not compile \(\d+ errors?\)(?=: )", failure.message)
+    errors = [
+        problem.message for _, problem in terminal_text.problems(session, uri) if problem.severity == "error"
+    ]
+    printed = any(failure.message.endswith(error.partition("\n")[0]) for error in errors)
+    return counted[0] if counted and printed else failure.message
 
 
 def _line(stream: TextIO, text: str, remedy: str) -> None:
@@ -526,14 +544,14 @@ async def _doctor_of(
     uri = _open(session, name)
     if session.files[uri].scan.language != "cuda":
         raise UsageError(
-            f"{name} is no CUDA file: orbit-lsp doctor without a file looks at Python and Triton"
+            f"{name} is not a CUDA file; orbit-lsp doctor without a file checks Python and Triton"
         )
     refused = await environment.find_compilation(uri)
     compilation = session.files[uri].compilation
     if as_json:
         print(json.dumps(dataclasses.asdict(compilation), ensure_ascii=False, indent=2))
         return 0
-    from orbit_lsp.cli import doctor
+    from orbit_lsp.cli.machine import doctor
 
     print(visible("\n".join(doctor.compilation_lines(name, compilation, refused))))
     return 0
@@ -546,7 +564,7 @@ async def _doctor(session: Session, environment: run_environment.Environment, *,
         text = f"✗ worker    {environment.python()} cannot be started as a worker; set `orbit.python`"
         print(text, file=sys.stderr if as_json else sys.stdout)
         return c.EXIT_CODES["infrastructure"]
-    from orbit_lsp.cli import doctor
+    from orbit_lsp.cli.machine import doctor
 
     failure = await doctor.compiler_failure(environment.runner(), machine)
     if as_json:

@@ -6,6 +6,7 @@ import json
 
 from pydantic import TypeAdapter
 
+from orbit_lsp.agents.loop import records
 from orbit_lsp.report import results_json
 from orbit_remote.common.messages import VERSION, Finished
 
@@ -13,6 +14,9 @@ KINDS: dict[str, type] = {
     "finished": Finished,
     "compared": results_json.Compared,
     "history": results_json.FileHistory,
+    "worker": records.WorkerResult,
+    "reviewer": records.ReviewerVerdict,
+    "loop": records.LoopSummary,
 }
 
 

@@ -38,8 +38,8 @@ def lines(session: Session, uri: str, *, color: bool) -> list[str]:
             above[lens.range.start.line].append(lens.command.title)
     for hint in hints.hints(session, uri, 0, len(document.lines)):
         behind[hint.position.line].append(str(hint.label))
-    for found in diagnostics.diagnostics(session, uri):
-        below[found.range.start.line].append(found)
+    for diagnostic in diagnostics.diagnostics(session, uri):
+        below[diagnostic.range.start.line].append(diagnostic)
     width = len(str(len(document.lines)))
     shown: list[str] = []
     for number, line in enumerate(document.lines):
@@ -50,28 +50,30 @@ def lines(session: Session, uri: str, *, color: bool) -> list[str]:
             shown.append(indent + " " * lead + _paint("lens", " | ".join(above[number]), color))
         tail = "".join("   " + _paint("hint", label, color) for label in behind[number])
         shown.append((_paint("number", f"{number + 1:>{width}} ", color) + text + tail).rstrip())
-        for found in below[number]:
-            shown += [indent + part for part in _squiggle(session, line, found, color)]
+        for diagnostic in below[number]:
+            shown += [indent + part for part in _squiggle(session, line, diagnostic, color)]
     if shown and not document.lines[-1]:
         shown.pop()  # the empty line after the last line end
     return shown
 
 
-def _squiggle(session: Session, line: str, found: lsp.Diagnostic, color: bool) -> list[str]:
-    style = _NAMES[found.severity or lsp.DiagnosticSeverity.Error]
-    start = from_client(line, found.range.start.character, session.client.encoding)
-    same_line = found.range.end.line == found.range.start.line
-    end = from_client(line, found.range.end.character, session.client.encoding) if same_line else len(line)
+def _squiggle(session: Session, line: str, diagnostic: lsp.Diagnostic, color: bool) -> list[str]:
+    style = _NAMES[diagnostic.severity or lsp.DiagnosticSeverity.Error]
+    start = from_client(line, diagnostic.range.start.character, session.client.encoding)
+    same_line = diagnostic.range.end.line == diagnostic.range.start.line
+    end = (
+        from_client(line, diagnostic.range.end.character, session.client.encoding) if same_line else len(line)
+    )
     before = len(line[:start].expandtabs(4))
     length = max(1, len(line[:end].expandtabs(4)) - before)
-    code = f" {found.code}" if found.code else ""
+    code = f" {diagnostic.code}" if diagnostic.code else ""
     parts = [" " * before + _paint(style, "~" * length, color)]
     parts += [
         " " * before
-        + _paint(style, visible(text if number else f"{style} {found.source}{code}: {text}"), color)
-        for number, text in enumerate(found.message.splitlines() or [""])
+        + _paint(style, visible(text if number else f"{style} {diagnostic.source}{code}: {text}"), color)
+        for number, text in enumerate(diagnostic.message.splitlines() or [""])
     ]
-    for note in found.related_information or []:
+    for note in diagnostic.related_information or []:
         place = note.location
         file = path_of(place.uri).rpartition("/")[2]
         parts.append(

@@ -56,6 +56,7 @@ class Submission:
 
 
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     try:
         return _submit(options)
     except UsageError as error:
@@ -71,11 +72,11 @@ def _submit(options: argparse.Namespace) -> int:
     except OSError as error:
         raise UsageError(f"{options.file} cannot be read: {error.strerror}") from None
     leaderboard, gpu = _target(options, text)
-    program = next((found for name in _PROGRAMS if (found := shutil.which(name))), None)
+    program = next((program_path for name in _PROGRAMS if (program_path := shutil.which(name))), None)
     words = ["submit", "--no-tui", "--leaderboard", leaderboard, "--gpu", gpu, "--mode", options.mode]
     command = (program or _PROGRAMS[0], *words, str(path))
     if options.dry_run:
-        print(shlex.join(command))
+        print(visible(shlex.join(command)))
         return 0
     if program is None:
         text = "popcorn-cli is not on PATH; see github.com/gpu-mode/popcorn-cli for how to install it and to register"
@@ -98,9 +99,9 @@ def _submit(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace, text: str) -> tuple[str, str]:
     """Leaderboard and GPU: of the options, else of the file's `#!POPCORN` lines."""
-    said = {name.removesuffix("s"): value for name, value in reversed(_DIRECTIVE.findall(text))}
-    leaderboard = options.leaderboard or said.get("leaderboard", "")
-    gpus = (options.gpu or said.get("gpu", "")).replace(",", " ").replace(";", " ").split()
+    directives = {name.removesuffix("s"): value for name, value in reversed(_DIRECTIVE.findall(text))}
+    leaderboard = options.leaderboard or directives.get("leaderboard", "")
+    gpus = (options.gpu or directives.get("gpu", "")).replace(",", " ").replace(";", " ").split()
     if not leaderboard:
         raise UsageError(
             "which leaderboard? Add --leaderboard, or a line `#!POPCORN leaderboard NAME` to the file"
@@ -111,7 +112,7 @@ def _target(options: argparse.Namespace, text: str) -> tuple[str, str]:
         raise UsageError(f"the file names several GPUs; add --gpu with one of {', '.join(gpus)}")
     for word in (leaderboard, gpus[0]):
         if word.startswith("-"):
-            raise UsageError(f"{word!r} is no name of a leaderboard or a GPU")
+            raise UsageError(f"{word!r} is not the name of a leaderboard or a GPU")
     return leaderboard, gpus[0]
 
 
@@ -124,7 +125,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _agreed(name: str, leaderboard: str, gpu: str) -> bool:
-    """Raises UsageError where nobody can answer."""
+    """Raises UsageError if there is no terminal to ask at."""
     if not sys.stdin.isatty():
         raise UsageError("--mode leaderboard is a ranked submission; add --yes where nobody can be asked")
     print(f"Submit {visible(name)} to {visible(leaderboard)} on {visible(gpu)}, ranked? [y/N] ", end="", file=sys.stderr, flush=True)  # fmt: skip

@@ -10,7 +10,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common.messages import EXIT_CODES
+from orbit_remote.common.messages import EXIT_CODES, Place, Problem
 from orbit_remote.common.plain_text import visible
 
 
@@ -36,18 +36,27 @@ def only_kernel(kernels: Sequence[KernelId]) -> KernelId:
     return kernels[0]
 
 
-def problems(session: Session) -> list[str]:
-    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
-    shown: list[str] = []
-    for (_, uri), kept in session.results.problems.items():
-        for problem in kept.items:
-            shown += summary.problem_lines(problem, path_of(uri))
-    return shown
-
-
-def spec_faults(session: Session, uri: str) -> list[str]:
-    """The faults of a file's launch specs, a line each: `file:line:column: error: … [launch spec]`."""
-    return [
-        f"{path_of(uri)}:{one.span.line + 1}:{one.span.column + 1}: {one.severity}: {one.message} [launch spec]"
-        for one in spec_cache.faults(session, uri)
+def problems(session: Session, uri: str) -> list[tuple[str, Problem]]:
+    """Every diagnostic with its file, those of the launch specs of `uri` last: what is printed, and what --json has."""
+    filed = [
+        (path_of(of), problem) for (_, of), kept in session.results.problems.items() for problem in kept.items
     ]
+    path = path_of(uri)
+    faults = [
+        (
+            path,
+            Problem(
+                fault.severity,
+                fault.message,
+                "launch spec",
+                Place(path, fault.span.line + 1, fault.span.column + 1),
+            ),
+        )
+        for fault in spec_cache.faults(session, uri)
+    ]
+    return filed + faults
+
+
+def problem_lines(session: Session, uri: str) -> list[str]:
+    """Every diagnostic as one line, `file:line:column: error: … [nvcc #20]`, its notes indented."""
+    return [line for path, problem in problems(session, uri) for line in summary.problem_lines(problem, path)]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbit_lsp.closure.tree import Tree, below
-from orbit_remote.common import harness_files
+from orbit_remote.common import harness_files, limits, regular_files
 from orbit_remote.common.messages import Job, Manifest, content_hash
 
 Content = bytes | Path
@@ -74,8 +74,12 @@ def closure(
     path = os.path.abspath(job.path)
     # a file of a revision stands in a folder of its own, which is where it runs
     above = [job.directory] if job.directory and job.directory != os.path.dirname(path) else []
-    root = _root(job.language, path, [*folders, *above])
-    tree = Tree(root, limit, path, job.text.encode("utf-8", "replace"))
+    root = job.mount or _root(job.language, path, [*folders, *above])
+    try:
+        content = _content(job)
+    except OSError as error:
+        return Closure(root, Manifest(content_hash(b"")), refusal=f"{path} cannot be read: {error.strerror}.")
+    tree = Tree(root, limit, path, content, mounted=bool(job.mount))
     if job.language == "cuda":
         from orbit_lsp.closure import includes
 
@@ -84,20 +88,32 @@ def closure(
         from orbit_lsp.closure import imports
 
         beside = (
-            [str(one) for one in harness_files.companions(Path(path), job.text)]
+            [str(companion) for companion in harness_files.companions(Path(path), job.text)]
             if job.through == "contract"
             else []
         )
-        theirs = dict.fromkeys(os.path.dirname(one) for one in beside)
-        imports.follow(tree, job, (*read, *beside), (*python_path, *theirs))
+        theirs = dict.fromkeys(os.path.dirname(path) for path in beside)
+        if job.is_script:
+            imports.follow(tree, job, (*read, *beside), (*python_path, *theirs))
+        else:
+            tree.take(tree.main)
         for name in beside:
             if (spot := tree.spot(name)) and spot.place not in tree.files:
                 tree.take(spot, named=True)
     from orbit_lsp.closure import data as data_files
 
     data_files.follow(tree, data)
+    if job.mount:
+        data_files.mount(tree)
     tree.keep_folders()
     return _closure(tree)
+
+
+def _content(job: Job) -> bytes:
+    """Of the job's own file: the editor's text, or the program. Raises OSError."""
+    if job.through == "exec" and not job.is_script:
+        return regular_files.read(job.path, limits.TRAVELLING)
+    return job.text.encode("utf-8", "replace")
 
 
 def _root(language: str, path: str, folders: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Data files that match the patterns of the setting `data`, except those that ignore files exclude.
+"""Data files that match the patterns of the setting `data`, or all of a folder, except those that ignore files exclude.
 
 Patterns are relative to the workspace folder: `*`, `?` and `[…]` within a part, `**` for any number of
 folders; a folder stands for everything in it. As in a shell, no wildcard matches a name that begins
@@ -27,9 +27,20 @@ def follow(tree: Tree, patterns: Sequence[str]) -> None:
         search.run(pattern)
 
 
+def mount(tree: Tree) -> None:
+    """Let travel all of the folder but hidden files, Python's own caches and its virtual environments."""
+    search = _Search(tree, mounted=True)
+    search.walk([_ANY])
+    if search.looked_at > _MOST_LOOKED_AT:
+        tree.refuse(
+            f"{shown(tree.root)} holds more than {_MOST_LOOKED_AT:,} files, ignored ones included. Mount a smaller folder."
+        )
+
+
 class _Search:
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, *, mounted: bool = False) -> None:
         self.tree = tree
+        self._mounted = mounted
         self.looked_at = 0
         self.matched = 0
         self.ignored: list[str] = []
@@ -43,15 +54,8 @@ class _Search:
                 f"{named}, which is not a path below the workspace folder, and none of it is sent."
             )
             return
-        self.matched, self.ignored = 0, []
         tree = self.tree
-        waiting: list[tuple[str, list[str]]] = [("", parts)]
-        seen: set[tuple[str, int]] = set()
-        while waiting and not self._enough():
-            folder, rest = waiting.pop()
-            if (folder, len(rest)) not in seen:
-                seen.add((folder, len(rest)))
-                waiting += self._folder(folder, rest)
+        self.walk(parts)
         if self.looked_at > _MOST_LOOKED_AT:
             tree.refuse(
                 f"{named}, for which more than {_MOST_LOOKED_AT:,} files would have to be looked at: begin it with a folder."
@@ -65,6 +69,16 @@ class _Search:
             )
         elif not self.matched and not tree.full:
             tree.remark(f"{named}, but no file matches it.")
+
+    def walk(self, parts: list[str]) -> None:
+        self.matched, self.ignored = 0, []
+        waiting: list[tuple[str, list[str]]] = [("", parts)]
+        seen: set[tuple[str, int]] = set()
+        while waiting and not self._enough():
+            folder, rest = waiting.pop()
+            if (folder, len(rest)) not in seen:
+                seen.add((folder, len(rest)))
+                waiting += self._folder(folder, rest)
 
     def _enough(self) -> bool:
         return self.looked_at > _MOST_LOOKED_AT or self.tree.too_many
@@ -86,6 +100,12 @@ class _Search:
                 if self.tree.ignores.excludes(place, folder=True):
                     if not anywhere:
                         self.ignored.append(place + "/")
+                elif self._mounted and self._made_by_python(place):
+                    continue
+                elif self._mounted and is_link:
+                    self.tree.remark(
+                        f"{shown(place)} is a link to a folder and is not sent: put a copy in its place."
+                    )
                 elif not is_link:
                     yield place, (parts if anywhere and parts else rest)
                 elif not anywhere:  # else it may lead back up
@@ -101,20 +121,27 @@ class _Search:
                     self.matched += 1
                     self.tree.take(Spot(place, self._path(place)), named=False)
 
+    def _made_by_python(self, place: str) -> bool:
+        return posixpath.basename(place) == "__pycache__" or os.path.isfile(
+            os.path.join(self._path(place), "pyvenv.cfg")
+        )
+
     def _entries(self, folder: str, part: str) -> list[tuple[str, bool, bool]]:
         """(name, is it a folder, is it a link) of a folder's entries, in order; without a wildcard only of one."""
         path = self._path(folder)
         try:
             if not re.search(r"[*?\[]", part):
-                one = os.path.join(path, part)
-                found = [(part, os.path.isdir(one), os.path.islink(one))] if os.path.lexists(one) else []
+                joined = os.path.join(path, part)
+                listed = (
+                    [(part, os.path.isdir(joined), os.path.islink(joined))] if os.path.lexists(joined) else []
+                )
             else:
                 with os.scandir(path) as entries:
-                    found = sorted((e.name, e.is_dir(), e.is_symlink()) for e in entries)
+                    listed = sorted((e.name, e.is_dir(), e.is_symlink()) for e in entries)
         except (OSError, ValueError):
             return []
-        self.looked_at += len(found)
-        return [entry for entry in found if entry[0] not in _NEVER]
+        self.looked_at += len(listed)
+        return [entry for entry in listed if entry[0] not in _NEVER]
 
     def _path(self, place: str) -> str:
         return os.path.join(self.tree.root, *place.split("/")) if place else self.tree.root

@@ -40,29 +40,29 @@ class Ignores:
                 self._folders[holder, names] = self.excludes(holder, folder=True, names=names)
             if self._folders[holder, names]:
                 return True
-        return self._one(place, names, folder=folder)
+        return self._is_named(place, names, folder=folder)
 
-    def _one(self, place: str, names: tuple[str, ...], *, folder: bool) -> bool:
+    def _is_named(self, place: str, names: tuple[str, ...], *, folder: bool) -> bool:
         parts = place.split("/")
         ending = "/" if folder else ""
         for i in range(len(parts) - 1, -1, -1):
             holder = posixpath.join(self._root, *parts[:i])
-            if (said := self._said(holder, "/".join(parts[i:]) + ending, names)) is not None:
-                return said
+            if (ignored := self._decided_by(holder, "/".join(parts[i:]) + ending, names)) is not None:
+                return ignored
         for holder in self._above:
             rest = os.path.relpath(self._root, holder).replace(os.sep, "/")
-            if (said := self._said(holder, f"{rest}/{place}{ending}", names)) is not None:
-                return said
+            if (ignored := self._decided_by(holder, f"{rest}/{place}{ending}", names)) is not None:
+                return ignored
         return False
 
-    def _said(self, holder: str, path: str, names: tuple[str, ...]) -> bool | None:
+    def _decided_by(self, holder: str, path: str, names: tuple[str, ...]) -> bool | None:
         for name in names:
             key = f"{holder}/{name}"
             if key not in self._specs:
                 self._specs[key] = _specs(key)
             for spec in self._specs[key]:
-                if (said := spec.check_file(path).include) is not None:
-                    return said
+                if (ignored := spec.check_file(path).include) is not None:
+                    return ignored
         return None
 
 

@@ -60,12 +60,12 @@ def parse(content: bytes) -> Asks:
             for name in node.children_by_field_name("name"):
                 imports[Import(0, _dotted(name))] = None
         elif node.type == "import_from_statement":
-            if found := _from(node):
-                imports[found] = None
+            if imported := _from(node):
+                imports[imported] = None
         elif node.type == "call":
             name = _called(node)
-            if name in _BY_NAME and (found := _by_name(node)):
-                imports[found] = None
+            if name in _BY_NAME and (imported := _by_name(node)):
+                imports[imported] = None
             elif name in _BY_NAME + _BY_FILE:
                 unknown.append(node.start_point[0] + 1)
         elif node.type == "assignment":
@@ -168,7 +168,7 @@ class _Walk:
         while package and self._is_file(posixpath.join(package, "__init__.py")):
             package = posixpath.dirname(package)
         self.given = {own, own if directory is None else directory}
-        """Where Python looks by itself, as the job is run."""
+        """The folders in which Python looks without further settings."""
         here = [below(os.path.normpath(folder), tree.root) for folder in python_path]
         folders = [own, *self.given, *(place for place in here if place is not None), "", "src", package]
         self.roots = list(dict.fromkeys(folders))
@@ -209,25 +209,25 @@ class _Walk:
             roots = [*roots, *_above(folder)]
         for wanted in asks.imports:
             if not wanted.level:
-                found = self._import(roots, wanted.module)
+                paths = self._import(roots, wanted.module)
                 self._note_root(roots, wanted.module)
             else:
                 package = self._package(spot, wanted)
-                found = self._import([package], wanted.module) if package is not None else []
+                paths = self._import([package], wanted.module) if package is not None else []
             names = wanted.names
             if (
                 wanted.star
-                and len(found) == 1
-                and (package := self.asks.get(posixpath.join(found[0], "__init__.py")))
+                and len(paths) == 1
+                and (package := self.asks.get(posixpath.join(paths[0], "__init__.py")))
             ):
                 names = package.exports
             for name in names:
-                self._import(found, tuple(name.split(".")))
+                self._import(paths, tuple(name.split(".")))
         if asks.unknown:
             lines = ", ".join(map(str, asks.unknown[:5])) + (", …" if len(asks.unknown) > 5 else "")
             self.tree.remark(
                 f"{shown(spot.place)} imports modules whose names are known only when it runs (line {lines}); "
-                "where they are in the workspace, name their files in the setting `data`."
+                "if they are in the workspace, name their files in the setting `data`."
             )
 
     def _package(self, spot: Spot, wanted: Import) -> str | None:
@@ -277,10 +277,10 @@ class _Walk:
         for root in roots:
             place = posixpath.join(root, module[0])
             if self._is_file(f"{place}/__init__.py") or self._is_file(f"{place}.py"):
-                found = True
+                known = True
             else:
-                found = self._is_folder(place) and any(p.startswith(f"{place}/") for p in self.tree.files)
-            if found:
+                known = self._is_folder(place) and any(p.startswith(f"{place}/") for p in self.tree.files)
+            if known:
                 if root in self.roots and root not in self.given:
                     self.tree.roots[root] = None
                 return

@@ -15,7 +15,7 @@ _INCLUDE = re.compile(r'^[ \t]*\#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULT
 _SKIPPED = frozenset(("build", "out", "node_modules", "third_party", "site-packages", "__pycache__"))
 _MOST_FILES = 4_000
 _SECONDS = 2.0
-"""A search that takes longer ends with what was read so far: the header is then compiled by itself."""
+"""A longer search ends with what was read so far: the header is then compiled on its own."""
 
 
 def read(path: str, folders: Sequence[str]) -> tuple[str, str] | None:
@@ -31,7 +31,7 @@ def read(path: str, folders: Sequence[str]) -> tuple[str, str] | None:
 
 
 def source_of(header: str, folders: Sequence[str]) -> str:
-    """The nearest `.cu` that includes a header, itself or through others; empty where none was found.
+    """The nearest `.cu` that includes a header, directly or through other headers; empty if there is none.
 
     Reads files of the innermost of `folders` that holds the header, else of the header's own folder.
     """

@@ -151,7 +151,7 @@ class _Walk:
         self.waiting: list[tuple[Spot, Asks]] = []
         self.macros: dict[tuple[Spot, str], bool] = {}
         """What stands behind `#include` in which file, and whether a meaning is known."""
-        self.found: dict[tuple[str, str, Form], list[Spot]] = {}
+        self.spots: dict[tuple[str, str, Form], list[Spot]] = {}
         rewrite(job.flags, self._note)
 
     def run(self, read: Sequence[str]) -> None:
@@ -204,16 +204,16 @@ class _Walk:
         path = os.path.normpath(os.path.join(self.directory, name))
         if self.tree.is_file(path):
             folder = self.tree.map(str(Path(path).parent))
-            found = [self.tree.beside(folder, Path(path).name)] if folder else []
+            spots = [self.tree.beside(folder, Path(path).name)] if folder else []
         else:
-            found = self._find(self.tree.main, Include(name, "quoted"))
-        for spot in filter(None, found):
+            spots = self._find(self.tree.main, Include(name, "quoted"))
+        for spot in filter(None, spots):
             self._take(spot)
 
     def _follow(self, spot: Spot, asks: Asks) -> None:
         for include in asks.includes:
-            for found in self._find(spot, include):
-                self._take(found)
+            for reached in self._find(spot, include):
+                self._take(reached)
         for macro in asks.macros:
             self.macros.setdefault((spot, macro), False)
         for name, body in asks.definitions:
@@ -224,9 +224,9 @@ class _Walk:
         name, form = include
         folder = self.tree.folder_of(source)
         key = (folder.place if form == "quoted" else "", name, form)
-        if key not in self.found:
-            self.found[key] = self._search(source, folder, include)
-        return self.found[key]
+        if key not in self.spots:
+            self.spots[key] = self._search(source, folder, include)
+        return self.spots[key]
 
     def _search(self, source: Spot, folder: Spot, include: Include) -> list[Spot]:
         name, form = include
@@ -245,22 +245,22 @@ class _Walk:
             return []
         quoted = [folder] if form == "quoted" else []
         quoted += self.folders["quote"] if form != "angle" else []
-        found: list[Spot] = []
+        spots: list[Spot] = []
         for place in (*quoted, *self.folders["folder"], *self.folders["system"]):
             spot = self.tree.beside(place, name)
-            if spot and spot not in found:
-                found.append(spot)
+            if spot and spot not in spots:
+                spots.append(spot)
                 if form != "next":
                     break
-        return found
+        return spots
 
     def _resolve_macros(self) -> None:
         for (spot, macro), known in list(self.macros.items()):
             named = list(self._meanings(macro))
             self.macros[spot, macro] = known or bool(named)
             for include in named:
-                for found in self._find(spot, include):
-                    self._take(found)
+                for reached in self._find(spot, include):
+                    self._take(reached)
 
     def _meanings(self, macro: str) -> Iterator[Include]:
         """Every name that a macro may stand for, whichever definition holds."""

@@ -1,4 +1,4 @@
-"""The tree of files that is sent: each file with its path, and why others are left out.
+"""The tree of files that is sent: each file with its path, and why a file is left out.
 
 A place is a path relative to the tree with `/` between its parts. Files of the workspace keep their
 own; files of an include folder outside it stand under `.orbit-outside/<n>-<name>`. Each file is found
@@ -41,8 +41,11 @@ class Spot(NamedTuple):
 class Tree:
     """Collects files. Nothing raises: what is not sent is a remark or, where a run is no use, a refusal."""
 
-    def __init__(self, root: str, limit: int, main: str, content: bytes) -> None:
+    def __init__(self, root: str, limit: int, main: str, content: bytes, *, mounted: bool = False) -> None:
+        """`mounted`: all of `root` is wanted, not only what the main file needs."""
         self.root = root
+        self._mounted = mounted
+        self.remedy = "Mount a smaller folder" if mounted else "Narrow the setting `data`"
         self.main = Spot(below(main, root) or Path(main).name, main)
         self.files: dict[str, str] = {}
         self.contents: dict[str, bytes | Path] = {}
@@ -77,7 +80,7 @@ class Tree:
         folder = os.path.normpath(folder)
         if (rest := below(folder, self.root)) is not None:
             return Spot(rest, folder)
-        if _is_private(folder):
+        if is_private(folder):
             self.remark(
                 f"Nothing is sent from the include folder {shown(folder)}: a home folder and what lies above it, "
                 "and the hidden folders in it, hold more than headers."
@@ -101,7 +104,7 @@ class Tree:
             return None
         if part and any(each.startswith(".") for each in place[len(part) :].split("/")):
             self.refuse(
-                f"{shown(path)} is needed, but hidden files do not travel from outside of the workspace."
+                f"{shown(path)} is needed, but hidden files from outside of the workspace are not sent."
             )
             return None
         self._pass(folder.place, name)
@@ -146,9 +149,7 @@ class Tree:
         if place in self.files:
             return None
         if below(path, os.path.join(self.root, OUTSIDE)) is not None:
-            self.remark(
-                f"{shown(place)} is not sent: files from elsewhere stand under that name in the tree."
-            )
+            self.remark(f"{shown(place)} is not sent: other files are sent under that name.")
             return None
         if why := unusable(place):
             self.remark(f"{shown(place)} {why} and is not sent.")
@@ -258,9 +259,13 @@ class Tree:
         if not self.full:
             return None
         name = Path(self.main.path).name
+        what = f"{shown(self.root)} holds" if self._mounted else f"{name} needs"
         if self.too_many:
-            what = (
-                f"{name} needs more than {units.count(MOST_FILES)} files ({units.size(self._total)} so far)"
+            what += f" more than {units.count(MOST_FILES)} files ({units.size(self._total)} so far)"
+        elif self._mounted:
+            what += (
+                f" {units.size(self._total)} in {units.count(len(self._sizes))} files and perhaps more, and the setting "
+                f"`modal.files_mib` allows {units.size(self._limit)}"
             )
         else:
             what = (
@@ -269,7 +274,7 @@ class Tree:
             )
         largest = sorted(self._sizes.items(), key=lambda item: (-item[1], item[0]))[:3]
         names = ", ".join(f"{shown(place)} ({units.size(size)})" for place, size in largest)
-        return f"{what}; the largest are {names}. Narrow the setting `data`, or name files in .orbitignore."
+        return f"{what}; the largest are {names}. {self.remedy}, or name files in .orbitignore."
 
     def remark(self, sentence: str) -> None:
         self.remarks[sentence] = None
@@ -289,7 +294,7 @@ def _folders(place: str) -> Iterator[str]:
         yield place
 
 
-def _is_private(folder: str) -> bool:
+def is_private(folder: str) -> bool:
     """The home folder, one that holds it, or one in its hidden folders but for those where software is installed."""
     home = os.path.expanduser("~")
     if below(home, folder) is not None:
@@ -300,11 +305,11 @@ def _is_private(folder: str) -> bool:
 
 def below(path: str, folder: str) -> str | None:
     """The part of `path` below `folder`, with `/`; empty for the folder itself, None for what is not in it."""
-    one, other = os.path.normcase(path), os.path.normcase(folder)
-    if one == other:
+    inner, other = os.path.normcase(path), os.path.normcase(folder)
+    if inner == other:
         return ""
     other = other.rstrip(os.sep) + os.sep
-    return path[len(other) :].replace(os.sep, "/") if one.startswith(other) else None
+    return path[len(other) :].replace(os.sep, "/") if inner.startswith(other) else None
 
 
 def outside(place: str, root: str) -> str:
@@ -312,6 +317,6 @@ def outside(place: str, root: str) -> str:
 
 
 def shown(name: str) -> str:
-    """A path as it can stand in a sentence: on one line, and not for ever."""
+    """A path for use in a sentence: on one line, and of bounded length."""
     plain = name if name.isprintable() else ascii(name)[1:-1]
     return plain if len(plain) <= 200 else f"{plain[:80]}…{plain[-80:]}"

@@ -1,8 +1,9 @@
-"""What build files say about include folders and flags, read as text: none of them is run"""
+"""Include folders and flags of build files, read as text; no build file is run"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from orbit_remote.common import regular_files
-from orbit_remote.common.limits import BUILD_FILE
+from orbit_remote.common.limits import BUILD_FILE, OUTLINED
 
 _NAMES = (
     "setup.py",
@@ -36,6 +37,15 @@ _RELOCATABLE = re.compile(
 )
 _CMAKE_INCLUDES = re.compile(r"\b(?:target_)?include_directories\s*\(([^)]*)\)", re.IGNORECASE)
 _MAKE_INCLUDES = re.compile(r"(?<![\w-])-(?:I|isystem)\s*(\"[^\"]+\"|[^\s\"',;)\]]+)")
+_FLAGS_OF_NVCC = re.compile(
+    r"\w*(?:NVCC|CUDA|CU)\w*FLAGS\b|\badd_definitions\b|\badd_compile_definitions\b", re.IGNORECASE
+)
+_DEFINITION = re.compile(r"(?<![\w-])-D\s?([A-Za-z_]\w*(?:=[\w.:+-]+)?)(?=[\s\"';)]|$)")
+_OPENS = re.compile(r"(?:if|function|macro|foreach|while)\s*\(|if(?:n?eq|n?def)\b", re.IGNORECASE)
+_CLOSES = re.compile(r"end(?:if|function|macro|foreach|while)\b", re.IGNORECASE)
+_INCLUDED = re.compile(r"^\s*(?:-?include[ \t]+([^\s#(]+)|include\s*\(\s*\"?([^)\s\"]+))", re.MULTILINE)
+_MODULES = ("cmake", "cmake/modules", "cmake/Modules")
+_MOST_INCLUDED = 20
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 _WORD = re.compile(r'"([^"]*)"|(\S+)')
 _KEYWORDS = {"PUBLIC", "PRIVATE", "INTERFACE", "SYSTEM", "BEFORE", "AFTER"}
@@ -91,6 +101,8 @@ def declared(path: str, root: str) -> Declared:
             text = regular_files.text(file, BUILD_FILE)
         except (OSError, ValueError):
             continue
+        if not file.endswith(".py"):
+            text = "\n".join([text, *_included(file, text, root)])
         if file.endswith(".py"):
             setup = _setup(file, text, path)
             folders += setup.folders
@@ -98,11 +110,13 @@ def declared(path: str, root: str) -> Declared:
         else:
             text = _COMMENT.sub("", text)
             folders += _folders(file, text, root)
-            named = {}
+            # CMake's folders inherit macros from those above; another build system above is another project's
+            same = os.path.basename(file) == os.path.basename(nearest)
+            named = dict.fromkeys(_definitions(text) if same else (), file)
         named |= dict.fromkeys(_SWITCHES.findall(text), file)
         if _RELOCATABLE.search(text):
             named["-rdc=true"] = file
-        standards = [next(filter(None, found.groups())) for found in _STANDARD.finditer(text)]
+        standards = [next(filter(None, match.groups())) for match in _STANDARD.finditer(text)]
         if standards:
             named[f"-std=c++{max(standards, key=_year)}"] = file
         for flag, where in named.items():
@@ -113,10 +127,34 @@ def declared(path: str, root: str) -> Declared:
     return Declared(tuple(dict.fromkeys(folders)), tuple(flags.items()), nearest)
 
 
+def _included(file: str, text: str, root: str) -> Iterator[str]:
+    """The texts of the workspace's files that a Makefile or CMakeLists.txt includes, one deep."""
+    here = os.path.dirname(file)
+    for include in list(_INCLUDED.finditer(_COMMENT.sub("", text)))[:_MOST_INCLUDED]:
+        word = include[1] or include[2]
+        names = [word] if os.path.splitext(word)[1] else [f"{at}/{word}.cmake" for at in _MODULES]
+        for name in names:
+            for value in _substituted(name, here, root):
+                path = os.path.normpath(os.path.join(here, value))
+                if Path(path).is_relative_to(root):
+                    with contextlib.suppress(OSError, ValueError):
+                        yield regular_files.text(path, BUILD_FILE)
+
+
+def _definitions(text: str) -> Iterator[str]:
+    """`-D…` among nvcc's flags, where no condition of CMake or make stands around them."""
+    depth = 0
+    for each in text.replace("\\\n", " ").split("\n"):
+        line = each.strip()
+        depth += bool(_OPENS.match(line)) - bool(_CLOSES.match(line))
+        if depth == 0 and _FLAGS_OF_NVCC.search(line):
+            yield from (f"-D{definition}" for definition in _DEFINITION.findall(line))
+
+
 def year(flag: str) -> int | None:
     """The standard that `-std=c++17` asks for, 17; None for any other flag."""
-    found = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
-    return _year(found[1]) if found else None
+    match = re.fullmatch(r"-{1,2}std[= ](?:gnu|c)\+\+(\d\w)", flag)
+    return _year(match[1]) if match else None
 
 
 def _year(standard: str) -> int:
@@ -137,14 +175,14 @@ def _folders(file: str, text: str, root: str) -> Iterator[Folder]:
     """`include_directories(…)` of CMake, `-I…` of Makefiles, where all variables in them are known folders."""
     here = os.path.dirname(file)
     if file.endswith("CMakeLists.txt"):
-        found = [
+        bracketed = [
             (match.start(), word[0] or word[1])
             for match in _CMAKE_INCLUDES.finditer(text)
             for word in _WORD.findall(match[1])
         ]
     else:
-        found = [(match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text)]
-    for start, word in found:
+        bracketed = [(match.start(), match[1].strip('"')) for match in _MAKE_INCLUDES.finditer(text)]
+    for start, word in bracketed:
         if word in _KEYWORDS:
             continue
         for value in _substituted(word, here, root):
@@ -179,9 +217,11 @@ def _setup(file: str, text: str, path: str) -> Declared:
     """The `include_dirs`, `define_macros` and nvcc's `extra_compile_args` of the extensions of a setup.py: of the one
     whose sources name the file, if one does. Expressions that cannot be read without running it are passed over.
     """
+    if len(text) > OUTLINED.most:
+        return Declared()
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Declared()
     values = _Values(file)
     nodes = list(ast.walk(tree))
@@ -204,7 +244,9 @@ def _setup(file: str, text: str, path: str) -> Declared:
                 if os.path.isdir(place) and node is not None:
                     folders.append(Folder(place, file, node.lineno))
         for keyword in ("extra_compile_args", "extra_cuda_cflags"):
-            for flag in values.texts(_nvcc_part(values.meaning(_keyword(call, keyword)))):
+            node = _keyword(call, keyword)
+            added = ast.Name(f"{node.id}[nvcc]") if isinstance(node, ast.Name) else None
+            for flag in (*values.texts(_nvcc_part(values.meaning(node))), *values.texts(added)):
                 if re.fullmatch(r"-[DU]\w.*|--?std=.*|--?use_fast_math", flag):
                     flags[flag] = file
         if own:
@@ -227,8 +269,8 @@ def _called(call: ast.Call) -> str:
 
 
 def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    if found := next((keyword.value for keyword in call.keywords if keyword.arg == name), None):
-        return found
+    if node := next((keyword.value for keyword in call.keywords if keyword.arg == name), None):
+        return node
     return call.args[1] if name == "sources" and len(call.args) > 1 else None
 
 
@@ -240,6 +282,17 @@ def _nvcc_part(node: ast.expr | None) -> ast.expr | None:
                 return value
         return None
     return node
+
+
+def _assigned(target: ast.expr) -> str:
+    """`flags`, or `flags[nvcc]` for `flags["nvcc"]`."""
+    match target:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value="nvcc")):
+            return f"{name}[nvcc]"
+        case _:
+            return ""
 
 
 class _Values:
@@ -254,18 +307,18 @@ class _Values:
         """An assignment, `name += …`, `name.append(…)` or `name.extend(…)`."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                if isinstance(target, ast.Name):
-                    self.names.setdefault(target.id, []).append(node.value)
+                if name := _assigned(target):
+                    self.names.setdefault(name, []).append(node.value)
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
             self.names.setdefault(node.target.id, []).append(node.value)
         elif (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
-            and isinstance(node.func.value, ast.Name)
+            and (name := _assigned(node.func.value))
             and node.func.attr in ("append", "extend", "insert")
             and node.args
         ):
-            self.names.setdefault(node.func.value.id, []).append(node.args[-1])
+            self.names.setdefault(name, []).append(node.args[-1])
 
     def meaning(self, node: ast.expr | None) -> ast.expr | None:
         """The last expression that a name stands for."""
@@ -350,7 +403,7 @@ class _Values:
 
     def pairs(self, node: ast.expr | None) -> list[str]:
         """`define_macros=[("NAME", None), ("N", "4")]` as flags."""
-        found: list[str] = []
+        values: list[str] = []
         node = self.meaning(node)
         for item in node.elts if isinstance(node, ast.List | ast.Tuple) else []:
             if isinstance(item, ast.Tuple) and item.elts and (name := self.text(item.elts[0])):
@@ -359,5 +412,5 @@ class _Values:
                     if len(item.elts) > 1 and isinstance(item.elts[1], ast.Constant)
                     else None
                 )
-                found.append(f"-D{name}" if value is None else f"-D{name}={value}")
-        return found
+                values.append(f"-D{name}" if value is None else f"-D{name}={value}")
+        return values

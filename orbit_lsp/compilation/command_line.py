@@ -104,7 +104,7 @@ def same(left: str, right: str) -> bool:
 
 
 def _program(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The compiler, behind whatever launches it, and its arguments."""
+    """The compiler, without the program that launches it, and its arguments."""
     for i, word in enumerate(words):
         if not _LAUNCHERS.fullmatch(re.split(r"[\\/]", word)[-1]):
             return word, words[i + 1 :]
@@ -149,7 +149,7 @@ class _Reader:
             remarks.append("the project compiles it with clang; here nvcc does")
         if self.compiler == "host":
             remarks.append(
-                "the command is of a C++ compiler: its include folders, macros and standard are taken"
+                "the command is that of a C++ compiler: its include folders, macros and standard are used"
             )
         flags = (word for flag in self.flags for word in flag.split("\0"))
         return Command((*flags, *self._architectures()), self.compiler, self.program, tuple(remarks))
@@ -215,7 +215,7 @@ class _Reader:
         """Code for each architecture that the build makes code for: PTX alone has no registers to report. `native`
         and `all` leave the choice to us, whose it is where no architecture is named.
         """
-        named = [found.groups() for text in self.targets for found in _TARGET.finditer(text)]
+        named = [match.groups() for text in self.targets for match in _TARGET.finditer(text)]
         real = [number for kind, number in named if kind == "sm"] or [number for _, number in named]
         words: list[str] = []
         for number in dict.fromkeys(real):

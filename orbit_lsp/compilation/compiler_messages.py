@@ -55,34 +55,39 @@ def _with_database(problems: list[Problem], command: str) -> list[Problem]:
         ),
         None,
     )
-    if at is None or not command:
-        return problems
-    advised = (
-        f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit"
-    )
+    if at is None or not command or " is not found: " in problems[at].message:
+        return problems  # a header that is missing has a remedy of its own
+    advised = f"{problems[at].message}; if the project's build has flags for this, {command} writes them for orbit-lsp"
     return [*problems[:at], replace(problems[at], message=advised), *problems[at + 1 :]]
 
 
 def failure_of(failure: Failure, before: tuple[Problem, ...], now: tuple[Problem, ...], name: str) -> Failure:
     """The failure that a build's first error made, in the words and at the place that the error has now."""
-    errors = [one for one in now if one.severity == "error"]
-    first = next((one for one in before if one.severity == "error"), None)
+    errors = [problem for problem in now if problem.severity == "error"]
+    first = next((problem for problem in before if problem.severity == "error"), None)
     if first is None or not errors or first == errors[0] or failure.category != "compile error":
         return failure
     count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
     shown = errors[0]
     where = f"{Path(shown.place.file).name}:{shown.place.line}: " if shown.place else ""
-    said = shown.message.partition("\n")[0]
-    return replace(failure, message=f"{name} does not compile ({count}): {where}{said}", place=shown.place)
+    sentence = shown.message.partition("\n")[0]
+    return replace(
+        failure, message=f"{name} does not compile ({count}): {where}{sentence}", place=shown.place
+    )
 
 
 def _named(problem: Problem, compilation: Compilation) -> Problem:
     """A missing header with its remedy as the first sentence."""
-    found = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
-    if found is None:
+    match = _MISSING.fullmatch(problem.message) if problem.severity == "error" else None
+    if match is None:
         return replace(problem, message=problem.message + advice(problem))
-    name = next(filter(None, found.groups()))
+    name = next(filter(None, match.groups()))
     why = compilation.missing.get(name) or missing.provider(name, compilation.python)
+    if compilation.database_command.startswith("`cmake"):  # what configures a project names its folders too
+        why = why.replace(
+            f"{missing.CONFIGURE}, {missing.SETTING}",
+            f"configure the project, {compilation.database_command}",
+        )
     return replace(problem, message=f"{name} is not found: {why}" if why else f"{name} is not found")
 
 
@@ -94,6 +99,8 @@ def advice(problem: Problem) -> str:
         return '; set nvcc_flags = ["-rdc=true"]'
     if flag := re.search(r"experimental flag '(--[\w-]+)'", problem.message):
         return f' Set nvcc_flags = ["{flag[1]}"].'
+    if "requires --extended-lambda" in problem.message:
+        return '; set nvcc_flags = ["--extended-lambda"]'
     if re.match(r'identifier "(?:concept|requires)" is undefined', problem.message):
         return '; it is C++20: set nvcc_flags = ["-std=c++20"]'
     if _REMOVED.search(problem.message):
@@ -130,19 +137,19 @@ def _including(header: str, path: str, text: str) -> Place | None:
     best: tuple[int, Place] | None = None
     library = Path(header).parts
     for line, directive in _directives(text):
-        if found := _INCLUDE.search(directive):
-            name = found[1][1:-1]
+        if match := _INCLUDE.search(directive):
+            name = match[1][1:-1]
             names = Path(header).as_posix().endswith("/" + name)
             rank = 2 if names else 1 if name.partition("/")[0] in library else 0
             if best is None or rank > best[0]:
-                column = directive.find(found[1])
-                best = rank, Place(path, line, column + 1, column + 1 + len(found[1]))
+                column = directive.find(match[1])
+                best = rank, Place(path, line, column + 1, column + 1 + len(match[1]))
     return best[1] if best else None
 
 
 def _directives(text: str) -> list[tuple[int, str]]:
     """(line, text) of every `#include` that is no comment."""
-    real = {clean_directive(one).strip() for one in directives(text)}
+    real = {clean_directive(directive).strip() for directive in directives(text)}
     lines = enumerate(text.split("\n"), 1)
     return [
         (number, line)

@@ -60,11 +60,11 @@ class Databases:
         levels = [[_named(setting, root)]] if setting else list(_levels(path, root))
         levels = [sorted(filter(os.path.isfile, level), key=_age) for level in levels]
         wanted = {_normal(path), _normal(os.path.realpath(path))}
-        for database in (one for level in levels for one in level):
+        for database in (path for level in levels for path in level):
             entries = self._entries(database)
             for name in wanted & entries.keys():
                 return Match(database, entries[name].parse())
-        for database in (one for level in levels for one in level):
+        for database in (path for level in levels for path in level):
             if entry := _beside(self._entries(database), path):
                 return Match(database, entry.parse(), entry.file)
         return None
@@ -156,8 +156,10 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
             presets: Any = json.loads(regular_files.text(folder / name, BUILD_FILE))
         except (OSError, ValueError, RecursionError):
             continue
-        found = cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
-        for preset in cast("list[Any]", found) if isinstance(found, list) else []:
+        listed = (
+            cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None
+        )
+        for preset in cast("list[Any]", listed) if isinstance(listed, list) else []:
             if not isinstance(preset, dict):
                 continue
             fields = cast("dict[str, Any]", preset)
@@ -187,6 +189,6 @@ def _beside(entries: dict[str, _Entry], path: str) -> _Entry | None:
             continue
         tried.add(flags)
         searched = [flag[2:] for flag in flags if flag.startswith("-I")]
-        if any(Path(folder).is_relative_to(one) for one in map(_normal, searched)):
+        if any(Path(folder).is_relative_to(searched_folder) for searched_folder in map(_normal, searched)):
             return entry
     return None

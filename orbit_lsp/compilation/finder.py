@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orbit_lsp.closure import includes
-from orbit_lsp.compilation import build_files, inference, missing
+from orbit_lsp.compilation import build_files, inference
 from orbit_lsp.compilation import headers as header_search
 from orbit_lsp.compilation.database import Databases, Match
 from orbit_lsp.compilation.headers import Headers
@@ -52,7 +52,7 @@ class Finder:
     _headers: dict[str, Headers] = field(default_factory=dict[str, Headers])
 
     def forget(self, path: str) -> None:
-        """A file came, went or changed: where it lies is looked at again."""
+        """A file was created, deleted or changed: look at its folder again."""
         for root in [root for root in list(self._headers) if Path(path).is_relative_to(root)]:
             self._headers.pop(root, None)
 
@@ -110,6 +110,8 @@ class Finder:
     def _explained(self, inferred: Inferred, headers: Headers, python: str) -> dict[str, str]:
         if not inferred.missing:
             return {}
+        from orbit_lsp.compilation import missing  # its patterns take 6 ms to compile
+
         absent = missing.submodules(headers.root)
         return {
             name: missing.explain(name, source, headers, absent, python)
@@ -175,10 +177,10 @@ def _year(flag: str) -> int:
 def _source(match: Match | None, root: str, headers: Headers, declared: build_files.Declared) -> str:
     if match:
         shown = os.path.relpath(match.database, root)
-        said = f"as {shown} says"
+        source = f"as {shown} says"
         if match.beside:
-            said = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
-        return "; ".join([said, *match.command.remarks])
+            source = f"as {shown} says of {os.path.relpath(match.beside, root)}, because it has no entry for this file"
+        return "; ".join([source, *match.command.remarks])
     partly = "" if headers.complete else f", of which {headers.folders} folders were searched"
     command = f" ({declared.database_command} writes it)" if declared.database_command else ""
     return f"by what was found in {root}{partly}, because there is no compile_commands.json{command}"

@@ -39,15 +39,15 @@ class Headers:
         folder, _, last = posixpath.normpath(name).rpartition("/")
         if folder.startswith(".."):
             return []
-        found: list[str] = []
+        folders: list[str] = []
         for place in self._by_name.get(last, ()):
             if not folder:
-                found.append(place)
+                folders.append(place)
             elif place == folder:
-                found.append("")
+                folders.append("")
             elif place.endswith("/" + folder):
-                found.append(place[: -len(folder) - 1])
-        return found
+                folders.append(place[: -len(folder) - 1])
+        return folders
 
     def named(self, name: str) -> list[str]:
         """Files whose name is the last part of `name`, wherever they lie."""
@@ -89,10 +89,10 @@ def search(root: str) -> Headers:
     return headers
 
 
-def distance(one: str, other: str) -> int:
+def distance(start: str, other: str) -> int:
     """How many steps lead from a folder to another, both relative to the workspace."""
     left, right = [
-        [part for part in re.split(r"[\\/]", folder) if part not in ("", ".")] for folder in (one, other)
+        [part for part in re.split(r"[\\/]", folder) if part not in ("", ".")] for folder in (start, other)
     ]
     common = 0
     for a, b in zip(left, right, strict=False):

@@ -28,6 +28,9 @@ _INCLUDE = re.compile(
     rb"^[ \t]*#[ \t]*(?:include|include_next|import)[ \t]*(?:\"([^\"\r\n]+)\"|<([^>\r\n]+)>)", re.MULTILINE
 )
 _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+_CONCEPT = re.compile(rb"^[ \t]*(?:template[^;{}\n]*>[ \t]*)?concept[ \t]+\w+\s*=", re.MULTILINE)
+_OF_STANDARD = re.compile(rb"__cplusplus|__cpp_concepts|_STD_VER|CPP_?20|CPLUSPLUS|CXX20")
+"""What a file that does without C++20 asks for it by."""
 _SHELL_OR_LIST = re.compile(r"[$`\\\n\r\",]" if os.name == "posix" else r"[%\"\n\r,]")
 """What no flag for an include folder can hold: nvcc splits at commas, and a shell reads the rest."""
 _AMBIGUOUS = 3
@@ -47,36 +50,48 @@ class Inferred:
     missing: dict[str, str] = field(default_factory=dict[str, str])
 
 
+class Included(NamedTuple):
+    """What a file includes, and whether it is of C++20 whatever compiles it."""
+
+    wanted: tuple[Wanted, ...] = ()
+    newest: bool = False
+
+
 @dataclass(slots=True)
 class Texts:
     """What files include, each read once as long as it stays the same."""
 
-    _known: dict[str, tuple[tuple[int, int], tuple[Wanted, ...]]] = field(
-        default_factory=dict[str, "tuple[tuple[int, int], tuple[Wanted, ...]]"]
+    _known: dict[str, tuple[tuple[int, int], Included]] = field(
+        default_factory=dict[str, "tuple[tuple[int, int], Included]"]
     )
 
-    def of_file(self, path: str) -> tuple[Wanted, ...]:
+    def of_file(self, path: str) -> Included:
         try:
             status = os.stat(path)
             state = status.st_mtime_ns, status.st_size
             known = self._known.get(path)
             if known is None or known[0] != state:
-                known = self._known[path] = state, wanted(regular_files.read(path, INCLUDING))
+                known = self._known[path] = state, included(regular_files.read(path, INCLUDING))
         except (OSError, ValueError):
-            return ()
+            return Included()
         return known[1]
+
+
+def included(content: bytes) -> Included:
+    newest = b"concept" in content and _CONCEPT.search(content) and not _OF_STANDARD.search(content)
+    return Included(wanted(content), bool(newest))
 
 
 def wanted(content: bytes) -> tuple[Wanted, ...]:
     """What a text includes, in each of its branches."""
-    found: dict[Wanted, None] = {}
+    needed: dict[Wanted, None] = {}
     for quoted, angle in _INCLUDE.findall(_COMMENT.sub(b"", content)):
-        found[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
-    return tuple(found)
+        needed[Wanted((quoted or angle).decode("utf-8", "replace").strip(), bool(quoted))] = None
+    return tuple(needed)
 
 
 def _hides(folder: str) -> bool:
-    """Whether headers of C or of CUDA would be looked for in vain behind this folder."""
+    """Whether this folder would hide the headers of C or CUDA."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -117,7 +132,7 @@ class _Walk:
         self.inferred = Inferred()
         self.folders: list[str] = []
         self.seen: set[str] = {path}
-        self.waiting: list[tuple[str, tuple[Wanted, ...]]] = []
+        self.waiting: list[tuple[str, Included]] = []
         self.answers: dict[tuple[str, str], str | None] = {}
         rewrite(flags, self._note)
 
@@ -128,14 +143,16 @@ class _Walk:
 
     def run(self, text: str) -> None:
         end = time.monotonic() + SECONDS
-        self.waiting.append((self.path, wanted(text.encode("utf-8", "replace"))))
+        self.waiting.append((self.path, included(text.encode("utf-8", "replace"))))
         while self.waiting and len(self.seen) < FILES and time.monotonic() < end:
             source, includes = self.waiting.pop(0)
-            for include in includes:
-                found = self._find(source, include)
-                if found and found not in self.seen:
-                    self.seen.add(found)
-                    self.waiting.append((found, self.texts.of_file(found)))
+            if includes.newest:
+                self._flag("-std=c++20", f"{self._shown(source)} defines a concept of C++20")
+            for include in includes.wanted:
+                folder = self._find(source, include)
+                if folder and folder not in self.seen:
+                    self.seen.add(folder)
+                    self.waiting.append((folder, self.texts.of_file(folder)))
 
     def _find(self, source: str, include: Wanted) -> str | None:
         """The file of the workspace that is meant; None where it is another's, or nowhere."""
@@ -183,20 +200,27 @@ class _Walk:
         here = os.path.relpath(os.path.dirname(source), self.headers.root)
         roots = sorted(
             self.headers.roots(include.name),
-            key=lambda one: (header_search.distance(here, one), not one.endswith("include"), len(one), one),
+            key=lambda place: (
+                header_search.distance(here, place),
+                not place.endswith("include"),
+                len(place),
+                place,
+            ),
         )
-        roots = [one for one in roots if not _SHELL_OR_LIST.search(os.path.join(self.headers.root, one))]
-        roots = [one for one in roots if os.path.isfile(os.path.join(self.headers.root, one, include.name))]
+        roots = [root for root in roots if not _SHELL_OR_LIST.search(os.path.join(self.headers.root, root))]
+        roots = [
+            root for root in roots if os.path.isfile(os.path.join(self.headers.root, root, include.name))
+        ]
         own = os.path.relpath(source, self.headers.root)  # <name.h> in a file of that name is another's
-        roots = [one for one in roots if os.path.normpath(os.path.join(one, include.name)) != own]
+        roots = [root for root in roots if os.path.normpath(os.path.join(root, include.name)) != own]
         if not include.quoted:
-            roots = [one for one in roots if not _hides(os.path.join(self.headers.root, one))]
+            roots = [root for root in roots if not _hides(os.path.join(self.headers.root, root))]
         if not roots:
             return None
         folder = os.path.normpath(os.path.join(self.headers.root, roots[0]))
         why = f"it has {include.name}, which {self._shown(source)} includes"
-        if others := [os.path.join(one, include.name) for one in roots[1 : 1 + _AMBIGUOUS]]:
-            why += f" (the nearest; also {', '.join(others)}{', …' if len(roots) > 1 + _AMBIGUOUS else ''})"
+        if alternatives := [os.path.join(root, include.name) for root in roots[1 : 1 + _AMBIGUOUS]]:
+            why += f" (the nearest; also {', '.join(alternatives)}{', …' if len(roots) > 1 + _AMBIGUOUS else ''})"
         if include.quoted and _hides(folder):
             self._add("-iquote", folder, why)
         else:
@@ -213,7 +237,7 @@ class _Walk:
         for flag in package.flags:
             if flag in INCOMPATIBLE and not self.declared.torch_builds:
                 continue  # a CMake project takes these out again where it uses the operators
-            if not (flag.startswith("-std") and any(one.startswith("-std") for one in self.inferred.flags)):
+            if not (flag.startswith("-std") and any(flag.startswith("-std") for flag in self.inferred.flags)):
                 self._flag(flag, f"{package.name} compiles with it")
         if package.name == "torch":
             self._flag(

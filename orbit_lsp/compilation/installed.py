@@ -50,7 +50,7 @@ class Installed:
     _has: dict[str, bool] = field(default_factory=dict[str, bool])
 
     def toolkit_or_system(self, name: str) -> bool:
-        """Whether nvcc finds `#include <name>` by itself. Reads folders."""
+        """Whether nvcc finds `#include <name>` without flags. Reads folders."""
         if name not in self._has:
             self._has[name] = _is_standard(name) or any(
                 os.path.isfile(os.path.join(folder, name))
@@ -82,8 +82,8 @@ class Installed:
 
 def prefixes(pythons: Sequence[str]) -> tuple[str, ...]:
     """The folders that hold these Pythons' packages, and those of the server's own last."""
-    found = [os.path.dirname(os.path.dirname(python)) for python in pythons if os.path.dirname(python)]
-    return tuple(dict.fromkeys(each for each in (*found, sys.prefix) if os.path.isdir(each)))
+    folders = [os.path.dirname(os.path.dirname(python)) for python in pythons if os.path.dirname(python)]
+    return tuple(dict.fromkeys(each for each in (*folders, sys.prefix) if os.path.isdir(each)))
 
 
 def venvs(path: str, root: str) -> Iterator[str]:
@@ -112,9 +112,9 @@ def _base(prefix: str) -> Iterator[str]:
         text = regular_files.text(os.path.join(prefix, "pyvenv.cfg"), BUILD_FILE)
     except (OSError, ValueError):
         return
-    if found := re.search(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
-        yield os.path.dirname(found[1])
-        yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(found[1], "python3"))))
+    if match := re.search(r"^home\s*=\s*(.+?)\s*$", text, re.MULTILINE):
+        yield os.path.dirname(match[1])
+        yield os.path.dirname(os.path.dirname(os.path.realpath(os.path.join(match[1], "python3"))))
 
 
 def _site_packages(prefix: str) -> list[str]:
@@ -149,11 +149,11 @@ def _of_site(site: str, prefix: str, name: str) -> Package | None:
 
 def nvidia_folders(pythons: Sequence[str]) -> tuple[str, ...]:
     """Include folders of NVIDIA's wheels: with torch from PyPI come the headers of the libraries that it uses."""
-    found: list[str] = []
+    folders: list[str] = []
     for prefix in pythons:
         for site in _site_packages(prefix):
-            found += sorted(glob.glob(os.path.join(glob.escape(site), "nvidia/*/include")), reverse=True)
-    return tuple(found)
+            folders += sorted(glob.glob(os.path.join(glob.escape(site), "nvidia/*/include")), reverse=True)
+    return tuple(folders)
 
 
 @lru_cache(maxsize=8)
@@ -187,11 +187,11 @@ def _toolkits(nvcc: str | None) -> tuple[str, ...]:
     roots = [*named, "/usr/local/cuda", "/usr/lib/cuda"]
     if path := nvcc or shutil.which("nvcc"):
         roots.insert(0, str(Path(os.path.realpath(path)).parent.parent))
-    found: list[str] = []
+    toolkits: list[str] = []
     for root in filter(None, dict.fromkeys(roots)):
-        found += [os.path.join(root, "include"), os.path.join(root, "include", "cccl")]
-        found += glob.glob(os.path.join(glob.escape(root), "targets/*/include"))
-    return tuple(found)
+        toolkits += [os.path.join(root, "include"), os.path.join(root, "include", "cccl")]
+        toolkits += glob.glob(os.path.join(glob.escape(root), "targets/*/include"))
+    return tuple(toolkits)
 
 
 @lru_cache(maxsize=1)

@@ -13,7 +13,8 @@ from orbit_lsp.compilation.headers import Headers
 from orbit_remote.common import regular_files
 from orbit_remote.common.limits import BUILD_FILE
 
-_SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
+CONFIGURE = "configure the project (cmake -B build)"
+SETTING = 'or name its folder: nvcc_flags = ["-I<folder>"]'
 _NEAREST = 3
 
 
@@ -31,7 +32,7 @@ def submodules(root: str) -> tuple[Submodule, ...]:
         text = regular_files.text(os.path.join(root, ".gitmodules"), BUILD_FILE)
     except (OSError, ValueError):
         return ()
-    found: list[Submodule] = []
+    listed: list[Submodule] = []
     for section in re.split(r"^\s*\[submodule", text, flags=re.MULTILINE)[1:]:
         values = dict(re.findall(r"^\s*(path|url)\s*=\s*(.+?)\s*$", section, re.MULTILINE))
         folder = values.get("path", "")
@@ -41,8 +42,8 @@ def submodules(root: str) -> tuple[Submodule, ...]:
             empty = True
         if folder and empty and ".." not in Path(folder).parts:
             name = re.sub(r"\.git$", "", values.get("url", "").rstrip("/")).rpartition("/")[2]
-            found.append(Submodule(folder, name))
-    return tuple(found)
+            listed.append(Submodule(folder, name))
+    return tuple(listed)
 
 
 def explain(name: str, source: str, headers: Headers, absent: Sequence[Submodule], python: str) -> str:
@@ -53,17 +54,17 @@ def explain(name: str, source: str, headers: Headers, absent: Sequence[Submodule
     if module := _submodule(name, absent):
         return f"it is in the submodule {module.folder}, which is not checked out: git submodule update --init {module.folder}"
     if headers.named(f"{name}.in") or headers.named(re.sub(r"\.h(?:pp)?$", ".in", name)):
-        return f"the project's build makes it from {headers.named(f'{name}.in')[0] if headers.named(f'{name}.in') else 'a template'}: configure the project (cmake -B build), {_SETTING}"
+        return f"the project's build makes it from {headers.named(f'{name}.in')[0] if headers.named(f'{name}.in') else 'a template'}: {CONFIGURE}, {SETTING}"
     if remedy := provider(name, python):
         return remedy + (f"; nearest in the workspace: {near}" if near else "")
     if near:
-        return f"nearest in the workspace: {near}; {_SETTING.removeprefix('or ')}"
+        return f"nearest in the workspace: {near}; {SETTING.removeprefix('or ')}"
     if absent:
         folders = ", ".join(module.folder for module in absent[:_NEAREST])
         return (
-            f"submodules are not checked out ({folders}): git submodule update --init --recursive, {_SETTING}"
+            f"submodules are not checked out ({folders}): git submodule update --init --recursive, {SETTING}"
         )
-    return f"no file of this name is in the workspace, the CUDA toolkit or the packages of {python}; {_SETTING.removeprefix('or ')}"
+    return f"no file of this name is in the workspace, the CUDA toolkit or the packages of {python}; {SETTING.removeprefix('or ')}"
 
 
 def provider(name: str, python: str) -> str:
@@ -87,7 +88,9 @@ def _submodule(name: str, absent: Sequence[Submodule]) -> Submodule | None:
     known = next((words for pattern, words in _OF_REPOSITORY if re.fullmatch(pattern, name)), ())
     for module in absent:
         words = {re.sub(r"\W", "", text.lower()) for text in (module.name, Path(module.folder).name)}
-        if re.sub(r"\W", "", first) in words or any(one in word for one in known for word in words):
+        if re.sub(r"\W", "", first) in words or any(
+            known_word in word for known_word in known for word in words
+        ):
             return module
     return None
 
@@ -113,14 +116,14 @@ _OF_REPOSITORY: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"moderngpu/.*", ("moderngpu",)),
 )  # fmt: skip
 
-_RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + _SETTING
+_RAPIDS = "it comes with RAPIDS: conda install -c rapidsai lib{0}, " + SETTING
 PROVIDERS: tuple[tuple[str, str], ...] = (
-    (r"cu(?:blas|fft|solver|rand)dx\w*\.hpp|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx: {python} -m pip install nvidia-mathdx, " + _SETTING),
+    (r"cu(?:blas|fft|solver|rand)dx\w*\.hpp|nvcompdx\.hpp|cutlass_mathdx/.*", "it comes with MathDx: {python} -m pip install nvidia-mathdx, " + SETTING),
     (r"cublasmp\w*\.h", "it comes with cuBLASMp: {python} -m pip install nvidia-cublasmp-cu13"),
     (r"cusolverMp\w*\.h", "it comes with cuSOLVERMp: {python} -m pip install nvidia-cusolvermp-cu13"),
-    (r"tensorflow/.*", "it comes with TensorFlow: {python} -m pip install tensorflow, " + _SETTING),
-    (r"torch_musa/.*|musa\w*\.h|.*\.muh", "it is of Moore Threads' MUSA: nvcc compiles CUDA only"),
-    (r"R_ext/.*|Rinternals\.h|R\.h", "it comes with R: apt install r-base-dev, " + _SETTING),
+    (r"tensorflow/.*", "it comes with TensorFlow: {python} -m pip install tensorflow, " + SETTING),
+    (r"torch_musa/.*|musa\w*\.h|.*\.muh", "it belongs to Moore Threads' MUSA: nvcc compiles CUDA only"),
+    (r"R_ext/.*|Rinternals\.h|R\.h", "it comes with R: apt install r-base-dev, " + SETTING),
     (r"c10/cuda/impl/cuda_cmake_macros\.h", "the torch of {python} is built without CUDA: install one with CUDA (pip install torch, from the index of your CUDA release)"),
     (r"THC/.*|TH/.*", "torch removed it in release 1.11: include <ATen/cuda/CUDAContext.h> and <c10/cuda/CUDAException.h> instead"),
     (r"(?:torch|ATen|c10|caffe2)/.*", "it comes with torch, and {python} has none, or one without this header: pip install torch, or set `python` to the one that has it"),
@@ -128,8 +131,8 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"nanobind/.*", "it comes with nanobind: {python} -m pip install nanobind"),
     (r"numpy/.*", "it comes with NumPy: {python} -m pip install numpy"),
     (r"Python\.h", "it comes with Python's headers: apt install python3-dev"),
-    (r"tvm/ffi/.*", "it comes with TVM FFI: {python} -m pip install apache-tvm-ffi, " + _SETTING),
-    (r"cudnn_frontend.*", "it comes with cuDNN's front end: {python} -m pip install nvidia-cudnn-frontend, " + _SETTING),
+    (r"tvm/ffi/.*", "it comes with TVM FFI: {python} -m pip install apache-tvm-ffi, " + SETTING),
+    (r"cudnn_frontend.*", "it comes with cuDNN's front end: {python} -m pip install nvidia-cudnn-frontend, " + SETTING),
     (r"cudnn\w*\.h", "it comes with cuDNN: {python} -m pip install nvidia-cudnn-cu13, or apt install cudnn9-cuda-13"),
     (r"nccl\w*\.h|nccl_device/.*", "it comes with NCCL: {python} -m pip install nvidia-nccl-cu13, or apt install libnccl-dev"),
     (r"nvshmem\w*\.h.*|nvshmem/.*|device_host\w*/.*", "it comes with NVSHMEM: {python} -m pip install nvidia-nvshmem-cu13"),
@@ -142,10 +145,10 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"npp\w*\.h", "the CUDA toolkit is installed without NPP: {python} -m pip install nvidia-npp"),
     (r"nvjpeg\w*\.h|nvJitLink\.h|nvrtc\.h|nvml\.h|cupti\w*\.h|nvPTXCompiler\.h|cuda_profiler_api\.h|cudaProfiler\.h", "the CUDA toolkit is installed without this part: install the whole toolkit (cuda-toolkit)"),
     (r"(?:cub|thrust|nv|cuda)/.*", "the CUDA toolkit is installed without CCCL, or has an older or newer one: {python} -m pip install nvidia-cuda-cccl"),
-    (r"(?:texture_fetch_functions|cuda_texture_types|cuda_surface_types|surface_functions|texture_types|surface_types|math_functions|device_functions|sm_\d+_\w+|cutil\w*|cudaGL)\.(?:h|hpp)", "this CUDA release no longer has it: texture references and such headers are gone (cuda_runtime.h has what is left)"),
-    (r"helper_\w+\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + _SETTING),
-    (r"(?:cutlass|cute)/.*|cutlass\.h", "it comes with CUTLASS: git clone https://github.com/NVIDIA/cutlass, and set CUTLASS_PATH to its folder, " + _SETTING),
-    (r"cuco/.*", "it comes with cuCollections: git clone https://github.com/NVIDIA/cuCollections, " + _SETTING),
+    (r"(?:texture_fetch_functions|cuda_texture_types|cuda_surface_types|surface_functions|texture_types|surface_types|math_functions|device_functions|sm_\d+_\w+|cutil\w*|cudaGL)\.(?:h|hpp)", "this CUDA release has removed it, with texture references and similar headers (cuda_runtime.h has the rest)"),
+    (r"helper_\w+\.h|exception\.h|nvMath\.h|nvMatrix\.h|nvVector\.h", "it comes with NVIDIA's cuda-samples (folder Common): git clone https://github.com/NVIDIA/cuda-samples, " + SETTING),
+    (r"(?:cutlass|cute)/.*|cutlass\.h", "it comes with CUTLASS: git clone https://github.com/NVIDIA/cutlass, and set CUTLASS_PATH to its folder, " + SETTING),
+    (r"cuco/.*", "it comes with cuCollections: git clone https://github.com/NVIDIA/cuCollections, " + SETTING),
     (r"rmm/.*|rapids_logger/.*", _RAPIDS.format("rmm")),
     (r"raft/.*|raft_runtime/.*", _RAPIDS.format("raft")),
     (r"cudf/.*|cudf_test/.*", _RAPIDS.format("cudf")),
@@ -153,11 +156,11 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"cugraph/.*", _RAPIDS.format("cugraph")),
     (r"cuml/.*|treelite/.*", _RAPIDS.format("cuml")),
     (r"kvikio/.*", _RAPIDS.format("kvikio")),
-    (r"nvbench/.*", "it comes with NVBench: git clone https://github.com/NVIDIA/nvbench, " + _SETTING),
-    (r"moderngpu/.*", "it comes with moderngpu: git clone https://github.com/moderngpu/moderngpu, " + _SETTING),
-    (r"matx(?:\.h|/.*)", "it comes with MatX: git clone https://github.com/NVIDIA/MatX, " + _SETTING),
-    (r"(?:ck|ck_tile)/.*|hip\w*/.*|rocm\w*[-/].*|rocprim/.*|hipcub/.*|rocthrust/.*|rccl.*|hipblas.*|rocblas.*|miopen/.*", "it is of AMD's ROCm: nvcc compiles CUDA only"),
-    (r"mpi\.h|mpi-ext\.h", "it comes with MPI: apt install libopenmpi-dev, " + _SETTING),
+    (r"nvbench/.*", "it comes with NVBench: git clone https://github.com/NVIDIA/nvbench, " + SETTING),
+    (r"moderngpu/.*", "it comes with moderngpu: git clone https://github.com/moderngpu/moderngpu, " + SETTING),
+    (r"matx(?:\.h|/.*)", "it comes with MatX: git clone https://github.com/NVIDIA/MatX, " + SETTING),
+    (r"(?:ck|ck_tile)/.*|hip\w*/.*|rocm\w*[-/].*|rocprim/.*|hipcub/.*|rocthrust/.*|rccl.*|hipblas.*|rocblas.*|miopen/.*", "it belongs to AMD's ROCm: nvcc compiles CUDA only"),
+    (r"mpi\.h|mpi-ext\.h", "it comes with MPI: apt install libopenmpi-dev, " + SETTING),
     (r"(?:Eigen|unsupported/Eigen)/.*", "it comes with Eigen: apt install libeigen3-dev"),
     (r"glog/.*", "it comes with glog: apt install libgoogle-glog-dev"),
     (r"gflags/.*", "it comes with gflags: apt install libgflags-dev"),
@@ -166,15 +169,15 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"benchmark/.*", "it comes with Google Benchmark: apt install libbenchmark-dev"),
     (r"absl/.*", "it comes with Abseil: apt install libabsl-dev"),
     (r"google/protobuf/.*", "it comes with protobuf: apt install libprotobuf-dev"),
-    (r".*\.pb\.h", "protoc makes it when the project is built: build the project once, " + _SETTING),
+    (r".*\.pb\.h", "protoc makes it when the project is built: build the project once, " + SETTING),
     (r"boost/.*", "it comes with Boost: apt install libboost-all-dev"),
     (r"opencv2/.*", 'it comes with OpenCV: apt install libopencv-dev, and set nvcc_flags = ["-I/usr/include/opencv4"]'),
     (r"hdf5\.h|H5\w+\.h", "it comes with HDF5: apt install libhdf5-dev"),
     (r"fmt/.*", "it comes with fmt: apt install libfmt-dev"),
     (r"spdlog/.*", "it comes with spdlog: apt install libspdlog-dev"),
     (r"nlohmann/.*|json\.hpp", "it comes with nlohmann-json: apt install nlohmann-json3-dev"),
-    (r"dlpack/.*", "it comes with DLPack: apt install libdlpack-dev, " + _SETTING),
-    (r"dmlc/.*", "it comes with dmlc-core: git clone https://github.com/dmlc/dmlc-core, " + _SETTING),
+    (r"dlpack/.*", "it comes with DLPack: apt install libdlpack-dev, " + SETTING),
+    (r"dmlc/.*", "it comes with dmlc-core: git clone https://github.com/dmlc/dmlc-core, " + SETTING),
     (r"GLFW/.*", "it comes with GLFW: apt install libglfw3-dev"),
     (r"GL/glew\.h", "it comes with GLEW: apt install libglew-dev"),
     (r"GL/(?:free)?glut\w*\.h", "it comes with FreeGLUT: apt install freeglut3-dev"),
@@ -192,16 +195,17 @@ PROVIDERS: tuple[tuple[str, str], ...] = (
     (r"infiniband/.*|rdma/.*", "it comes with RDMA core: apt install libibverbs-dev librdmacm-dev"),
     (r"numa\.h", "it comes with libnuma: apt install libnuma-dev"),
     (r"gsl/.*", "it comes with GSL: apt install libgsl-dev"),
-    (r"cblas\.h|lapacke?\.h|openblas\w*\.h|mkl\w*\.h", "it comes with a BLAS library: apt install libopenblas-dev"),
+    (r"mkl\w*\.h", "it comes with Intel's MKL: {python} -m pip install mkl-include, " + SETTING),
+    (r"cblas\.h|lapacke?\.h|openblas\w*\.h", "it comes with a BLAS library: apt install libopenblas-dev"),
     (r"fftw3\w*\.h", "it comes with FFTW: apt install libfftw3-dev"),
     (r"catch2/.*|catch\.hpp", "it comes with Catch2: apt install catch2"),
     (r"doctest/.*|doctest\.h", "it comes with doctest: apt install doctest-dev"),
     (r"ceres/.*", "it comes with Ceres: apt install libceres-dev"),
-    (r"pcl/.*", "it comes with PCL: apt install libpcl-dev, " + _SETTING),
-    (r"windows\.h|Windows\.h|intrin\.h|winsock2?\.h|ws2\w+\.h|iphlpapi\.h|processthreadsapi\.h|d3d\w*\.h|dxgi\w*\.h|direct\.h|io\.h|conio\.h", "it is of Windows: this file compiles there only"),
-    (r"CL/.*|sycl/.*|level_zero/.*", "it is of OpenCL or SYCL: nvcc compiles CUDA only"),
-    (r"optix\w*\.h", "it comes with NVIDIA's OptiX SDK: install it from developer.nvidia.com/optix, " + _SETTING),
-    (r"NvInfer\w*\.h|NvOnnx\w*\.h|NvUtils\.h", "it comes with TensorRT: apt install libnvinfer-dev, " + _SETTING),
-    (r"Kokkos_\w+\.hpp|KokkosCore_config\.h", "the project's build makes or installs it: configure the project (cmake -B build), " + _SETTING),
+    (r"pcl/.*", "it comes with PCL: apt install libpcl-dev, " + SETTING),
+    (r"windows\.h|Windows\.h|intrin\.h|winsock2?\.h|ws2\w+\.h|iphlpapi\.h|processthreadsapi\.h|d3d\w*\.h|dxgi\w*\.h|direct\.h|io\.h|conio\.h", "it belongs to Windows: this file compiles only there"),
+    (r"CL/.*|sycl/.*|level_zero/.*", "it belongs to OpenCL or SYCL: nvcc compiles CUDA only"),
+    (r"optix\w*\.h", "it comes with NVIDIA's OptiX SDK: install it from developer.nvidia.com/optix, " + SETTING),
+    (r"NvInfer\w*\.h|NvOnnx\w*\.h|NvUtils\.h", "it comes with TensorRT: apt install libnvinfer-dev, " + SETTING),
+    (r"Kokkos_\w+\.hpp|KokkosCore_config\.h", f"the project's build makes or installs it: {CONFIGURE}, {SETTING}"),
 )  # fmt: skip
 """What provides a header, by its name: the first pattern counts. A remedy names one command, or says why there is none."""

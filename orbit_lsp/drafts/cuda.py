@@ -17,7 +17,7 @@ _LINEAR_INDEX = re.compile(
 )
 _COOPERATIVE = re.compile(r"\bthis_grid\s*\(|\bgrid_group\b")
 _ALL_AT_ONCE = "64"
-"""Blocks that every GPU of a data centre runs at the same time, whatever they use."""
+"""Blocks that every data-centre GPU can run at the same time, whatever their resources."""
 _SQUARE_TILE = re.compile(r"__shared__\s+[\w:\s]+?\w+\s*\[\s*(\w+)[^\]]*\]\s*\[")
 
 

@@ -149,8 +149,8 @@ def sizes(integers: Sequence[str], taken: Sequence[str], *, row: bool, square: b
 
 
 def stride(name: str, every: Sequence[str], of: Sizes) -> str:
-    """How far apart neighbours are, in Triton's usual naming; empty where the name tells nothing. `every` are the
-    names of all parameters.
+    """How far apart neighbours are, in Triton's usual naming; empty if the name gives no hint. `every` are
+    the names of all parameters.
     """
     if not {"stride", "strides", "lda", "ldb", "ldc", "pitch"} & set(words(name)):
         return ""

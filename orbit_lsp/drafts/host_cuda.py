@@ -187,7 +187,7 @@ class _Host:
         return " ".join(text.split()) if node else None
 
     def extent(self, name: str, axis: str, depth: int) -> str | None:
-        """One extent of a `dim3` of the host code; None where its text does not tell."""
+        """One extent of a `dim3` of the host code; None if its text does not give it."""
         inner = _DIM3.fullmatch(self.defined(name) or "")
         if depth > _DEEPEST or inner is None:
             return None

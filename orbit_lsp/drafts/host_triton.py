@@ -1,7 +1,7 @@
 """A draft from the `kernel[grid](…)` in a Python file: with the calls and assignments around it, as far as launch specs support them.
 
 Read as a syntax tree; nothing of the file is executed. What a function is given is read from its calls in the file and
-from `pytest.mark.parametrize`; what those do not tell is guessed.
+from `pytest.mark.parametrize`; what those do not give is guessed.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _MOST_WAYS = 8
 
 def draft(subject: Subject, body: triton.Body, tree: ast.Module) -> list[Statement] | None:
     """None where the file launches the kernel nowhere, or in no way that a spec can say."""
-    found = _read(subject, body, tree)
-    return found[1] if found else None
+    read = _read(subject, body, tree)
+    return read[1] if read else None
 
 
 def launch(subject: Subject, body: triton.Body, tree: ast.Module) -> HostLaunch | None:
     """What the same launch is compiled with."""
-    found = _read(subject, body, tree)
-    if found is None:
+    read = _read(subject, body, tree)
+    if read is None:
         return None
-    line, statements, guesses, unknown = found
-    return HostLaunch(subject.name, line, tuple(one.text for one in statements), guesses, unknown)
+    line, statements, guesses, unknown = read
+    return HostLaunch(subject.name, line, tuple(statement.text for statement in statements), guesses, unknown)
 
 
 _Read = tuple[int, list[Statement], tuple[str, ...], tuple[str, ...]]
@@ -66,7 +66,7 @@ def _read(subject: Subject, body: triton.Body, tree: ast.Module) -> _Read | None
                 read += filter(None, ways)
             case _:
                 pass
-    return min(read, key=lambda one: (len(one[3]), len(one[2])), default=None)
+    return min(read, key=lambda read: (len(read[3]), len(read[2])), default=None)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class _Host:
         statements = used(
             [*self.assigned.values(), Statement(f"launch {self.subject.name}[{text}]({', '.join(parts)})")]
         )
-        guesses = {one.text.partition(" =")[0] for one in statements if one.remark}
+        guesses = {statement.text.partition(" =")[0] for statement in statements if statement.remark}
         return (
             call.lineno,
             statements,
@@ -185,8 +185,8 @@ class _Host:
 
     def _choice(self, choice: Choice, depth: int) -> str | None:
         parts = [
-            self.expression(one.node, one.frame, one.line, depth + 1)
-            for one in (choice.then, choice.condition, choice.otherwise)
+            self.expression(branch.node, branch.frame, branch.line, depth + 1)
+            for branch in (choice.then, choice.condition, choice.otherwise)
         ]
         if None in parts:
             return None

@@ -67,11 +67,11 @@ class Choice:
 
 
 class _UnknownError(Exception):
-    """The name has a value that the text does not tell."""
+    """The name has a value that the text does not give."""
 
 
 def lookup(name: str, frame: Frame, line: int) -> Value | None:
-    """The value of `name` at `line` of the frame; None where the text does not tell it."""
+    """The value of `name` at `line` of the frame; None if the text does not give it."""
     try:
         at: Frame | None = frame
         while at is not None:
@@ -178,7 +178,7 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 
 
 def frames(tree: ast.Module, node: ast.Call, most: int) -> list[Frame]:
-    """The ways in which the file comes to a call: a frame for each chain of calls, `most` of them."""
+    """The chains of calls that lead to a call: a frame for each, `most` of them."""
     functions = [each for each in ast.walk(tree) if isinstance(each, Function)]
     calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
     classes = {

@@ -236,8 +236,8 @@ def sizes_of(subject: Subject, body: Body) -> Sizes:
 
 
 def grid(subject: Subject, body: Body, sizes: Sizes, tuned: set[str]) -> str:
-    """Along the axes that masks divide, a program for every block; along the others, one for every row. Empty where it
-    could be either of several sizes.
+    """Along the axes that masks divide, a program for every block; along the other axes, one for every row.
+    Empty where it could be either of several sizes.
     """
     defaults = dict(re.findall(r"\b(\w+)\s*:\s*[\w.]*constexpr\s*=\s*(\d+)", subject.header.text))
 

@@ -220,7 +220,7 @@ class _Comparison:
         path = path_of(self._target.uri if self._other.kind == "revision" else variant.target.uri)
         entries = await self._tools.history.entries(path, variant.target.key)
         wanted = [entry for entry in entries if entry.action == "profile" and entry.digest == variant.digest]
-        return counter_diff.main(wanted[-1].said.finished.profiles) if wanted else None
+        return counter_diff.main(wanted[-1].result.finished.profiles) if wanted else None
 
     def _show(self, what: str) -> None:
         pair = f"pair {self._pair} of {measure.PAIRS[0]} to {measure.PAIRS[-1]}: " if self._pair else ""
@@ -295,8 +295,8 @@ def _changed(before: dict[str, str], now: dict[str, str], main: str) -> str:
     """The name of a file that differs from the runs `before`, to which it is added; empty if no file does.
     The text of the main file is frozen.
     """
-    found = next(
+    changed = next(
         (path for path, known in now.items() if path != main and before.get(path, known) != known), ""
     )
     before |= now
-    return Path(found).name
+    return Path(changed).name

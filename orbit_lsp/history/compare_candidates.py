@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from orbit_lsp.state import harness
+from orbit_lsp.history import git
+from orbit_lsp.history.history_store import Entry
+from orbit_lsp.history.version_groups import grouped, when
+from orbit_lsp.state import harness, units
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
+from orbit_remote.common import limits, regular_files
+
+_MOST = 6
+"""Of a kind that a list shows."""
+_LOOKED_AT = 200
+"""Files of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What to compare with: the version before, a revision, another file, a kernel of the same file, a GPU on Modal."""
+    """What to compare with: the version before, one of the history by the start of its digest, a revision, another file, a
+    kernel of the same file, a GPU on Modal, or another text of the same file, which the file `name` holds. `about` is its line in a list, where its name says too little.
+    """
 
-    kind: Literal["last", "revision", "file", "kernel", "gpu"]
+    kind: Literal["last", "version", "revision", "file", "kernel", "gpu", "text"]
     name: str = ""
+    about: str = field(default="", compare=False)
 
     @property
     def title(self) -> str:
+        if self.about:
+            return self.about
         match self.kind:
             case "last":
                 return "the version before"
@@ -40,7 +56,7 @@ def other(word: str) -> Candidate | None:
     match kind:
         case "last":
             return Candidate("last")
-        case "revision" | "file" | "kernel" | "gpu" if name:
+        case "version" | "revision" | "file" | "kernel" | "gpu" if name:
             return Candidate(kind, name)
         case _:
             return None
@@ -63,11 +79,11 @@ def _has_another_version(session: Session, target: KernelId) -> bool:
 
 def choices(session: Session, target: KernelId) -> list[Candidate]:
     """What an editor offers, most likely first."""
-    found = [Candidate("last")] if _has_another_version(session, target) else []
+    candidates = [Candidate("last")] if _has_another_version(session, target) else []
     if (file := session.files.get(target.uri)) and file.in_git:
-        found.append(Candidate("revision", "HEAD"))
+        candidates.append(Candidate("revision", "HEAD"))
     if not harness.named(target):
-        found += [
+        candidates += [
             Candidate("kernel", other.key)
             for other, kernel, _ in session.kernels(target.uri)
             if other != target and kernel.launchable
@@ -75,5 +91,54 @@ def choices(session: Session, target: KernelId) -> list[Candidate]:
     if session.setup.modal_account:
         settings = session.setup.settings
         here = settings.gpu if session.setup.place() == "modal" else ""
-        found += [Candidate("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
-    return found
+        candidates += [Candidate("gpu", gpu) for gpu in settings.gpus if gpu != here][:4]
+    return candidates
+
+
+def versions(entries: Sequence[Entry], present: str | None) -> list[Candidate]:
+    """The versions of a kernel, by their numbers in its history, newest first; without the present one and the newest
+    other one, which is `last`.
+    """
+    newest: dict[str, Candidate] = {}
+    for number, version in enumerate(grouped(entries), 1):
+        entry = version.runs[-1]
+        if entry.text and entry.digest != present:
+            launches = entry.result.launches
+            took = f" · {units.time(sum(launch.timing.median for launch in launches))}" if launches else ""
+            newest.pop(entry.digest, None)
+            title = f"version {number}, of {when(entry)}{took}"
+            newest[entry.digest] = Candidate("version", entry.digest[:12], title)
+    return list(reversed(newest.values()))[1 : _MOST + 1]
+
+
+def revisions(path: str) -> list[Candidate]:
+    """The commits that changed a file, newest first; empty where git has none. Blocking."""
+    try:
+        logged = git.log(path, _MOST)
+    except git.GitError:
+        return []
+    return [
+        Candidate("revision", commit.commit, f"{commit.commit} · {commit.ago} · {commit.subject[:60]}")
+        for commit in logged
+    ]
+
+
+def files(path: str, kernel: str) -> list[Candidate]:
+    """Sources in the same folder that have the kernel's name in them. Blocking."""
+    here = Path(path)
+    name = kernel.rpartition("::")[2].partition("<")[0]
+    candidates: list[Candidate] = []
+    try:
+        beside = sorted(here.parent.iterdir())[:_LOOKED_AT]
+    except OSError:
+        return []
+    for file in beside:
+        if file.suffix != here.suffix or file.name == here.name or len(candidates) == _MOST:
+            continue
+        try:
+            text = regular_files.text(file, limits.SOURCE)
+        except OSError:
+            continue
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            candidates.append(Candidate("file", str(file), file.name))
+    return candidates

@@ -35,8 +35,8 @@ _MOST_STALLS = 5
 
 def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
     """What differs by more than two profiles of the same code do, in the order of a hover, stalls by their size."""
-    found: list[Moved] = []
-    for metric in (*_NAMES, *sorted(one for one in after.metrics if warp_state(one))):
+    changes: list[Moved] = []
+    for metric in (*_NAMES, *sorted(metric for metric in after.metrics if warp_state(metric))):
         old, new = before.metrics.get(metric), after.metrics.get(metric)
         if old is None or new is None or old.unit != new.unit:
             continue
@@ -45,16 +45,16 @@ def moved(before: Profile, after: Profile) -> tuple[Moved, ...]:
         least = _WARPS if warp_state(metric) else _POINTS if share else _SHARE * abs(old.value)
         if change > least:
             name = _NAMES.get(metric) or f"stall: {warp_state(metric)}"
-            found.append(Moved(name, metric, old.value, new.value, new.unit or ("%" if share else "")))
-    first = [one for one in found if not warp_state(one.metric)]
+            changes.append(Moved(name, metric, old.value, new.value, new.unit or ("%" if share else "")))
+    first = [change for change in changes if not warp_state(change.metric)]
     stalls = sorted(
-        (one for one in found if warp_state(one.metric)),
-        key=lambda one: -abs(one.after - one.before),
+        (change for change in changes if warp_state(change.metric)),
+        key=lambda change: -abs(change.after - change.before),
     )
     return (*first, *stalls[:_MOST_STALLS])
 
 
 def main(profiles: tuple[Profile, ...]) -> Profile | None:
     """The launch that took longest, by whose counters two versions are compared."""
-    counted = [one for one in profiles if one.tier == "counters"]
-    return max(counted, key=lambda one: value(one, TIME) or 0.0, default=None)
+    counted = [profile for profile in profiles if profile.tier == "counters"]
+    return max(counted, key=lambda profile: value(profile, TIME) or 0.0, default=None)

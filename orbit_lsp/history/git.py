@@ -1,6 +1,6 @@
 """Files as they were in a revision of a git repository. Nothing of the repository is run, and nothing in it changes.
 
-Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`), which runs no hook, no filter, no textconv and no
+Blobs are read by name (`rev-parse`, `ls-tree`, `cat-file`; `log` without patches and signatures), which runs no hook, no filter, no textconv and no
 external diff, and needs no working tree. A partial clone that lacks objects fetches none: every protocol is
 forbidden, by name, because a repository may configure a command as the way to its remote.
 """
@@ -73,12 +73,12 @@ class Revision:
     commit: str
     text: str
     sources: dict[str, str] = field(default_factory=dict[str, str])
-    others: frozenset[str] = frozenset()
+    other_sources: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
-        """`HEAD~1 (1a2b3c4)`, or the short hash where that is what was asked for."""
+        """`HEAD~1 (1a2b3c4)`, or only the short hash if that was asked for."""
         short = self.commit[:7]
         return short if self.commit.startswith(self.name) else f"{self.name} ({short})"
 
@@ -90,7 +90,7 @@ def revision(path: str, name: str) -> Revision:
         raise GitError(f"{name!r} is not a git revision")
     root = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n")
     if not root:
-        raise GitError(f"{path} is in no working tree of git")
+        raise GitError(f"{path} is not in a working tree of git")
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
     except GitError as error:
@@ -112,10 +112,30 @@ def revision(path: str, name: str) -> Revision:
         for place, known in listed.items()
         if place != main and Path(place).suffix.lower() in SOURCES
     }
-    others = frozenset(
+    tracked = frozenset(
         place for place, known in sources.items() if _hash(Path(root, *place.split("/")), known) != known
     )
-    return Revision(root, main, name, commit, text, sources, others, remarks)
+    return Revision(root, main, name, commit, text, sources, tracked, remarks)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit that changed a file: its short hash, how long ago that was, and its subject."""
+
+    commit: str
+    ago: str
+    subject: str
+
+
+def log(path: str, most: int) -> list[Commit]:
+    """The newest commits that changed a file. Blocking. Raises GitError."""
+    file = Path(path)
+    listing = _git(
+        str(file.parent), "log", f"--max-count={most}", "--no-show-signature", "--no-patch", "--no-color", "-z",
+        "--format=%h%x09%cr%x09%s", "--", file.name,
+    )  # fmt: skip
+    lines = listing.decode("utf-8", "replace").split("\0")
+    return [Commit(*line.split("\t", 2)) for line in lines if line.count("\t") >= 2]
 
 
 def _listed(root: str, commit: str, main: str) -> tuple[dict[str, str], tuple[str, ...]]:

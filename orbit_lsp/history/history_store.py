@@ -1,8 +1,8 @@
 """The runs of kernels and their times, over restarts and editors: one SQLite file in the user's state folder.
 
-A row is one run or one profile of one kernel, with everything that was said of it and the text that ran, so that
-it can be shown again and that version run again. Texts are kept once each. The oldest rows go first when the file
-grows beyond its bound.
+A row is one run or one profile of one kernel, with its whole result and the text that ran, so that it can be
+shown and that version run again. Texts are kept once each. The oldest rows go first when the file grows
+beyond its bound.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from orbit_lsp.state.results import renamed
 from orbit_remote.common import codec, limits
-from orbit_remote.common.messages import Finished, Launches, content_hash
+from orbit_remote.common.messages import Finished, Launches, Through, content_hash
 from orbit_remote.common.plain_text import visible
 
 if TYPE_CHECKING:
@@ -54,18 +55,18 @@ create table runs (
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """What a run or a profile said of one kernel; `asked` is the name of the kernel that was clicked. See
-    `session.Result` and `session.Profiled`.
+    """What a run or a profile reported about one kernel; `asked` is the name of the kernel that was clicked.
+    See `session.Result` and `session.Profiled`.
     """
 
     finished: Finished
     launches: tuple[Launches, ...] = ()
     files: dict[str, str] | None = None
-    through: Literal["program", "spec", "contract"] = "program"
+    through: Through = "program"
     asked: str | None = None
     lines: str = ""
     elements: tuple[str, ...] = ()
-    detail: Literal["click", "full"] = "click"
+    detail: Literal["click", "full", "imported"] = "click"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Entry:
     action: Action
     digest: str
     inputs: str
-    said: StoredResult
+    result: StoredResult
     text: str | None = None
     id: int = 0
 
@@ -107,7 +108,7 @@ class Store:
         body = (text or "").encode("utf-8", "surrogatepass")
         name = content_hash(body) if text is not None and len(body) <= limits.HISTORY_TEXT.most else None
         row = (
-            entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.said),
+            entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.result),
         )  # fmt: skip
 
         def work(file: sqlite3.Connection) -> None:
@@ -143,12 +144,12 @@ class Store:
             ).fetchall()
 
         nothing: list[tuple[Any, ...]] = []
-        found: list[Entry] = []
+        stored: list[Entry] = []
         damaged: list[int] = []
         why = ""
         for row in self._read(work, nothing):
             try:
-                found.append(_entry(row))
+                stored.append(_entry(row))
             except _Damaged as error:
                 damaged.append(row[0])
                 why = str(error)
@@ -168,7 +169,7 @@ class Store:
                 ),
                 None,
             )
-        return sorted(found, key=lambda one: (one.at, one.id))
+        return sorted(stored, key=lambda entry: (entry.at, entry.id))
 
     def kernels(self, path: str) -> list[str]:
         """The kernels of a file that have a history, the one that was run last first."""
@@ -185,11 +186,11 @@ class Store:
         return self._read(work, nothing)
 
     def text(self, name: str) -> str | None:
-        """The text of this hash; None where it is gone."""
+        """The text of this hash; None if it was deleted."""
 
         def work(file: sqlite3.Connection) -> bytes | None:
-            found = file.execute("select body from texts where hash = ?", (name,)).fetchone()
-            return found[0] if found else None
+            row = file.execute("select body from texts where hash = ?", (name,)).fetchone()
+            return row[0] if row else None
 
         body = self._read(work, None)
         try:
@@ -198,10 +199,45 @@ class Store:
             log.warning("text %s cannot be read: %s", name, error)
             return None
 
+    def moved_from(self, path: str, digests: Mapping[str, str]) -> str | None:
+        """The file that was run with one of these kernels, by name and digest, and is there no longer; None without one."""
+
+        def work(file: sqlite3.Connection) -> list[tuple[str, str, str]]:
+            return file.execute(
+                "select path, kernel, digest from runs where kernel in (select value from json_each(?)) and path <> ? "
+                "and typeof(path) = 'text' group by path, kernel, digest order by max(id) desc",
+                (json.dumps(list(digests)), path),
+            ).fetchall()
+
+        nothing: list[tuple[str, str, str]] = []
+        for old, kernel, digest in self._read(work, nothing):
+            if digests.get(kernel) == digest and "\0" not in old and not os.path.lexists(old):
+                return old
+        return None
+
+    def rename(self, old: str, new: str) -> None:
+        """A file or a folder is now at another path: its runs, and what they say of it, go with it."""
+        within = old.rstrip("/\\")
+
+        def work(file: sqlite3.Connection) -> None:
+            file.execute("begin immediate")
+            rows = file.execute(
+                "select id, path, said from runs where path in (select value from json_each(?)) "
+                "or substr(path, 1, ?) in (?, ?)",
+                (_names(file, old), len(within) + 1, within + "/", within + "\\"),
+            ).fetchall()
+            for number, path, packed in rows:
+                name = new.rstrip("/\\") + path[len(within) :] if path.startswith(within) else new
+                result = _of_another_path(packed, path, name)
+                file.execute("update runs set path = ?, said = ? where id = ?", (name, result, number))
+            file.execute("commit")
+
+        self._read(work, None)
+
     def complaints(self) -> list[str]:
         """What went wrong since it was last asked, a sentence each."""
-        said, self._complaints = self._complaints, []
-        return said
+        complained, self._complaints = self._complaints, []
+        return complained
 
     # -- the file -----------------------------------------------------------------------------
 
@@ -323,10 +359,10 @@ def _damage(error: sqlite3.DatabaseError | UnicodeDecodeError) -> _Unfit | None:
 
 def _identity(path: Path | None) -> tuple[int, int] | None:
     try:
-        found = path.stat() if path else None
+        status = path.stat() if path else None
     except OSError:
         return None
-    return (found.st_dev, found.st_ino) if found else None
+    return (status.st_dev, status.st_ino) if status else None
 
 
 def _names(file: sqlite3.Connection, path: str) -> str:
@@ -361,16 +397,25 @@ def _drop_texts(file: sqlite3.Connection) -> None:
     file.execute("delete from texts where hash not in (select text from runs where text is not null)")
 
 
-def _packed(said: StoredResult) -> bytes:
+def _packed(result: StoredResult) -> bytes:
     finished = replace(
-        said.finished,
-        stdout=said.finished.stdout[-_OUTPUT:],
-        stderr=said.finished.stderr[-_OUTPUT:],
+        result.finished,
+        stdout=result.finished.stdout[-_OUTPUT:],
+        stderr=result.finished.stderr[-_OUTPUT:],
         report="",
     )
     return zlib.compress(
-        json.dumps(asdict(replace(said, finished=finished)), ensure_ascii=False).encode("utf-8", "replace")
+        json.dumps(asdict(replace(result, finished=finished)), ensure_ascii=False).encode("utf-8", "replace")
     )
+
+
+def _of_another_path(packed: Any, old: str, new: str) -> Any:
+    """One that cannot be read stays as it is: whoever reads it says so."""
+    try:
+        result = renamed(json.loads(_unpacked(packed, limits.HISTORY_RUN)), {old: new})
+    except (ValueError, RecursionError):
+        return packed
+    return zlib.compress(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 class _Damaged(ValueError):  # noqa: N818 - handled where it is raised

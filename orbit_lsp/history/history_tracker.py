@@ -1,7 +1,7 @@
 """The history of kernels in open files: stored when runs end, restored when a file is opened, checked for regressions.
 
-The file is written and read by a thread of its own, in the order in which things happened here; what comes of it
-reaches the session on the event loop.
+The file is written and read by a thread of its own, in the order of events here; its results reach the
+session on the event loop.
 """
 
 from __future__ import annotations
@@ -59,33 +59,37 @@ class HistoryTracker:
         self._where = where
         self._complain = complain
         self._changed = changed
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._store_of: tuple[int, Store] | None = None
         self._seen: dict[KernelId, Result] = {}
         self._profiles: dict[KernelId, Profiled] = {}
+        self._followed: set[str] = set()
+        """Files whose earlier name was looked for."""
         self._work: set[asyncio.Future[None]] = set()
 
     # -- keeping ------------------------------------------------------------------------------
 
     def filed(self, run: Run) -> None:
-        """A run has ended and what it said is in the session: keep what is new."""
+        """A run has ended and its results are in the session: keep the new ones."""
         fresh = [
-            (target, said)
+            (target, kept)
             for seen, known in (
                 (self._seen, self._session.results.runs),
                 (self._profiles, self._session.results.profiles),
             )
-            for target, said in known.items()
-            if seen.get(target) is not said
+            for target, kept in known.items()
+            if seen.get(target) is not kept
         ]
         self._seen = dict(self._session.results.runs)
         self._profiles = dict(self._session.results.profiles)
         if not self._keeps():
             return
-        for target, said in fresh:
+        for target, kept_result in fresh:
+            if target.uri in self._session.files:
+                self._follow(target.uri)
             text = run.frozen.text if target.uri == run.frozen.uri else None
-            self._keep(target, _entry(target, said), text)
+            self._keep(target, _entry(target, kept_result), text)
 
     def _keep(self, target: KernelId, entry: Entry, text: str | None) -> None:
         store = self._store()
@@ -95,17 +99,17 @@ class HistoryTracker:
             entries = store.entries(entry.path, entry.kernel, _LOOKED_AT)
             return regression(entries), _versions(entries)
 
-        def then(found: tuple[measure.Regression | None, frozenset[str]]) -> None:
-            self._session.results.versions[target] = found[1]
+        def then(compared: tuple[measure.Regression | None, frozenset[str]]) -> None:
+            self._session.results.versions[target] = compared[1]
             if entry.action == "run":
-                self._tell(target, entry.digest, found[0])
+                self._tell(target, entry.digest, compared[0])
 
         self._later(work, then)
 
-    def _tell(self, target: KernelId, digest: str, found: measure.Regression | None) -> None:
+    def _tell(self, target: KernelId, digest: str, worse: measure.Regression | None) -> None:
         before = self._session.results.regressions.get(target)
-        if found:
-            self._session.results.regressions[target] = (digest, found)
+        if worse:
+            self._session.results.regressions[target] = (digest, worse)
         else:
             self._session.results.regressions.pop(target, None)
         if self._session.results.regressions.get(target) != before:
@@ -117,14 +121,12 @@ class HistoryTracker:
         """A file was opened: the last results of its kernels come back, those of the text as it is first."""
         if uri not in self._session.files or not self._keeps():
             return
-        digests = {target.key: digest for target, _, digest in self._session.kernels(uri)}
-        entry_point = harness.of(self._session, uri)
-        if entry_point:
-            digests[entry_point.target.key] = harness.digest(self._session.files[uri].document.text)
+        self._follow(uri)
+        digests = self._digests(uri)
         path, store = path_of(uri), self._store()
 
         def work() -> dict[str, _Known]:
-            found: dict[str, _Known] = {}
+            known_kernels: dict[str, _Known] = {}
             for name in set(store.kernels(path)) & set(digests):
                 entries = store.entries(path, name, _LOOKED_AT)
                 runs = [entry for entry in entries if entry.action == "run"]
@@ -132,16 +134,18 @@ class HistoryTracker:
                 profile = _shown(profiles, digests[name])
                 text = store.text(profile.text) if profile and profile.text else None
                 shown, last = _shown(runs, digests[name]), next(reversed(runs), None)
-                found[name] = _Known(shown, profile, text, last, regression(entries), _versions(entries))
-            return found
+                known_kernels[name] = _Known(
+                    shown, profile, text, last, regression(entries), _versions(entries)
+                )
+            return known_kernels
 
-        self._later(work, lambda found: self._restored(uri, found))
+        self._later(work, lambda known_kernels: self._restored(uri, known_kernels))
 
-    def _restored(self, uri: str, found: dict[str, _Known]) -> None:
+    def _restored(self, uri: str, known_kernels: dict[str, _Known]) -> None:
         if uri not in self._session.files:
             return
         changed = {uri}
-        for name, known in found.items():
+        for name, known in known_kernels.items():
             target = KernelId(uri, name)
             self._session.results.versions[target] = known.versions
             if known.profile and target not in self._session.results.profiles:
@@ -157,10 +161,10 @@ class HistoryTracker:
 
     def _profiled(self, uri: str, entry: Entry, text: str | None) -> Profiled:
         """Without Nsight Compute's own file. Lines of another file are back where it is still what was compiled."""
-        said = entry.said
-        files = said.finished.files | (said.files or {})
+        stored = entry.result
+        files = stored.finished.files | (stored.files or {})
         texts: dict[str, tuple[str, ...]] = {}
-        for file in {line.file for profile in said.finished.profiles for line in profile.lines}:
+        for file in {line.file for profile in stored.finished.profiles for line in profile.lines}:
             if Path(file) == Path(entry.path):
                 known = text
             else:
@@ -168,14 +172,65 @@ class HistoryTracker:
             if known is not None:
                 texts[file] = tuple(split_lines(known))
         return Profiled(
-            entry.digest, entry.at, said.finished, said.finished.profiles, entry.inputs, said.files or {}, said.through,
-            _asked(uri, said), said.detail, texts,
+            entry.digest, entry.at, stored.finished, stored.finished.profiles, entry.inputs, stored.files or {}, stored.through,
+            _asked(uri, stored), stored.detail, texts,
         )  # fmt: skip
+
+    def _digests(self, uri: str) -> dict[str, str]:
+        """Of an open file's kernels, by name."""
+        digests = {target.key: digest for target, _, digest in self._session.kernels(uri)}
+        if entry_point := harness.of(self._session, uri):
+            digests[entry_point.target.key] = harness.digest(self._session.files[uri].document.text)
+        return digests
+
+    # -- names follow files -------------------------------------------------------------------
+
+    def renamed(self, old_uri: str, new_uri: str) -> dict[str, str]:
+        """The editor says that a file or a folder has another name; what has which name now, both URIs and paths."""
+        names = self._rename(old_uri, new_uri)
+        if self._keeps():
+            store = self._store()
+            self._later(lambda: store.rename(path_of(old_uri), path_of(new_uri)), lambda _: None)
+        within = new_uri.rstrip("/") + "/"
+        for uri in [uri for uri in self._session.files if uri == new_uri or uri.startswith(within)]:
+            self.restore(uri)
+        self._changed({uri for uri in names.values() if uri in self._session.files})
+        return names
+
+    def _rename(self, old_uri: str, new_uri: str) -> dict[str, str]:
+        names = self._session.rename(old_uri, new_uri)
+        self._seen, self._profiles = dict(self._session.results.runs), dict(self._session.results.profiles)
+        return names
+
+    def _follow(self, uri: str) -> None:
+        """A file without a history may have had another name: then it has that of a file which is gone, and of which it has
+        a kernel to the letter. While that file is there, this one is a copy.
+        """
+        path = path_of(uri)
+        if path in self._followed or not self._keeps():
+            return
+        self._followed.add(path)
+        digests, store = self._digests(uri), self._store()
+
+        def work() -> str | None:
+            old = None if store.kernels(path) else store.moved_from(path, digests)
+            if old:
+                store.rename(old, path)
+            return old
+
+        def then(old: str | None) -> None:
+            if old and (before := self._session.uri_for(old)) not in self._session.files:
+                self._rename(before, uri)
+
+        if digests:
+            self._later(work, then)
 
     # -- asking -------------------------------------------------------------------------------
 
     async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[Entry]:
         """The newest runs that are kept of a file's kernels, or of one, oldest first, what has just ended among them."""
+        if (uri := self._session.uri_for(path)) in self._session.files:
+            self._follow(uri)
         store = self._store()
         return await self._asked(lambda: store.entries(path, kernel, most))
 
@@ -227,14 +282,16 @@ class HistoryTracker:
 
     def _say(self) -> None:
         for text in self._store().complaints():
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._shown:
+                self._shown.add(text)
                 self._complain(text)
 
 
 def _shown(entries: list[Entry], digest: str) -> Entry | None:
     """The last of the text as it is, else the last."""
-    return next((one for one in reversed(entries) if one.digest == digest), next(reversed(entries), None))
+    return next(
+        (entry for entry in reversed(entries) if entry.digest == digest), next(reversed(entries), None)
+    )
 
 
 def _versions(entries: list[Entry]) -> frozenset[str]:
@@ -247,22 +304,22 @@ def _entry(target: KernelId, known: Result | Profiled) -> Entry:
     files = dict(known.files)
     if isinstance(known, Profiled):
         finished = replace(known.finished, profiles=known.profiles)
-        said = StoredResult(finished, finished.launches, files, known.through, asked, detail=known.detail)
+        stored = StoredResult(finished, finished.launches, files, known.through, asked, detail=known.detail)
     else:
-        said = StoredResult(
+        stored = StoredResult(
             known.finished, known.launches, files, known.through, asked, known.lines, known.elements
         )
     action: Action = "profile" if isinstance(known, Profiled) else "run"
-    return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, said)
+    return Entry(known.at, path_of(target.uri), target.key, action, known.digest, known.inputs, stored)
 
 
 def _result(uri: str, entry: Entry) -> Result:
-    said = entry.said
+    stored = entry.result
     return Result(
-        entry.digest, entry.at, said.finished, said.launches, entry.inputs, said.files or {}, said.through,
-        _asked(uri, said), said.lines, said.elements,
+        entry.digest, entry.at, stored.finished, stored.launches, entry.inputs, stored.files or {}, stored.through,
+        _asked(uri, stored), stored.lines, stored.elements,
     )  # fmt: skip
 
 
-def _asked(uri: str, said: StoredResult) -> KernelId | None:
-    return KernelId(uri, said.asked) if said.asked else None
+def _asked(uri: str, result: StoredResult) -> KernelId | None:
+    return KernelId(uri, result.asked) if result.asked else None

@@ -1,7 +1,7 @@
 """What a kernel can be compared with: an earlier version, a git revision, another file or kernel, another GPU.
 
-A side is a job as a click would make it of another text. Where the headers beside that text were others too, it stands in
-a folder of its own, with them as they were.
+A side is the job that a click on another text would make. If its headers differ too, the text is written to a
+folder of its own, with those headers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from orbit_lsp.history import git
 from orbit_lsp.history.compare_candidates import Candidate
 from orbit_lsp.history.history_store import Entry
 from orbit_lsp.history.history_tracker import HistoryTracker
+from orbit_lsp.history.version_groups import when
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import job_builder, launch_plan
 from orbit_lsp.specs.launch_plan import LaunchPlan
@@ -53,7 +53,7 @@ class Variant:
 
 
 def now(session: Session, target: KernelId, action: c.Action = "run") -> Variant:
-    """The kernel as it stands in the editor, to be run or to be compiled. Raises NoVariant."""
+    """The kernel of the text in the editor, to run or to compile. Raises NoVariant."""
     return _side(session, target, session.files[target.uri].document.text, "now", action=action)
 
 
@@ -63,8 +63,8 @@ async def against(
     """The other side; `folder` is for files of a revision and lives as long as the comparison. Raises NoVariant."""
     target = side.target
     match wanted.kind:
-        case "last":
-            return await _before(session, versions, side)
+        case "last" | "version":
+            return await _earlier(session, versions, side, wanted.name)
         case "revision":
             return await asyncio.to_thread(_revision, session, side, wanted.name, folder)
         case "file":
@@ -76,6 +76,8 @@ async def against(
             )
         case "gpu":
             return _gpu(session, side, wanted.name)
+        case "text":
+            return await asyncio.to_thread(_text, session, side, wanted.name)
 
 
 def _side(
@@ -104,19 +106,19 @@ def _side(
             lines = split_lines(text)
             at = kernel.whole.line
             mark = "//" if file.scan.language == "cuda" else "#"
-            lines[at:at] = [f"{mark} orbit:{one}\n" for one in spec.splitlines()]
+            lines[at:at] = [f"{mark} orbit:{line}\n" for line in spec.splitlines()]
             return replace(
                 _side(session, target, "".join(lines), name, action=action),
                 remarks=(f"{name} has no launch spec: the present one is used",),
             )
         if action == "run" and plan is launch_plan.PROGRAM and not file.scan.entries:
             raise NoVariant(
-                f"{name} has neither a launch spec above {target.key} nor a way in, so it cannot be run"
+                f"{name} has neither a launch spec above {target.key} nor an entry point, so it cannot be run"
             )
         if action == "run" and plan.swept:
             remarks = ("of a sweep, the first values are compared",)
         if action == "run" and spec and spec != plan.lines:
-            remarks += (f"{name}: its launch spec is another, so the times may be of other work",)
+            remarks += (f"{name} has another launch spec, so the times may be of other work",)
     elif not harness.holds(scratch, target):
         raise NoVariant(f"{name} does not keep the contract that {harness.named(target)} is checked by")
     plan = job_builder.plan_of(scratch, target)
@@ -124,7 +126,7 @@ def _side(
         raise NoVariant(f"{name} cannot be run: {why}")
     frozen = scratch.freeze(target.uri)
     assert frozen
-    digests = {found: digest for found, _, digest in scratch.kernels(target.uri)}
+    digests = {kernel: digest for kernel, _, digest in scratch.kernels(target.uri)}
     digest = digests.get(target) or harness.digest(text)
     return Variant(
         name,
@@ -141,7 +143,7 @@ def _side(
 def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
     kernel = session.find(target)
     if kernel is None:
-        have = ", ".join(one.key for one, _, _ in session.kernels(target.uri)) or "none"
+        have = ", ".join(kernel.key for kernel, _, _ in session.kernels(target.uri)) or "none"
         raise NoVariant(f"there is no kernel {target.key} in {name}; it has: {have}")
     if not kernel.launchable:
         raise NoVariant(f"{target.key} is called by other kernels and cannot be launched by itself")
@@ -151,33 +153,27 @@ def _kernel(session: Session, target: KernelId, name: str) -> Kernel:
 # -- from the history -------------------------------------------------------------------------------
 
 
-async def _before(session: Session, versions: HistoryTracker, side: Variant) -> Variant:
-    """The text of the last run of another version of the kernel."""
+async def _earlier(session: Session, versions: HistoryTracker, side: Variant, digest: str) -> Variant:
+    """The text of the last run of another version of the kernel, or of the version whose digest begins so."""
     target = side.target
     entries = await versions.entries(path_of(target.uri), target.key)
-    found = next((one for one in reversed(entries) if one.digest != side.digest and one.text), None)
-    text = await versions.text(found.text) if found else None
-    if found is None or text is None:
+    earlier = (entry for entry in reversed(entries) if entry.digest != side.digest and entry.text)
+    chosen = next((entry for entry in earlier if entry.digest.startswith(digest)), None)
+    text = await versions.text(chosen.text) if chosen else None
+    if chosen is None or text is None:
         raise NoVariant(f"the history has no run of another version of {target.key} to compare with")
-    name = f"the version of {when(found)}"
+    name = f"the version of {when(chosen)}"
     made = _side(session, target, text, name, side.plan.lines)
-    changed = _changed_files(found)
+    changed = _changed_files(chosen)
     if not changed:
         return made
     remark = f"{', '.join(changed[:3])} changed since that run and is taken as it is now"
     return replace(made, remarks=(*made.remarks, remark))
 
 
-def when(entry: Entry) -> str:
-    """`14:05` of today, else with its date."""
-    then = time.localtime(entry.at)
-    same_day = then[:3] == time.localtime()[:3]
-    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
-
-
 def _changed_files(entry: Entry) -> list[str]:
 
-    files = entry.said.files or {}
+    files = entry.result.files or {}
     return [
         Path(path).name
         for path, known in files.items()
@@ -192,12 +188,12 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
     target = side.target
     path, folder = path_of(target.uri), folder.resolve()
     try:
-        found = git.revision(path, name)
-        made = _side(session, target, found.text, found.title, side.plan.lines, action=side.job.action)
-        made = replace(made, remarks=(*made.remarks, *found.remarks))
-        whole = _with_its_files(session, made, found, path, folder) if found.others else made
+        revision = git.revision(path, name)
+        made = _side(session, target, revision.text, revision.title, side.plan.lines, action=side.job.action)
+        made = replace(made, remarks=(*made.remarks, *revision.remarks))
+        whole = _with_its_files(session, made, revision, path, folder) if revision.other_sources else made
         if whole is made and made.digest == side.digest:
-            raise NoVariant(f"{target.key} is the same in {found.title}: nothing has changed since")
+            raise NoVariant(f"{target.key} is the same in {revision.title}: nothing has changed since")
         return whole
     except git.GitError as error:
         raise NoVariant(str(error)) from None
@@ -205,35 +201,39 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         raise NoVariant(f"the files of {name} cannot be written beside: {error.strerror}") from None
 
 
-def _with_its_files(session: Session, made: Variant, found: git.Revision, path: str, folder: Path) -> Variant:
-    """The same in a folder of its own, where a file that it needs was another in that revision."""
-    root = _real(found.root)
+def _with_its_files(
+    session: Session, made: Variant, revision: git.Revision, path: str, folder: Path
+) -> Variant:
+    """The same in a folder of its own, if a file that it needs differs in that revision."""
+    root = _real(revision.root)
     tree = closure.closure(made.job, session.setup.folders, data=(), limit=_CLOSURE_BYTES)
     needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
-    places = [one.relative_to(root).as_posix() for one in needed if one.is_relative_to(root)]
+    places = [path.relative_to(root).as_posix() for path in needed if path.is_relative_to(root)]
     gone = [
-        one for one in found.others if not Path(root, *one.split("/")).exists() and _named(one, found.text)
+        other
+        for other in revision.other_sources
+        if not Path(root, *other.split("/")).exists() and _named(other, revision.text)
     ]
-    differ = [*sorted(found.others & set(places)), *gone]
+    differ = [*sorted(revision.other_sources & set(places)), *gone]
     if not differ:
         return made
-    remarks = git.write(found, str(folder))
+    remarks = git.write(revision, str(folder))
     for place in places:  # what is made by a build and not in git
-        if place != found.main and place not in found.sources:
+        if place != revision.main and place not in revision.sources:
             copy = Path(folder, *place.split("/"))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(root, *place.split("/")), copy)
-    there = Path(folder, *found.main.split("/"))
+    there = Path(folder, *revision.main.split("/"))
     moved_target = KernelId(uri_of(str(there)), made.target.key)
     moved = _side(session, moved_target, made.frozen.text, made.name, action=made.job.action)
     directory = _real(session.setup.directory(path))
     inside = directory.relative_to(root) if directory.is_relative_to(root) else Path()
     job = replace(moved.job, flags=_flags(made.job, root, folder), directory=str(folder / inside))
-    names = ", ".join(Path(one).name for one in differ[:3]) + (
+    names = ", ".join(Path(path).name for path in differ[:3]) + (
         f" and {len(differ) - 3} more" if differ[3:] else ""
     )
-    told = f"{names} {'is' if len(differ) == 1 else 'are'} as in {found.name} too: it runs in a folder without data files"
-    return replace(moved, job=job, remarks=(*made.remarks, *remarks, told))
+    remark = f"{names} {'is' if len(differ) == 1 else 'are'} as in {revision.name} too: it runs in a folder without data files"
+    return replace(moved, job=job, remarks=(*made.remarks, *remarks, remark))
 
 
 def _real(*parts: str) -> Path:
@@ -242,7 +242,7 @@ def _real(*parts: str) -> Path:
 
 
 def _named(place: str, text: str) -> bool:
-    """Whether a source that is gone now is one that the text includes or imports."""
+    """Whether the text includes or imports a source that was deleted since."""
     name = Path(place)
     return (name.stem if name.suffix == ".py" else name.name) in text
 
@@ -277,16 +277,25 @@ def _file(session: Session, target: KernelId, name: str, action: c.Action) -> Va
     except OSError as error:
         raise NoVariant(f"{name} cannot be read: {error.strerror}") from None
     uri = uri_of(path)
-    known = [one for one, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
+    known = [target for target, kernel, _ in identify(uri, kernels.tracker(language, macros=session.macros(), headers=header_reader(path)).scan(text)) if kernel.launchable]  # fmt: skip
     same = KernelId(uri, target.key)
     only = known[0] if len(known) == 1 and same not in known and not harness.named(target) else same
     return _side(session, only, text, Path(path).name, action=action)
 
 
+def _text(session: Session, side: Variant, name: str) -> Variant:
+    """Another text of the same file, which stands in `name` and runs with the file's own headers beside it."""
+    try:
+        text = regular_files.text(name, limits.SOURCE)
+        return _side(session, side.target, text, Path(name).name, side.plan.lines, action=side.job.action)
+    except (OSError, NoVariant):  # the kernel may have another name there
+        return _file(session, side.target, name, side.job.action)
+
+
 def _gpu(session: Session, side: Variant, name: str) -> Variant:
     if not session.setup.modal_account:
         raise NoVariant(
-            "another GPU is one on Modal: `modal token new` makes a token, and `orbit.runner` must not be `local`"
+            "another GPU must be rented from Modal: make a token with `modal token new`, and do not set `orbit.runner` to `local`"
         )
     gpu = placement.rented(name)
     if not gpu:

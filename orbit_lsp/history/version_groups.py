@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,41 +18,50 @@ class Version:
     runs: tuple[Entry, ...]
 
 
+def when(entry: Entry) -> str:
+    """`14:05` of today, else with its date."""
+    then = time.localtime(entry.at)
+    same_day = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
+
+
 def setup(entry: Entry) -> tuple[object, ...] | None:
     """What two runs must share for their times to be of the same work: GPU and driver, tools, settings, values; of a
     program's kernel the one configuration that it is launched in. None for what has no time, or several.
     """
-    said = entry.said
-    if entry.action != "run" or not said.launches or said.finished.outcome != "ok":
+    stored = entry.result
+    if entry.action != "run" or not stored.launches or stored.finished.outcome != "ok":
         return None
-    device, one = said.finished.device, said.launches[0]
+    device, launches = stored.finished.device, stored.launches[0]
     machine = (device.name, device.driver) if device else ("", None)
-    tools = tuple(sorted(said.finished.toolchain.items()))
+    tools = tuple(sorted(stored.finished.toolchain.items()))
     work: tuple[object, ...]
-    if said.through == "program":
-        if len(said.launches) > 1:
+    if stored.through == "program":
+        if len(stored.launches) > 1:
             return None
-        work = (one.grid, one.block, one.cluster, one.dynamic_shared)
+        work = (launches.grid, launches.block, launches.cluster, launches.dynamic_shared)
     else:
-        point = next((one for one in said.finished.points if one.launches and not one.case), None)
+        point = next((point for point in stored.finished.points if point.launches and not point.case), None)
         values = sorted(point.values.items()) if point else []
-        work = (" ".join(said.lines.split()), tuple(values), len(said.launches))
-    return (said.through, machine, tools, entry.inputs, work)
+        work = (" ".join(stored.lines.split()), tuple(values), len(stored.launches))
+    return (stored.through, machine, tools, entry.inputs, work)
 
 
 def grouped(entries: Sequence[Entry]) -> list[Version]:
-    """Entries, oldest first, as versions: a kernel's tokens, or a file that it was built from, are others in the next."""
-    found: list[Version] = []
+    """Entries, oldest first, grouped as versions: from one to the next the kernel's tokens, or a file that it
+    was built from, differ.
+    """
+    versions: list[Version] = []
     before: tuple[object, ...] | None = None
     for entry in entries:
-        files = {path: digest for path, digest in (entry.said.files or {}).items() if path != entry.path}
+        files = {path: digest for path, digest in (entry.result.files or {}).items() if path != entry.path}
         now = (entry.digest, tuple(sorted(files.items())))
-        if found and now == before:
-            found[-1] = Version(entry.digest, (*found[-1].runs, entry))
+        if versions and now == before:
+            versions[-1] = Version(entry.digest, (*versions[-1].runs, entry))
         else:
-            found.append(Version(entry.digest, (entry,)))
+            versions.append(Version(entry.digest, (entry,)))
         before = now
-    return found
+    return versions
 
 
 def regression(entries: Sequence[Entry]) -> measure.Regression | None:
@@ -61,5 +71,7 @@ def regression(entries: Sequence[Entry]) -> measure.Regression | None:
     if wanted is None:
         return None
     versions = grouped([entry for entry in entries if setup(entry) == wanted])
-    runs = [[[one.timing for one in run.said.launches] for run in version.runs] for version in versions]
+    runs = [
+        [[launch.timing for launch in run.result.launches] for run in version.runs] for version in versions
+    ]
     return measure.regression(runs)

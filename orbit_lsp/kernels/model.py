@@ -11,7 +11,7 @@ Language = Literal["cuda", "triton"]
 
 
 RUNNABLE = frozenset(("cuda", "triton", "gluon"))
-"""The kernel languages that get run lenses; kernels of others are known, and left alone."""
+"""The kernel languages that get run lenses; kernels of other languages are recognized and get none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class Scan:
     problems: tuple[str, ...] = field(default=())
     left_out: Kernel | None = None
     """The first kernel behind `limits.KERNELS`: it and those after it are not in `kernels`."""
+    unread: int | None = None
+    """The line from which on kernels are not looked for, behind one of the limits of statements and declarations."""
 
 
 def within_limit(scan: Scan) -> Scan:

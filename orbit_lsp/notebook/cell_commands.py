@@ -1,24 +1,16 @@
-"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` as a job of the queue.
-
-A request is a line of JSON on a socket that only the user can open; the answer is another. Who closes the connection before
-that - an interrupted cell - cancels the job.
-"""
+"""What the magics of a cell ask for: `%orbit …` about this kernel, `%%cuda` as a job of the queue."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import html
-import json
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from orbit_lsp.notebook.relay import Relay
+from orbit_lsp.notebook.rented import Rented
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import StoreError
@@ -26,7 +18,7 @@ from orbit_lsp.queue.pool import COMPILER
 from orbit_lsp.queue.request import Refused, Request
 from orbit_remote.common import limits
 
-_WORDS = "%orbit status, %orbit gpu and %orbit end"
+_WORDS = "%orbit status, %orbit gpu, %orbit cost, %orbit bring PATTERN and %orbit end"
 _CUDA = "%%cuda [--compile] [--kernel K]"
 _FILE = "cell.cu"
 
@@ -36,54 +28,30 @@ Jobs = Callable[[], AbstractAsyncContextManager[JobQueue]]
 class CellCommands:
     """`jobs` opens the queue that `%%cuda` submits to: at the first, for it looks at the machine's GPUs."""
 
-    def __init__(self, jobs: Jobs, python: str, why: str) -> None:
+    def __init__(
+        self, jobs: Jobs, python: str, place: str = "this machine", rented: Rented | None = None
+    ) -> None:
+        """`rented` is what `place` is, where it is not this machine."""
         self._jobs = jobs
-        self._python = f"{python} ({why})"
+        self._python = python
+        self._place = place
+        self._rented = rented
         self._queue: JobQueue | None = None
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
-        self._folder = Path(tempfile.mkdtemp(prefix="orbit-magics-"))  # nobody else enters it
-        self._server: asyncio.Server | None = None
         self.relay: Relay | None = None
 
-    @property
-    def socket(self) -> str:
-        return str(self._folder / "s")
-
-    async def start(self) -> None:
-        """Raises OSError."""
-        self._server = await asyncio.start_unix_server(
-            self._connected, self.socket, limit=limits.SOURCE.most + (1 << 20)
-        )
-
     async def close(self) -> None:
-        if self._server:
-            self._server.close()
         await self._stack.aclose()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            try:
-                request: dict[str, Any] = json.loads(await reader.readline())
-            except ValueError:  # longer than a source file may be, or no JSON
-                request = {}
-            answering = asyncio.create_task(self._answer(request))
-            gone = asyncio.create_task(
-                reader.read()
-            )  # nothing more is sent: this is the end of the connection
-            await asyncio.wait([answering, gone], return_when=asyncio.FIRST_COMPLETED)
-            gone.cancel()
-            if not answering.done():
-                answering.cancel()
-            answer = await answering
-            if text := answer.get("text"):
-                answer["html"] = f"<pre>{html.escape(text)}</pre>"
-            writer.write(json.dumps(answer).encode() + b"\n")
-            await writer.drain()
-        writer.close()
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A cell that is interrupted cancels this."""
+        answer = await self._answered(request)
+        if text := answer.get("text"):
+            answer["html"] = f"<pre>{html.escape(text)}</pre>"
+        return answer
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answered(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
             if request.get("do") == "orbit":
                 return {"text": await self._orbit(request["words"])}
@@ -104,6 +72,16 @@ class CellCommands:
             queue = await self._opened()
             places = [f"{slot.name}  {slot.gpu or 'no GPU'}" for slot in queue.slots if slot.name != COMPILER]
             return "\n".join(places)
+        if words == ["cost"]:
+            return (
+                await self._rented.cost() if self._rented else "cells run on this machine, and cost nothing"
+            )
+        if words[:1] == ["bring"] and len(words) == 2:
+            return (
+                await self._rented.bring(words[1])
+                if self._rented
+                else "cells run on this machine, where their files are"
+            )
         if words == ["end"]:
             self.relay.end_after_cell()
             return "the kernel ends with this cell, and frees its memory; the next cell starts a new one"
@@ -115,7 +93,7 @@ class CellCommands:
         pid = relay.kernel.process.pid if relay.kernel else None
         return "\n".join(
             [
-                "place    this machine",
+                f"place    {self._place}",
                 f"python   {self._python}",
                 f"kernel   process {pid}, since {minutes:.0f} min, {relay.cells} cells run",
                 f"ends     {idle}",

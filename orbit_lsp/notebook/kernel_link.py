@@ -1,37 +1,28 @@
-"""The far side of a relay: one ipykernel, its sockets in a folder of the user's own, and how it ended."""
+"""The far side of a relay: one ipykernel, what it has been asked, and how it ended."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import shutil
 import signal
-import tempfile
-import uuid
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-import zmq
-import zmq.asyncio
-
 from orbit_lsp.notebook.wire import Message
-from orbit_lsp.runners.kernel_process import Ended, KernelProcess
-from orbit_remote.common import regular_files
-from orbit_remote.common.limits import TOOL_OUTPUT
+from orbit_lsp.runners.kernel_process import Ended, Kernel
 
-PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
-SOCKET = "ORBIT_NOTEBOOK"
-"""As in orbit_remote's `notebook_kernel`."""
-
-Receive = Callable[[str, list[Any]], Awaitable[None]]
+Receive = Callable[[str, list[bytes]], Awaitable[None]]
 """Given the channel and the frames of each message of the kernel."""
+Answer = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""What a magic's request is answered by."""
 
 
 class KernelLink:
-    def __init__(self, process: KernelProcess, folder: Path, context: zmq.asyncio.Context) -> None:
+    def __init__(self, process: Kernel, answer: Answer, most: int = 0) -> None:
+        """`most` are bytes of a message that is sent to it; 0 for any."""
         self.process = process
+        self.most = most
         self.ready = asyncio.Event()
         """Set with the kernel's first message: from then on it can be interrupted."""
         self.pending: dict[str, Message] = {}
@@ -44,74 +35,58 @@ class KernelLink:
         """The request that it was idle after."""
         self.last_cell = ""
         """The cell that asked for its end."""
-        self._folder = folder
-        self._sockets: dict[str, Any] = {}
-        identity = uuid.uuid4().hex.encode()  # the same on all channels: answers to input() find their way
-        for channel in ("shell", "control", "stdin", "iopub"):
-            socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
-            socket.linger = 0
-            socket.rcvhwm = socket.sndhwm = 0  # a message that is dropped is a cell that never ends
-            socket.reconnect_ivl = 10
-            if channel == "iopub":
-                socket.subscribe(b"")
-            else:
-                socket.setsockopt(zmq.IDENTITY, identity)
-            socket.connect(f"ipc://{folder}/k-{PORTS[channel]}")
-            self._sockets[channel] = socket
+        self._answer = answer
+        self._answering: dict[str, asyncio.Task[None]] = {}
 
-    @classmethod
-    async def start(
-        cls, python: str, key: str, scheme: str, magics: str, context: zmq.asyncio.Context
-    ) -> KernelLink:
-        """`magics` is the socket on which magics are answered. Raises OSError."""
-        folder = Path(tempfile.mkdtemp(prefix="orbit-kernel-"))  # nobody else enters it
-        try:
-            connection = folder / "connection.json"
-            ports = {f"{channel}_port": port for channel, port in PORTS.items()}
-            described = {"transport": "ipc", "ip": f"{folder}/k", "key": key, "signature_scheme": scheme}
-            connection.write_text(json.dumps(described | ports))
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as log:
-                shutil.move(log.name, folder / "log")
-                process = await KernelProcess.start(python, connection, log, {SOCKET: magics})
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return cls(process, folder, context)
+    def cell(self) -> Message | None:
+        """The cell that runs, or waits first."""
+        return next((each for each in self.pending.values() if each.kind == "execute_request"), None)
 
-    async def send(self, channel: str, frames: list[Any]) -> None:
-        await self._sockets[channel].send_multipart(frames)
+    async def send(self, channel: str, frames: Sequence[bytes]) -> None:
+        await self.process.send(channel, frames)
+
+    async def interrupt(self) -> None:
+        """SIGINT for the kernel and what its cell waits for."""
+        await self.ready.wait()
+        await self.process.send("interrupt", [])
 
     async def pass_on(self, receive: Receive) -> Ended:
-        """Hand every message of the kernel to `receive`, until it and all that it started are gone."""
-        tasks = [asyncio.create_task(self._pass(channel, receive)) for channel in self._sockets]
+        """Hand every message of the kernel to `receive`, until it and all processes that it started have
+        ended.
+        """
         try:
-            ended = await asyncio.shield(self.process.ended)
+            async for name, parts in self.process.records():
+                if name == "ask":
+                    self._ask(parts[0].decode(), parts[1])
+                elif name == "unask":
+                    if task := self._answering.get(parts[0].decode()):
+                        task.cancel()
+                else:
+                    if name != "notice":
+                        self.ready.set()
+                    await receive(name, parts)
         finally:
-            for task in tasks:
+            for task in list(self._answering.values()):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for channel in self._sockets:
-            await self._drain(channel, receive)
-        return ended
+        return await self.process.ended
 
-    async def _pass(self, channel: str, receive: Receive) -> None:
-        while True:
-            frames = await self._sockets[channel].recv_multipart(copy=channel != "iopub")
-            self.ready.set()
-            await receive(channel, list(frames))
+    def _ask(self, name: str, request: bytes) -> None:
+        async def answer() -> None:
+            try:
+                answered = await self._answer(json.loads(request))
+            except ValueError:
+                answered = {"error": "orbit: the request was not understood"}
+            await self.process.send("answer", [name.encode(), json.dumps(answered).encode()])
 
-    async def _drain(self, channel: str, receive: Receive) -> None:
-        """What the kernel sent before it ended."""
-        while await self._sockets[channel].poll(0):
-            frames = await self._sockets[channel].recv_multipart(copy=channel != "iopub")
-            await receive(channel, list(frames))
+        self._answering[name] = asyncio.create_task(answer())
+        self._answering[name].add_done_callback(lambda _: self._answering.pop(name))
 
     def why(self, ended: Ended) -> str:
         """What ended the kernel, as the beginning of a sentence."""
         if ended.failure:
-            return f"{ended.failure}{self._last_line()}"
+            return ended.failure
         if not self.ready.is_set():
-            return f"the kernel did not start{self._last_line()}"
+            return f"the kernel did not start{f': {ended.last_line}' if ended.last_line else ''}"
         if ended.status is None:
             return "the kernel was killed"
         if ended.status < 0:
@@ -120,15 +95,3 @@ class KernelLink:
                     f"the kernel was ended by signal {-ended.status} ({signal.Signals(-ended.status).name})"
                 )
         return f"the kernel ended with exit code {ended.status}"
-
-    def _last_line(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = regular_files.text(self._folder / "log", TOOL_OUTPUT).split("\n")
-            last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-            return f": {last:.300}" if last else ""
-        return ""
-
-    def close(self) -> None:
-        for socket in self._sockets.values():
-            socket.close(0)
-        shutil.rmtree(self._folder, ignore_errors=True)

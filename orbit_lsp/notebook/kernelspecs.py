@@ -28,9 +28,9 @@ class Installed:
     command: str
 
 
-def install(name: str, options: Sequence[str]) -> Installed:
-    """Write the kernelspec of a kernel on this machine into the user's data folder of Jupyter; one of the same name is
-    replaced. `options` are given to `orbit-lsp kernel run`. Raises Refused and OSError.
+def install(name: str, options: Sequence[str], gpu: str = "") -> Installed:
+    """Write the kernelspec of a kernel on this machine, or on a rented `gpu`, into the user's data folder of Jupyter;
+    one of the same name is replaced. `options` are given to `orbit-lsp kernel run`. Raises Refused and OSError.
     """
     label = " ".join(name.split())
     slug = re.sub(r"[^a-z0-9._-]+", "-", label.lower()).strip("-.")
@@ -38,8 +38,9 @@ def install(name: str, options: Sequence[str]) -> Installed:
         raise Refused(
             f"{name!r:.60} has no letter or digit that a kernel's name can have; give another --name"
         )
-    identifier = f"{_PREFIX}{slug or 'local'}"
-    title = f"Orbit: {label or 'this GPU'}"
+    place = f"modal-{re.sub(r'[^a-z0-9]+', '-', gpu.lower())}" if gpu else "local"
+    identifier = f"{_PREFIX}{slug or place}"
+    title = f"Orbit: {label or (f'{gpu} on Modal' if gpu else 'this GPU')}"
     spec = {
         "argv": [
             sys.executable, "-P", "-m", "orbit_lsp", "kernel", "run",
@@ -48,12 +49,12 @@ def install(name: str, options: Sequence[str]) -> Installed:
         "display_name": title,
         "language": "python",
         "interrupt_mode": "message",
-        "metadata": {"debugger": True, _MARK: {"on": "local"}},
+        "metadata": {"debugger": True, _MARK: {"on": f"modal:{gpu}" if gpu else "local"}},
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")
-        place = KernelSpecManager().install_kernel_spec(folder, identifier, user=True)
-    return Installed(identifier, title, place, " ".join(spec["argv"]))
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")
+        folder = KernelSpecManager().install_kernel_spec(made, identifier, user=True)
+    return Installed(identifier, title, folder, " ".join(spec["argv"]))
 
 
 def installed() -> list[Installed]:

@@ -22,7 +22,10 @@ import zmq.asyncio
 
 from orbit_lsp import __version__
 from orbit_lsp.notebook.kernel_link import KernelLink
+from orbit_lsp.notebook.registry import Registered
 from orbit_lsp.notebook.wire import Message, OutputLimit, Wire
+from orbit_lsp.runners.kernel_process import Keep
+from orbit_lsp.state import units
 
 log = logging.getLogger("orbit.notebook")
 
@@ -30,7 +33,10 @@ _SECOND_PRESS_S = 1.0
 """A press of Interrupt that comes sooner after the first is a double click."""
 _GRACE_S = 1.5
 """How long a kernel that is asked to shut down may take; front ends wait 2.5 s before they kill us."""
+_TOGETHER_MS = 20
+"""Cells that a front end sends together come at most this long after each other."""
 _LOOK_S = 1.0
+_WARN_S = 60.0
 _AGAIN = "its variables are gone, so run the notebook from its first cell"
 _LANGUAGE = {
     "name": "python",
@@ -42,7 +48,7 @@ _LANGUAGE = {
     "nbconvert_exporter": "python",
 }
 
-Start = Callable[[zmq.asyncio.Context], Awaitable[KernelLink]]
+Start = Callable[[], Awaitable[KernelLink]]
 
 
 class Relay:
@@ -50,9 +56,14 @@ class Relay:
     0 for never.
     """
 
-    def __init__(self, connection: Mapping[str, Any], start: Start, *, idle_s: float = 0.0) -> None:
-        """Raises ZMQError where a port of the front end is taken."""
+    def __init__(
+        self, connection: Mapping[str, Any], start: Start, *, idle_s: float = 0.0, at_once: bool = True
+    ) -> None:
+        """`at_once`: the first ipykernel is started before a cell asks for it. Raises ZMQError where a port of the front
+        end is taken.
+        """
         self._start = start
+        self._at_once = at_once
         self.idle_s = idle_s
         self._wire = Wire(
             str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
@@ -79,11 +90,17 @@ class Relay:
         self._live: dict[asyncio.Task[None], KernelLink] = {}
         """Every ipykernel that has not ended yet."""
         self._reason = ""
-        """Why there is no ipykernel; empty once a cell has said it."""
+        """Why there is no ipykernel; empty once a cell has reported it."""
         self._ends_after_cell = False
         """The cell that runs asks for the ipykernel's end; nothing is to be explained after it."""
         self._interrupted = ("", 0.0)
         self._touched = time.monotonic()
+        self.keep: Keep = "nothing"
+        """What stays when this process has ended."""
+        self._warned: Message | None = None
+        self._last_cell: Message | None = None
+        self.registered: Registered | None = None
+        """Where this process stands among those that run."""
         self._over = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -95,7 +112,8 @@ class Relay:
         serving = [self._shell(), self._control(), self._stdin(), self._heartbeat(), self._welcome()]
         for each in (*serving, self._look(os.getppid())):
             self._spawn(each)
-        await self._begin()
+        if self._at_once:
+            await self._begin()
         try:
             await self._over.wait()
         finally:
@@ -120,7 +138,7 @@ class Relay:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(kernel.process.end() for kernel in self._live.values()))
+        await asyncio.gather(*(kernel.process.end(self.keep) for kernel in self._live.values()))
         await asyncio.gather(*self._live)
         for socket in self._front.values():
             socket.close()
@@ -130,7 +148,7 @@ class Relay:
 
     async def _begin(self) -> None:
         try:
-            self.kernel = await self._start(self._context)
+            self.kernel = await self._start()
         except OSError as error:
             self._reason = f"the kernel's Python cannot be started: {error}"
             return
@@ -140,35 +158,45 @@ class Relay:
         following.add_done_callback(self._live.pop)
 
     async def _follow(self, kernel: KernelLink) -> None:
-        """Pass on what the ipykernel sends; when it is gone, say so in the cell that waits for it."""
+        """Pass on what the ipykernel sends; when it ends, report that in the cell that waits for it."""
 
         async def receive(channel: str, frames: list[Any]) -> None:
             await self._from_kernel(kernel, channel, frames)
 
         ended = await kernel.pass_on(receive)
         why = kernel.ending or kernel.why(ended)
-        why = why if ended.failure else f"{why}; {_AGAIN}"
-        kernel.close()
+        why = f"{why}; {_AGAIN}" if kernel.ready.is_set() else why
         if self.kernel is kernel:
             self.kernel, self._reason = None, why
-        explained = False
-        for message in kernel.pending.values():
-            await self._refuse(message, why, aborted=explained)
-            if message.kind == "execute_request":
-                explained, self._reason = True, ""
-        if kernel.busy and str(kernel.busy.get("msg_id")) not in kernel.pending:
+        waiting = list(kernel.pending.values())
+        kernel.pending.clear()
+        cells = [message for message in waiting if message.kind == "execute_request"]
+        if cells:  # the first reports it, so that the next that the front end sends starts a new one
+            self._reason = ""
+        for message in waiting:
+            await self._refuse(message, why, aborted=message in cells[1:])
+        if kernel.busy and str(kernel.busy.get("msg_id")) not in {message.id for message in waiting}:
             await self._status("idle", kernel.busy)  # else its cell would seem to run for ever
 
-    async def _end(self, kernel: KernelLink, why: str) -> None:
+    async def _end(self, kernel: KernelLink, why: str, keep: Keep = "nothing") -> None:
         kernel.ending = kernel.ending or why
-        await kernel.process.end()
+        await kernel.process.end(keep)
 
     def _end_after_last_cell(self, kernel: KernelLink) -> None:
         """End it once its last cell is both answered and idle: what the cell printed comes in between."""
         if kernel.last_cell and kernel.settled == kernel.last_cell:
             self._spawn(self._end(kernel, "this kernel was ended by %orbit end"))
 
+    async def _notice(self, cell: Message | None, text: str) -> None:
+        """A line in the output of a cell."""
+        if cell:
+            content = {"name": "stderr", "text": f"{text}\n"}
+            await self._send("iopub", self._wire.make("stream", content, cell.header, [b"stream"]))
+
     async def _from_kernel(self, kernel: KernelLink, channel: str, frames: list[Any]) -> None:
+        if channel == "notice":
+            await self._notice(kernel.cell(), frames[0].decode())
+            return
         if channel == "iopub":
             message = self._wire.read(frames, check=False)
             for each in self._limit.passed(message, frames) if message else [frames]:
@@ -212,19 +240,39 @@ class Relay:
             if self.kernel is None and message.kind == "execute_request" and not self._reason:
                 await self._begin()
             if self.kernel is None:
-                await self._refuse(message, self._reason)
                 if message.kind == "execute_request":
-                    self._reason = ""
-                    await self._abort_queued()
+                    why, self._reason = self._reason, ""
+                    await self._refuse_with_queued(message, why)
+                else:
+                    await self._refuse(message, self._reason)
                 continue
+            if (most := self.kernel.most) and sum(map(len, frames)) > most:
+                await self._refuse(message, f"a message to a rented GPU may have {units.size(most)} at most")
+                continue
+            if message.kind == "execute_request":
+                self._last_cell = message
+            kernel = self.kernel
             if message.kind.endswith("_request"):
-                self.kernel.pending[message.id] = message
-            await self.kernel.send("shell", frames)
+                kernel.pending[message.id] = message
+            if message.kind == "execute_request" and not message.value().get("silent"):
+                why = await kernel.process.prepare()
+                if message.id not in kernel.pending:  # it ended meanwhile, and the cell with it
+                    continue
+                if why:
+                    del kernel.pending[message.id]
+                    await self._refuse_with_queued(message, f"the cell was not run: {why}", "FilesNotSent")
+                    continue
+            await kernel.send("shell", frames)
 
-    async def _abort_queued(self) -> None:
-        """Cells that were sent together with one that failed are not run, as with any kernel."""
-        while await self._front["shell"].poll(0):
-            message, _ = await self._received("shell")
+    async def _refuse_with_queued(self, cell: Message, why: str, name: str = "KernelEnded") -> None:
+        """Refuse a cell, and abort those that were sent together with it, as any kernel does. They are received before
+        the front end learns of the failure: a cell that it sends because of the answer is not among them.
+        """
+        queued: list[Message] = []
+        while await self._front["shell"].poll(_TOGETHER_MS):
+            queued.append((await self._received("shell"))[0])
+        await self._refuse(cell, why, name=name)
+        for message in queued:
             await self._refuse(message, "the cell before this one failed", aborted=True)
 
     async def _control(self) -> None:
@@ -252,7 +300,7 @@ class Relay:
             await self._send("hb", await self._front["hb"].recv_multipart())
 
     async def _welcome(self) -> None:
-        """Tell each front end that it hears us (JEP 65)."""
+        """Send each front end the message that it is connected (JEP 65)."""
         while True:
             (event,) = await self._front["iopub"].recv_multipart()
             if event[:1] == b"\x01":
@@ -266,26 +314,22 @@ class Relay:
         """The first press interrupts the cell, the second ends the ipykernel: it hangs in a call of no Python."""
         if self.kernel is None:
             return
-        requests = self.kernel.pending.values()
-        if not (cell := next((each.id for each in requests if each.kind == "execute_request"), "")):
+        if not (cell := self.kernel.cell()):
             return
         pressed, at = self._interrupted
         now = time.monotonic()
-        if pressed != cell:
-            self._interrupted = (cell, now)
+        if pressed != cell.id:
+            self._interrupted = (cell.id, now)
         elif now - at >= _SECOND_PRESS_S:
             why = "the cell did not stop at the first Interrupt, so the second ended its kernel"
-            self._spawn(self._end(self.kernel, why))
+            self._spawn(self._end(self.kernel, why, "session"))
             return
-        self._spawn(self._interrupt_when_ready(self.kernel))
-
-    async def _interrupt_when_ready(self, kernel: KernelLink) -> None:
-        await kernel.ready.wait()
-        kernel.process.interrupt()
+        self._spawn(self.kernel.interrupt())
 
     async def _shut_down(self, channel: str, message: Message) -> None:
         """Let the ipykernel run its exit handlers, briefly, and end."""
         content = {"status": "ok", "restart": message.value().get("restart", False)}
+        self.keep = "container" if content["restart"] else "nothing"
         if self.kernel and self.kernel.ready.is_set():
             self.kernel.ending = "the kernel was shut down"
             await self.kernel.send("control", self._wire.make("shutdown_request", content, {}))
@@ -304,14 +348,35 @@ class Relay:
                 self._over.set()
             idle = time.monotonic() - self._touched
             kernel = self.kernel
-            if self.idle_s and idle >= self.idle_s and kernel and not kernel.pending:
+            if self.registered:
+                busy = kernel is not None and kernel.cell() is not None
+                self.registered.describe(time.time() - idle, self.cells, busy=busy)
+            if not self.idle_s or not kernel or kernel.pending:
+                continue
+            if (
+                self.idle_s - _LOOK_S > _WARN_S
+                and idle >= self.idle_s - _WARN_S
+                and self._warned is not self._last_cell
+            ):
+                self._warned = self._last_cell
+                await self._notice(
+                    self._last_cell,
+                    f"orbit: no cell has run for {idle / 60:.0f} minutes; this kernel ends in {_WARN_S:g} s",
+                )
+            if idle >= self.idle_s:
                 why = f"this kernel was ended after {self.idle_s / 60:g} minutes without a cell"
                 await self._end(kernel, why)
 
     # -- answers without an ipykernel -----------------------------------------------------------
 
     async def _refuse(
-        self, message: Message, why: str, *, aborted: bool = False, channel: str = "shell"
+        self,
+        message: Message,
+        why: str,
+        *,
+        aborted: bool = False,
+        channel: str = "shell",
+        name: str = "KernelEnded",
     ) -> None:
         """Answer a request that no ipykernel answers. `aborted`: a cell before it has said why."""
         kind = message.kind.removesuffix("_request")
@@ -323,7 +388,7 @@ class Relay:
             status = "aborted" if aborted else "error"
             content = {
                 "status": status,
-                "ename": "KernelEnded",
+                "ename": name,
                 "evalue": why,
                 "traceback": [f"orbit: {why}"],
             }

@@ -55,7 +55,7 @@ class Wire:
         self._session: Any = Session(key=key.encode(), signature_scheme=scheme)
 
     def read(self, frames: Sequence[Any], *, check: bool = True) -> Message | None:
-        """None for what is no message of this protocol, or is not signed with our key."""
+        """None if it is not a message of this protocol, or not signed with our key."""
         head = [bytes(each) if len(each) < 1 << 16 else each for each in frames[:16]]
         if _DELIMITER not in head:
             return None

@@ -73,6 +73,9 @@ class State:
 
 
 def value(profile: Profile, name: str) -> float | None:
+    """A counter by NVIDIA's name, in the unit of the report (nanoseconds, percent, bytes per second); None if it is
+    absent.
+    """
     metric = profile.metrics.get(name)
     return metric.value if metric else None
 
@@ -92,14 +95,14 @@ def verdict(profile: Profile) -> Verdict | None:
     if compute >= memory:
         part = _part(profile, compute, ("sm", "idc"))
         what = "tensor cores" if part and "tensor" in part else "compute"
-        text, leads, found = f"{what} {compute:.0f}% of peak", "compute leads", part
+        text, leads, percent = f"{what} {compute:.0f}% of peak", "compute leads", part
     else:
-        found = DRAM if value(profile, DRAM) == memory else _part(profile, memory, tuple(_LEVELS))
-        level = "memory" if found in (None, DRAM) else _LEVELS[found.partition("__")[0]]
+        percent = DRAM if value(profile, DRAM) == memory else _part(profile, memory, tuple(_LEVELS))
+        level = "memory" if percent in (None, DRAM) else _LEVELS[percent.partition("__")[0]]
         text, leads = f"{level} {memory:.0f}% of peak", "memory leads"
-    busiest = f"; its busiest part by {found}" if found else ""
+    busiest = f"; its busiest part is counted by {percent}" if percent else ""
     kind = "compute" if compute >= memory else "memory"
-    return Verdict(kind, text, f"{both}: {leads}{busiest}", (*rests, found) if found else rests)
+    return Verdict(kind, text, f"{both}: {leads}{busiest}", (*rests, percent) if percent else rests)
 
 
 def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | None:
@@ -108,8 +111,8 @@ def _part(profile: Profile, throughput: float, units: tuple[str, ...]) -> str | 
         name
         for name, metric in profile.metrics.items()
         if abs(metric.value - throughput) < _SAME
-        and (found := _PART.fullmatch(name))
-        and found["unit"] in units
+        and (match := _PART.fullmatch(name))
+        and match["unit"] in units
         and "__throughput" not in name
     ]
     return max(agreeing, key=lambda name: ("tensor" in name, "pipe" in name, -len(name), name), default=None)
@@ -152,8 +155,11 @@ def states(profile: Profile) -> list[State]:
         if (state := warp_state(name)) and metric.value > 0
     }
     if counted and latency:
-        found = [State(state, one.value / latency, one.name, one.value) for state, one in counted.items()]
-        return sorted(found, key=lambda one: -one.share)
+        warp_states = [
+            State(state, metric.value / latency, metric.name, metric.value)
+            for state, metric in counted.items()
+        ]
+        return sorted(warp_states, key=lambda state: -state.share)
     sampled = {
         name.removeprefix(_SAMPLED): metric.value
         for name, metric in profile.metrics.items()
@@ -168,14 +174,14 @@ def states(profile: Profile) -> list[State]:
     whole = sum(sampled.values())
     if not whole:
         return []
-    found = [
+    warp_states = [
         State(
             _spelled(reason), amount / whole, f"{_SAMPLED}{reason}" if source.startswith(_SAMPLED) else source
         )
         for reason, amount in sampled.items()
         if amount
     ]
-    return sorted(found, key=lambda one: -one.share)
+    return sorted(warp_states, key=lambda state: -state.share)
 
 
 def warp_state(metric: str) -> str:

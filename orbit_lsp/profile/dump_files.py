@@ -21,34 +21,34 @@ TITLES: dict[Level, str] = {
 def file_names(dumps: Sequence[Dump]) -> list[str]:
     """One for each, after its kernel: `softmax.ttgir`, of a second instance `softmax-2.ttgir`."""
     stems: dict[tuple[str, int], str] = {}
-    for one in dumps:
-        if (one.symbol, one.instance) not in stems:
-            base = re.sub(r"[^\w.-]+", "-", symbols.base_name(one.name))[:80].strip("-.") or "kernel"
+    for dump in dumps:
+        if (dump.symbol, dump.instance) not in stems:
+            base = re.sub(r"[^\w.-]+", "-", symbols.base_name(dump.name))[:80].strip("-.") or "kernel"
             free = (f"{base}-{count}" if count > 1 else base for count in itertools.count(1))
-            stems[one.symbol, one.instance] = next(stem for stem in free if stem not in stems.values())
-    return [f"{stems[one.symbol, one.instance]}.{one.level}" for one in dumps]
+            stems[dump.symbol, dump.instance] = next(stem for stem in free if stem not in stems.values())
+    return [f"{stems[entry.symbol, entry.instance]}.{entry.level}" for entry in dumps]
 
 
 def of(profiled: Profiled | None) -> list[tuple[Dump, str]]:
     """Those of the kernel, of the instance on its line first, each with its file's name."""
     if profiled is None:
         return []
-    rank = {one.symbol: at for at, one in reversed(list(enumerate(profiled.profiles)))}
+    rank = {profile.symbol: at for at, profile in reversed(list(enumerate(profiled.profiles)))}
     named = zip(profiled.finished.dumps, file_names(profiled.finished.dumps), strict=True)
-    own = [(one, name) for one, name in named if one.symbol in rank]
-    return sorted(own, key=lambda found: (rank[found[0].symbol], found[0].instance))
+    own = [(dump, name) for dump, name in named if dump.symbol in rank]
+    return sorted(own, key=lambda pair: (rank[pair[0].symbol], pair[0].instance))
 
 
 def levels(profiled: Profiled | None) -> list[Level]:
     """What there is of it, as a compiler makes one of the other."""
-    have = {one.level for one, _ in of(profiled)}
+    have = {dump.level for dump, _ in of(profiled)}
     return [level for level in get_args(Level) if level in have]
 
 
-def instance(one: Dump) -> str:
+def instance(dump: Dump) -> str:
     """What tells it from others of its kernel: a template's name has its arguments, a JIT's constants do not."""
-    constants = ", ".join(f"{name}={value}" for name, value in one.constants.items())
-    return f"{one.name}, {constants}" if constants else one.name
+    constants = ", ".join(f"{name}={value}" for name, value in dump.constants.items())
+    return f"{dump.name}, {constants}" if constants else dump.name
 
 
 def copy(finished: Finished, folder: Path, to: Path) -> list[str]:

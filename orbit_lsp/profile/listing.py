@@ -39,15 +39,15 @@ class Instruction:
 def read(listing: str) -> tuple[Instruction, ...]:
     """The instructions of a listing; other text has none."""
     file, line, inner = "", None, ""
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for text in listing.splitlines():
         if code := _INSTRUCTION.fullmatch(text):
-            found.append(
+            instructions.append(
                 Instruction(int(code["at"], 16), code["control"] or "", code["text"], file, line, inner)
             )
         elif place := _LINE.fullmatch(text):
             file, line, inner = place["file"], int(place["line"]), place["inner"]
-    return tuple(found)
+    return tuple(instructions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +60,34 @@ class Change:
 
 def compare(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[Change]:
     """In the order of the newer listing. Where a jump leads does not count, since every offset behind a change moves."""
-    old, new = [_counted(one) for one in before], [_counted(one) for one in now]
+    old, new = (
+        [_counted(instruction) for instruction in before],
+        [_counted(instruction) for instruction in now],
+    )
     first = next(
         (at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new))
     )
-    found = [Change(" ", one) for one in now[:first]]
+    changes = [Change(" ", instruction) for instruction in now[:first]]
     matcher = difflib.SequenceMatcher(None, old[first:], new[first:])
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
-            found += [Change(" ", one) for one in now[first + c : first + d]]
+            changes += [Change(" ", instruction) for instruction in now[first + c : first + d]]
         else:
-            found += [Change("-", one) for one in before[first + a : first + b]]
-            found += [Change("+", one) for one in now[first + c : first + d]]
-    return found
+            changes += [Change("-", instruction) for instruction in before[first + a : first + b]]
+            changes += [Change("+", instruction) for instruction in now[first + c : first + d]]
+    return changes
 
 
-def _counted(one: Instruction) -> str:
-    return _JUMP.sub(r"\1\2", one.text)
+def _counted(instruction: Instruction) -> str:
+    return _JUMP.sub(r"\1\2", instruction.text)
 
 
 def counts(before: Sequence[Instruction], now: Sequence[Instruction]) -> list[tuple[str, int, int]]:
     """(mnemonic, how many before, how many now) of those whose number differs, the largest difference first."""
-    old, new = Counter(one.mnemonic for one in before), Counter(one.mnemonic for one in now)
+    old, new = (
+        Counter(instruction.mnemonic for instruction in before),
+        Counter(instruction.mnemonic for instruction in now),
+    )
     changed = [(name, old[name], new[name]) for name in {*old, *new} if old[name] != new[name]]
     return sorted(changed, key=lambda row: (-abs(row[1] - row[2]), row[0]))
 
@@ -93,16 +99,19 @@ def text(changes: Sequence[Change], sources: dict[str, Sequence[str]], *, marked
     lines: list[str] = []
     shown: tuple[str, int | None, str] = ("", None, "")
     for change in changes:
-        one = change.instruction
-        place = one.file, one.line, one.inner
-        if place != shown and one.line is not None and change.mark != "-":
+        instruction = change.instruction
+        place = instruction.file, instruction.line, instruction.inner
+        if place != shown and instruction.line is not None and change.mark != "-":
             shown = place
-            own = sources.get(one.file, ())
-            quoted = own[one.line - 1].strip() if 0 < one.line <= len(own) else ""
-            lines.append(f"// {one.file}:{one.line}{one.inner}" + (f"    {quoted}" if quoted else ""))
-        control = f"{one.control}  " if one.control else ""
+            own = sources.get(instruction.file, ())
+            quoted = own[instruction.line - 1].strip() if 0 < instruction.line <= len(own) else ""
+            lines.append(
+                f"// {instruction.file}:{instruction.line}{instruction.inner}"
+                + (f"    {quoted}" if quoted else "")
+            )
+        control = f"{instruction.control}  " if instruction.control else ""
         margin = f"{change.mark}       " if marked else "        "
-        lines.append(f"{margin}/*{one.offset:04x}*/  {control}{one.text}".rstrip())
+        lines.append(f"{margin}/*{instruction.offset:04x}*/  {control}{instruction.text}".rstrip())
     return "\n".join(lines)
 
 
@@ -117,4 +126,8 @@ def near(changes: Sequence[Change], context: int = 3) -> list[Change]:
 
 def of_line(instructions: Sequence[Instruction], path: str, line: int) -> list[Instruction]:
     """Those that line `line`, from 1, of the file at `path` was compiled to, inlined ones included."""
-    return [one for one in instructions if one.line == line and Path(one.file) == Path(path)]
+    return [
+        instruction
+        for instruction in instructions
+        if instruction.line == line and Path(instruction.file) == Path(path)
+    ]

@@ -10,15 +10,15 @@ from pathlib import Path
 
 MOST_REPORTS = 50
 _PART_S = 3600.0
-"""From this age on a file that is not whole is nobody's."""
+"""An incomplete file of this age is no longer being written."""
 
 
-def save(folder: Path, name: str, text: str, suffix: str = "html") -> Path:
-    """Write a report under a name of its own and forget the oldest beyond `MOST_REPORTS`. Raises OSError."""
+def save(folder: Path, name: str, text: str | bytes, suffix: str = "html") -> Path:
+    """Write a report under a new name and delete the oldest beyond `MOST_REPORTS`. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80] or "report"
     path = folder / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.{suffix}"
-    write(path, text.encode(errors="backslashreplace"))
+    write(path, text if isinstance(text, bytes) else text.encode(errors="backslashreplace"))
     drop_parts(folder)
     for old in newest(folder, f"*.{suffix}")[MOST_REPORTS:]:
         old.unlink(missing_ok=True)
@@ -29,6 +29,7 @@ def write(path: Path, content: bytes) -> Path:
     """The whole file or none. Raises OSError."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        part.unlink(missing_ok=True)  # a link of that name would lead elsewhere, a FIFO hold us up
         part.write_bytes(content)
         part.replace(path)
     except OSError:
@@ -47,8 +48,8 @@ def drop_parts(folder: Path) -> None:
 
 def newest(folder: Path, pattern: str) -> list[Path]:
     """The files of that pattern, the newest first, without those that another process removes meanwhile. Raises OSError."""
-    found: list[tuple[float, str, Path]] = []
-    for one in folder.glob(pattern):
+    pages: list[tuple[float, str, Path]] = []
+    for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
-            found.append((one.stat().st_mtime, one.name, one))
-    return [one for _, _, one in sorted(found, reverse=True)]
+            pages.append((path.stat().st_mtime, path.name, path))
+    return [page for _, _, page in sorted(pages, reverse=True)]

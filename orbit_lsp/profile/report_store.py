@@ -66,9 +66,9 @@ def unpack(report: str) -> bytes:
         if unpacking.unconsumed_tail:
             raise NotKept(f"the profiler's report is larger than {MOST_BYTES >> 30} GiB and was not kept")
         if not unpacking.eof:
-            raise NotKept("the profiler's report came incomplete and was not kept")
+            raise NotKept("the profiler's report is incomplete and was not kept")
     except (binascii.Error, ValueError, zlib.error):
-        raise NotKept("the profiler's report came damaged and was not kept") from None
+        raise NotKept("the profiler's report is damaged and was not kept") from None
     return content
 
 
@@ -88,11 +88,11 @@ def keep(
     """
     content = unpack(finished.report) if finished.report else None
     names = dumps.file_names(finished.dumps)
-    texts = {name: unpack(one.text) for name, one in zip(names, finished.dumps, strict=True)}
+    texts = {name: unpack(dump.text) for name, dump in zip(names, finished.dumps, strict=True)}
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", f"{Path(path).stem}-{kernel}").strip("-.")[:80] or "profile"
     at = time.time()
     when = time.strftime("%Y%m%d-%H%M%S", time.localtime(at)) + f"-{int(at * 1000) % 1000:03d}"
-    told = {
+    record = {
         "version": VERSION, "path": path, "kernel": kernel, "at": at, "text": text, "detail": detail,
         "finished": dataclasses.asdict(emptied(finished)),
     }  # fmt: skip
@@ -100,7 +100,8 @@ def keep(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(
-            base.with_name(base.name + ".json"), json.dumps(told, ensure_ascii=False).encode(errors="replace")
+            base.with_name(base.name + ".json"),
+            json.dumps(record, ensure_ascii=False).encode(errors="replace"),
         )
         report = files.write(base.with_name(base.name + _SUFFIX), content) if content is not None else None
         compiled = _write_all(base.with_name(base.name + _DUMPS), texts) if texts else None
@@ -115,8 +116,8 @@ def keep(
 
 def emptied(finished: Finished) -> Finished:
     """Without what lies in files of its own."""
-    told = tuple(dataclasses.replace(one, text="") for one in finished.dumps)
-    return dataclasses.replace(finished, report="", dumps=told)
+    emptied_dumps = tuple(dataclasses.replace(dump, text="") for dump in finished.dumps)
+    return dataclasses.replace(finished, report="", dumps=emptied_dumps)
 
 
 def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
@@ -127,16 +128,16 @@ def _write_all(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 def _forget(folder: Path, reports: int, room: int) -> None:
-    """The newest is kept whatever its size."""
+    """The newest is kept, however large."""
     files.drop_parts(folder)
     taken = 0
-    for number, told in enumerate(files.newest(folder, "*.json")):
-        of_it = (told, told.with_suffix(_SUFFIX))
-        compiled = told.with_suffix(_DUMPS)
-        taken += sum(_size(one) for one in (*of_it, *compiled.glob("*")))
+    for number, path in enumerate(files.newest(folder, "*.json")):
+        of_it = (path, path.with_suffix(_SUFFIX))
+        compiled = path.with_suffix(_DUMPS)
+        taken += sum(_size(file) for file in (*of_it, *compiled.glob("*")))
         if number and (number >= reports or taken > room):
-            for one in of_it:
-                one.unlink(missing_ok=True)
+            for file in of_it:
+                file.unlink(missing_ok=True)
             shutil.rmtree(compiled, ignore_errors=True)
 
 
@@ -152,27 +153,30 @@ def newest(folder: Path, path: str, kernel: str | None = None) -> list[Kept]:
     """The profiles of a file, by whichever links it was opened, and of one of its kernels, the newest first. What cannot
     be read is left out.
     """
-    found: list[Kept] = []
-    real = os.path.realpath(path)
+    kept_reports: list[Kept] = []
+    real = _real(path)
     try:
         names = files.newest(folder, "*.json")
     except OSError:
         return []
     for name in names:
         kept = _read(name)
-        if (
-            kept
-            and "\0" not in kept.path
-            and os.path.realpath(kept.path) == real
-            and kernel in (None, kept.kernel)
-        ):
-            found.append(kept)
-    return found
+        if kept and real is not None and _real(kept.path) == real and kernel in (None, kept.kernel):
+            kept_reports.append(kept)
+    return kept_reports
+
+
+def _real(path: str) -> str | None:
+    """None for what is no path of this system."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:
+        return None
 
 
 def of_time(folder: Path, path: str, kernel: str, at: float) -> Kept | None:
     """The profile that the history has of `at`: it is kept, and filed there, within seconds of each other."""
-    return next((one for one in newest(folder, path, kernel) if abs(one.at - at) < _SAME_S), None)
+    return next((kept for kept in newest(folder, path, kernel) if abs(kept.at - at) < _SAME_S), None)
 
 
 def _read(name: Path) -> Kept | None:
@@ -180,15 +184,15 @@ def _read(name: Path) -> Kept | None:
         read: Any = json.loads(regular_files.read(name, limits.PROFILE))
     except (OSError, ValueError, RecursionError):
         return None
-    told = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
-    if told.get("version") != VERSION:
+    record = cast("dict[str, Any]", read) if isinstance(read, dict) else {}
+    if record.get("version") != VERSION:
         return None
     report, compiled = name.with_suffix(_SUFFIX), name.with_suffix(_DUMPS)
     try:
-        time.localtime(told["at"])  # which is shown
+        time.localtime(record["at"])  # which is shown
         return Kept(
-            str(told["path"]), str(told["kernel"]), float(told["at"]), str(told["text"]), str(told["detail"]),
-            dict(told["finished"]), report if report.exists() else None,
+            str(record["path"]), str(record["kernel"]), float(record["at"]), str(record["text"]), str(record["detail"]),
+            dict(record["finished"]), report if report.exists() else None,
             compiled if compiled.exists() else None,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, OverflowError, OSError):

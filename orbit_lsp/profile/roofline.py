@@ -70,12 +70,14 @@ class Roofline:
         """(which roof is above the point, its height there): the sloped one of memory, or the flat one."""
         memory = self.bandwidth * point.intensity if self.bandwidth else None
         known = [(name, height) for name, height in (("DRAM", memory), (point.name, point.peak)) if height]
-        return min(known, key=lambda one: one[1], default=None)
+        return min(known, key=lambda pair: pair[1], default=None)
 
     @property
     def main(self) -> Point:
         """The type that is nearest to its own peak, else the one with most operations."""
-        return max(self.points, key=lambda one: (one.rate / one.peak if one.peak else 0.0, one.rate))
+        return max(
+            self.points, key=lambda point: (point.rate / point.peak if point.peak else 0.0, point.rate)
+        )
 
 
 def of(profile: Profile) -> Roofline | None:
@@ -84,17 +86,17 @@ def of(profile: Profile) -> Roofline | None:
     if not traffic or not cycles:
         return None
     width, clock = value(profile, _DRAM_PEAK), value(profile, _DRAM_CYCLES)
-    points = [one for name in _TYPES if (one := _of_type(profile, name, cycles, traffic))]
+    points = [point for name in _TYPES if (point := _of_type(profile, name, cycles, traffic))]
     points += _of_tensors(profile, traffic)
     return Roofline(traffic, width * clock if width and clock else None, tuple(points)) if points else None
 
 
 def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Point | None:
     *names, peak_name = _TYPES[name]
-    each = [value(profile, one) for one in names]
+    each = [value(profile, name) for name in names]
     if None in each:
         return None
-    rate = sum(one for one in each if one) * cycles
+    rate = sum(count for count in each if count) * cycles
     most, clock = value(profile, peak_name), value(profile, _SM_CYCLES) or cycles
     peak = most * clock if most else None
     return Point(name, rate, rate / traffic, peak, (*names, _CYCLES)) if rate > 0 else None
@@ -103,13 +105,13 @@ def _of_type(profile: Profile, name: str, cycles: float, traffic: float) -> Poin
 def _of_tensors(profile: Profile, traffic: float) -> list[Point]:
     """Tensor cores by the types of their operands, which the full set alone counts."""
     clock = value(profile, _SM_CYCLES)
-    found: list[Point] = []
+    points: list[Point] = []
     for name, metric in profile.metrics.items():
         if clock and metric.value > 0 and (kind := _TENSOR.fullmatch(name)):
             each = value(profile, name.replace(".per_cycle_elapsed", ".peak_sustained"))
             rate = metric.value * clock
             text = f"tensor {kind['path'].replace('_', ' ')}"
-            found.append(
+            points.append(
                 Point(text, rate, rate / traffic, each * clock if each else None, (name, _SM_CYCLES))
             )
-    return found
+    return points

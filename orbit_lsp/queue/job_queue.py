@@ -132,7 +132,7 @@ class JobQueue:
 
     async def _cancel_here(self, job: str) -> bool:
         """False where the job neither waits nor runs in this process, or is just about to begin."""
-        if entry := next((one for one in self._waiting if one.id == job), None):
+        if entry := next((waiting for waiting in self._waiting if waiting.id == job), None):
             self._drop(entry)
             await self._end(job, CANCELLED)
             return True
@@ -141,7 +141,7 @@ class JobQueue:
 
     def position(self, job: str) -> int | None:
         """How many jobs are before it; None where it does not wait here."""
-        return next((number for number, one in enumerate(self._waiting) if one.id == job), None)
+        return next((number for number, waiting in enumerate(self._waiting) if waiting.id == job), None)
 
     def waiting(self) -> int:
         return len(self._waiting)
@@ -183,7 +183,19 @@ class JobQueue:
             if not mine:
                 await asyncio.to_thread(self.store.sweep)
 
+    def change(self) -> asyncio.Event:
+        """Set when any job, or its place in the queue, changes next."""
+        return self._tick
+
     # -- the pool -----------------------------------------------------------------------------
+
+    def places(self) -> list[dict[str, str | None]]:
+        """Each place for a GPU, with the job that runs there; what is not known is None."""
+        return [
+            {"name": slot.name, "gpu": slot.gpu or None, "job": self.at(slot.name)}
+            for slot in self.slots
+            if slot.name != COMPILER
+        ]
 
     async def _enqueue(self, job: str, request: Request) -> None:
         slots = frozenset(slot.name for slot in self.slots if slot.takes(request))
@@ -200,7 +212,7 @@ class JobQueue:
             places = " or ".join(sorted(entry.slots))
             failure = c.Failure(
                 "timed out",
-                f"it waited {entry.limit_s:g} s for {places}, the limit of waiting, and was not begun",
+                f"it waited {entry.limit_s:g} s for {places}, the limit of waiting, and was not started",
                 "submit it again when fewer jobs wait, or with a longer wait_limit_s",
                 retryable=True,
             )
@@ -226,7 +238,7 @@ class JobQueue:
                     await self._carry(engine, slot, entry)
                 except Exception as error:
                     log.exception("job %s was not carried out", entry.id)
-                    text = f"the job could not be carried out: {type(error).__name__}: {error}"
+                    text = f"the job could not be run: {type(error).__name__}: {error}"
                     await self._end(
                         entry.id, c.Failure("infrastructure", text, "submit it again", retryable=True)
                     )
@@ -239,7 +251,7 @@ class JobQueue:
 
     async def _next(self, slot: Slot) -> _Waiting:
         while True:
-            if entry := next((one for one in self._waiting if slot.name in one.slots), None):
+            if entry := next((waiting for waiting in self._waiting if slot.name in waiting.slots), None):
                 self._drop(entry)
                 return entry
             await self._tick.wait()

@@ -1,7 +1,6 @@
-"""Every job and what became of it, over restarts: one SQLite file in the user's state folder.
-
-A job's row is written before each of its phases begins, so that a process that is killed leaves the row of a job that
-nobody has: whoever reads it next says that it ended while it ran.
+"""Every job and its result, kept over restarts in one SQLite file in the user's state folder. A job's row is
+written before each of its phases begins. If its process is killed, the next reader of the row finds a job
+without an owner, and records that orbit-lsp was killed or crashed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.request import Refused, Request
@@ -34,6 +33,12 @@ _COLUMNS = (
     "id, door, state, why, outcome, summary, action, file, kernel, gpu, slot, priority, key, submitted, started, ended, "
     "owner, cancelling"
 )
+_TEXT, _NUMBER = (str,), (int, float, type(None))
+_TYPES = (
+    _TEXT, _TEXT, _TEXT, _TEXT, (str, type(None)), _TEXT, _TEXT, _TEXT, (str, type(None)), _TEXT, _TEXT, _TEXT, _TEXT,
+    (int, float), _NUMBER, _NUMBER, _TEXT, (int,),
+)  # fmt: skip
+"""Of the columns: SQLite keeps a value of any type in each."""
 _TABLES = """
 create table jobs (
     number integer primary key, id text not null unique, door text not null, state text not null, why text not null default '',
@@ -181,7 +186,7 @@ class JobStore:
             return self._one(file, job)
 
     def cancel(self, job: str) -> None:
-        """Ask the process that has a job to end it; a job that nobody has is over at once."""
+        """Ask the process that has a job to end it; a job without a process ends at once."""
         with self._writing() as file:
             file.execute("update jobs set cancelling = 1 where id = ? and outcome is null", (job,))
             row = file.execute("select owner from jobs where id = ? and outcome is null", (job,)).fetchone()
@@ -196,17 +201,17 @@ class JobStore:
                 "delete from jobs where outcome is not null and ended <= ? and door = coalesce(?, door)",
                 (time.time() - older_s, door),
             ).rowcount
-        with self._lock:
-            self._file.execute("vacuum")
+        with self._reading() as file:
+            file.execute("vacuum")
         return int(gone)
 
     # -- what is left of processes that ended --------------------------------------------------
 
     def sweep(self) -> None:
-        """End the jobs whose process is gone. Those that only waited for a server wait for the next."""
+        """End the jobs whose process has ended. Jobs that waited for a server wait for the next one."""
         with self._reading() as file:
             rows = file.execute("select distinct owner from jobs where outcome is null").fetchall()
-        gone = [owner for (owner,) in rows if not owners.alive(self.owners, owner)]
+        gone = [owner for (owner,) in rows if isinstance(owner, str) and not owners.alive(self.owners, owner)]
         for owner in gone:
             with self._reading() as file:
                 rows = file.execute(
@@ -214,7 +219,7 @@ class JobStore:
                     (owner, RESUMED),
                 ).fetchall()
             for job, state in rows:
-                why = interrupted(state)
+                why = interrupted(str(state))
                 self.end(job, Result(c.failed(job, why)), f"{why.category}: {why.message}")
 
     def adopt(self, owner: str, door: str) -> list[Job]:
@@ -287,19 +292,25 @@ class JobStore:
             raise StoreError(f"the request of job {job} cannot be read: {error}") from None
 
     def result(self, job: str) -> dict[str, Any] | None:
-        """As JSON; None where there is none yet."""
+        """As JSON; None where there is none yet, or none that can be read."""
         with self._reading() as file:
             row = file.execute("select result from jobs where id = ?", (job,)).fetchone()
-        return _unpacked(row[0]) if row and row[0] else None
+        try:
+            known: Any = _unpacked(row[0]) if row and row[0] else None
+        except ValueError:
+            return None
+        return cast("dict[str, Any]", known) if isinstance(known, dict) else None
 
     # -- the file -----------------------------------------------------------------------------
 
     def _one(self, file: sqlite3.Connection, job: str) -> Job:
-        return self._rows(file, "where id = ?", (job,))[0]
+        if rows := self._rows(file, "where id = ?", (job,)):
+            return rows[0]
+        raise StoreError(f"the record of job {job!r:.40} cannot be read ({self.path})")
 
     def _rows(self, file: sqlite3.Connection, where: str, values: Sequence[Any]) -> list[Job]:
         rows = file.execute(f"select {_COLUMNS} from jobs {where}", values).fetchall()  # noqa: S608 - `where` is ours
-        return [Job(*row[:-1], cancelling=bool(row[-1])) for row in rows]
+        return [Job(*row[:-1], cancelling=bool(row[-1])) for row in rows if _is_ours(row)]
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
@@ -322,12 +333,17 @@ class JobStore:
             raise StoreError(f"the record of jobs cannot be used: {error} ({self.path})") from None
 
 
+def _is_ours(row: Sequence[Any]) -> bool:
+    """Whether a row has the types that we write: another program may have been at the file."""
+    return all(isinstance(value, types) for value, types in zip(row, _TYPES, strict=True))
+
+
 def interrupted(state: str) -> c.Failure:
     """Why a job ended whose process ended first."""
     if state == "queued":
-        text, remedy = "the process that had it ended while the job waited", "submit it again"
+        text, remedy = "orbit-lsp was killed or crashed while this job waited", "submit it again"
     else:
-        text = "it ended while it ran: the process that had it was killed or crashed"
+        text = "orbit-lsp was killed or crashed while this job ran"
         remedy = "submit it again; nothing was measured"
     return c.Failure("infrastructure", text, remedy, retryable=True)
 
@@ -345,8 +361,11 @@ def _unpacked(packed: bytes) -> Any:
     unpacking = zlib.decompressobj()
     try:
         content = unpacking.decompress(packed, limits.JOB.most)
-    except zlib.error as error:
+    except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     if not unpacking.eof:
         raise ValueError(f"it is damaged, or {limits.JOB.exceeded}")
-    return json.loads(content)
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

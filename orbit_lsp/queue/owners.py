@@ -6,7 +6,9 @@ The lock is that of SQLite on a small file, because it is the same on every plat
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
+import stat
 import uuid
 from contextlib import closing, suppress
 from pathlib import Path
@@ -32,18 +34,26 @@ class Owner:
             self._path.unlink()
 
 
+def is_owner(name: str) -> bool:
+    """Whether this may be the name of an owner: what stands in a record or a folder need not be."""
+    return re.fullmatch(r"\d{1,10}-[0-9a-f]{12}", name) is not None
+
+
 def alive(folder: Path, owner: str) -> bool:
     """Whether the process that has this name among the owners still lives."""
     path = folder / owner
-    if not owner or not path.exists():
+    try:
+        if not is_owner(owner) or not stat.S_ISREG(path.lstat().st_mode):
+            return False
+    except OSError:
         return False
     try:
         with closing(
             sqlite3.connect(f"{path.as_uri()}?mode=rw", uri=True, timeout=0, isolation_level=None)
         ) as file:
             file.execute("begin exclusive")
-    except sqlite3.OperationalError as error:
-        return "locked" in str(error)  # else it was removed meanwhile
+    except sqlite3.DatabaseError as error:
+        return "locked" in str(error)  # else it was removed meanwhile, or is no lock
     with suppress(OSError):
         path.unlink()
     return False

@@ -12,7 +12,8 @@ from orbit_lsp.state import placement
 from orbit_remote.common.messages import Machine
 
 COMPILER = "compiler"
-_LOCAL = re.compile(r"local:(\d{1,2})")
+_LOCAL = re.compile(r"local:(\d{1,2})(?:-(\d{1,2}))?")
+_MOST = 8
 _MODAL = re.compile(r"modal:([^*]+?)(?:\*(\d{1,2}))?")
 
 
@@ -49,7 +50,7 @@ def parse(text: str) -> list[Slot]:
     slots: list[Slot] = []
     for word in filter(None, (part.strip() for part in text.split(","))):
         if local := _LOCAL.fullmatch(word):
-            slots.append(_local(int(local[1])))
+            slots.append(_several(int(local[1]), int(local[2])) if local[2] else _local(int(local[1])))
         elif (rented := _MODAL.fullmatch(word)) and (gpu := placement.rented(rented[1])):
             options = (("runner", "modal"), ("gpu", gpu))
             count = int(rented[2] or 1)
@@ -58,7 +59,7 @@ def parse(text: str) -> list[Slot]:
             raise Refused(f"{rented[1]} is not one of the GPUs on Modal: {', '.join(placement.gpus())}")
         else:
             raise Refused(
-                f"{word!r:.60} is no place of a pool; write local:0 or modal:H100*4, with commas between"
+                f"{word!r:.60} is not a place of a pool; write local:0 or modal:H100*4, with commas between"
             )
     names = [slot.name for slot in slots]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -81,6 +82,16 @@ def named(slots: Sequence[Slot], machine: Machine | None) -> list[Slot]:
     """The same with NVML's names of this machine's GPUs."""
     names = {f"local:{device.index}": device.name for device in (machine.devices if machine else ())}
     return [Slot(slot.name, slot.options, names.get(slot.name, slot.gpu)) for slot in slots]
+
+
+def _several(first: int, last: int) -> Slot:
+    """Neighbouring GPUs of this machine as one place, for programs that use them all. Raises Refused."""
+    count = last - first + 1
+    if not 1 < count <= _MOST:
+        raise Refused(f"local:{first}-{last} is no place of 2 to {_MOST} GPUs; write local:0-1")
+    # of the GPU that is rented, this machine takes the number alone
+    options = (("runner", "local"), ("device", first), ("gpu", f"H100:{count}"))
+    return Slot(f"local:{first}-{last}", options)
 
 
 def _local(index: int, gpu: str = "") -> Slot:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from orbit_lsp import kernels
 from orbit_remote.common import limits, nvcc_flags, regular_files
+from orbit_remote.common import messages as c
 
 VERSION = 1
 """Of `Request`, and of what a job's record says. Raised when a field changes its meaning."""
@@ -22,6 +23,7 @@ ACTIONS: tuple[Action, ...] = ("run", "profile", "check", "compile", "compare")
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
 _TOOLS = {"memcheck", "racecheck", "initcheck", "synccheck"}
 _NAME = re.compile(r"[\w.+-]{1,120}")
+_HALF = re.compile("[\ud800-\udfff]")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
@@ -35,9 +37,11 @@ class Request:
     text alone: it then stands in a folder of its own, with `files` (paths relative to it -> contents) beside it.
 
     `kernel` is run by its launch spec; without it a file is run as its program, its contract, or its only launch spec.
-    `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`.
+    `against` is a file's path or, with `against_text`, the name of a text that `compare` runs in turn with `text`; `path`
+    itself for an earlier text of that file.
     `gpu` is a place of the pool (`local:1`) or a kind of GPU (`H100`); empty for any. Times are seconds. A second request
-    with the same `key` gets the first one's job.
+    with the same `key` gets the first one's job. `grade` is the one asked for: `referee` measures a `ModelNew` from outside its
+    process.
     """
 
     action: Action = "run"
@@ -56,6 +60,7 @@ class Request:
     tools: tuple[str, ...] = ()
     priority: Priority = "normal"
     key: str = ""
+    grade: c.Grade = "author"
     wait_limit_s: float = WAIT_LIMIT_S
     version: int = VERSION
 
@@ -76,7 +81,7 @@ def read(file: str) -> tuple[str, str]:
     except OSError as error:
         raise Refused(f"{file} cannot be read: {error.strerror}") from None
     except (RuntimeError, ValueError):  # a link to itself; no path of this system
-        raise Refused(f"{file} cannot be read: it is no path of a file") from None
+        raise Refused(f"{file} cannot be read: it is not the path of a file") from None
     if kernels.language_of(path, text) is None:
         raise Refused(f"{file} is not a .cu, .cuh or .py file")
     return path, text
@@ -88,7 +93,7 @@ def check(request: Request, *, trusted: bool) -> None:
         raise Refused(f"the request has version {request.version}, this orbit-lsp knows {VERSION}")
     if not _NAME.fullmatch(request.name) or request.name.startswith("."):
         raise Refused(
-            f"{request.name!r:.60} is no file name: letters, digits and . + - _ are, without folders"
+            f"{request.name!r:.60} is not a valid file name: use letters, digits and . + - _, without folders"
         )
     if kernels.language_of(request.name, request.text) is None:
         raise Refused(f"{request.name} is not a .cu, .cuh or .py file")
@@ -110,34 +115,46 @@ def _check_files(files: Mapping[str, str], name: str) -> None:
         parts = PurePosixPath(path).parts
         plain = all(_NAME.fullmatch(part) and part not in (".", "..") for part in parts)
         if not parts or path.startswith("/") or not plain:
-            raise Refused(f"{path!r:.80} is no path below the job's folder")
+            raise Refused(f"{path!r:.80} is not a path below the job's folder")
         if path == name:
             raise Refused(f"{path} is both the file of the job and one of the files beside it")
         total += len(content.encode("utf-8", "surrogatepass"))
     if total > limits.SOURCE.most or len(files) > limits.JOB_FILES.most:
         limit = limits.SOURCE if total > limits.SOURCE.most else limits.JOB_FILES
-        raise Refused(f"the files beside {name} are too much: the limit is {limit.size}")
+        raise Refused(f"the files beside {name} are too large or too many: the limit is {limit.size}")
 
 
 def _check_values(request: Request) -> None:
     if request.action not in ACTIONS:
-        raise Refused(f"{request.action!r:.40} is no action; it is one of {', '.join(ACTIONS)}")
+        raise Refused(f"{request.action!r:.40} is not an action; use one of {', '.join(ACTIONS)}")
+    if request.grade not in ("author", "referee"):
+        raise Refused(f"{request.grade!r:.40} is not a grade; use author or referee")
     if request.priority not in PRIORITIES:
-        raise Refused(f"{request.priority!r:.40} is no priority; it is one of {', '.join(PRIORITIES)}")
+        raise Refused(f"{request.priority!r:.40} is not a priority; use one of {', '.join(PRIORITIES)}")
     if request.action == "compare" and not request.against:
         raise Refused("compare needs `against`: the other file, or the name of the other text")
     if unknown := [tool for tool in request.tools if tool not in _TOOLS]:
-        raise Refused(f"{unknown[0]!r:.40} is no tool of a check; they are {', '.join(sorted(_TOOLS))}")
+        raise Refused(f"{unknown[0]!r:.40} is not a tool of a check; use {', '.join(sorted(_TOOLS))}")
     if request.key and not _KEY.fullmatch(request.key):
-        raise Refused("the key is up to 200 printable ASCII characters without spaces")
+        raise Refused("the key must be up to 200 printable ASCII characters without spaces")
     for name, value, most in (
         ("timeout_s", request.timeout_s, 3600.0),
         ("wait_limit_s", request.wait_limit_s, 86400.0),
     ):
         if value is not None and not 0 < value <= most:
-            raise Refused(f"{name} is {value:g}; it is more than 0 and at most {most:g} seconds")
-    if any("\0" in word for word in (*request.arguments, *request.flags)):
-        raise Refused("an argument holds a zero byte, which no program can be given")
+            raise Refused(f"{name} is {value:g}; it must be more than 0 and at most {most:g} seconds")
+    words = (
+        *request.arguments,
+        *request.flags,
+        request.kernel or "",
+        request.gpu,
+        request.against,
+        request.path,
+    )
+    if any("\0" in word for word in words):
+        raise Refused("an argument or a name holds a zero byte, which no program can be given")
+    if any(_HALF.search(word) for word in words):
+        raise Refused("an argument or a name holds half a surrogate pair, which is not a character")
 
 
 def place(request: Request, folder: Path) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""A job and what it came to, as text and as JSON: the same in a terminal, for a model, and over HTTP.
+"""A job and its result, as text and as JSON: the same in a terminal, for a model, and over HTTP.
 
 The order of lines is fixed, so that two results can be compared line by line.
 """
@@ -6,16 +6,21 @@ The order of lines is fixed, so that two results can be compared line by line.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 from orbit_lsp.queue.job_queue import Followed
 from orbit_lsp.queue.job_store import Job, JobStore, Result
 from orbit_lsp.queue.request import VERSION
 from orbit_lsp.runs import summary
 from orbit_remote.common import codec
+from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
 _NOTES = 3
+GRADE_WHY = (
+    "author: the candidate's code shares the process that measures it, so code that sets out to deceive could; this is a help for "
+    "authors, not a referee"
+)
 
 
 def result_of(store: JobStore, job: Job) -> Result | None:
@@ -33,7 +38,8 @@ def as_json(store: JobStore, followed: Followed, *, whole: bool = True) -> dict[
     record: dict[str, Any] = {"version": VERSION, **dataclasses.asdict(job), "position": followed.position}
     del record["owner"]
     if whole:
-        record["result"] = store.result(job.id) if job.over else None
+        stored = store.result(job.id) if job.over else None
+        record |= _stored_grade(stored) | {"result": stored}
     return record
 
 
@@ -51,24 +57,61 @@ def line(job: Job, position: int | None = None) -> str:
 
 def lines(job: Job, result: Result | None, position: int | None = None) -> list[str]:
     """All that is known of a job: its outcome, errors as `file:line:column: error: …`, then numbers with their sources."""
-    found = [line(job, position)]
+    texts = [line(job, position)]
     if result is None:
-        return found
+        return texts
     failure = result.finished.failure
     if failure:
-        found += [f"{result.finished.outcome}: {failure.message}"]
-        found += [f"what to do: {failure.remedy}"] if failure.remedy else []
+        texts += [f"{result.finished.outcome}: {failure.message}"]
+        texts += [f"what to do: {failure.remedy}"] if failure.remedy else []
     for problem in result.problems:
         shown = summary.problem_lines(problem)
-        found += shown[: 1 + _NOTES]
+        texts += shown[: 1 + _NOTES]
     if result.finished.stderr and result.finished.outcome != "ok":
-        found += ["the program's standard error ended with:", *result.finished.stderr.splitlines()[-5:]]
-    found += result.text.splitlines()
-    found += [f"note: {remark}" for remark in result.finished.remarks]
+        texts += ["the program's standard error ended with:", *result.finished.stderr.splitlines()[-5:]]
+    texts += result.text.splitlines()
+    texts += [f"note: {remark}" for remark in result.finished.remarks]
+    if result.finished.launches or result.finished.judged:
+        texts.append(f"grade: {graded(result.finished.judged)['grade_why']}")
     if result.finished.cost:
-        found.append(f"cost: {summary.cost(result.finished.cost)}")
+        texts.append(f"cost: {summary.cost(result.finished.cost)}")
     if result.report:
-        found.append(f"report: {result.report}")
+        texts.append(f"report: {result.report}")
     if result.profile:
-        found.append(f"for Nsight Compute: {result.profile}")
-    return [visible(each) for each in found]
+        texts.append(f"for Nsight Compute: {result.profile}")
+    return [visible(each) for each in texts]
+
+
+def _stored_grade(stored: dict[str, Any] | None) -> dict[str, Any]:
+    """The same for a stored result, which another version of orbit-lsp may have written."""
+    if stored is None:
+        return {"grade": None, "grade_why": "there is no result"}
+    finished: Any = stored.get("finished")
+    judged: Any = cast("dict[str, Any]", finished).get("judged") if isinstance(finished, dict) else None
+    if not isinstance(judged, dict):
+        return {"grade": "author", "grade_why": GRADE_WHY}
+    known = cast("dict[str, Any]", judged)
+    return {"grade": known.get("grade"), "grade_why": known.get("why")}
+
+
+def graded(judged: c.Judged | None) -> dict[str, Any]:
+    """The words about how far a result can be trusted; what the judge saw besides, where there was one."""
+    if judged is None:
+        return {"grade": "author", "grade_why": GRADE_WHY}
+    saw: dict[str, Any] = {}
+    if judged.rounds:
+        saw = {
+            "suspicious": judged.suspicious or None,
+            "judge": {
+                "rounds": judged.rounds, "clock_ms": milliseconds(judged.flag_ns), "verified_ms": milliseconds(judged.verified_ns),
+                "resolution_ms": milliseconds(judged.resolution_ns), "host_included": judged.host_included,
+                "recorded_ms": milliseconds(judged.recorded_ns), "own_share": judged.own_share, "streams": judged.streams,
+                "kernels": [dataclasses.asdict(kernel) for kernel in judged.kernels], "kept_bytes": judged.kept_bytes,
+                "error": judged.error, "reference_error": judged.reference_error, "locks": judged.locks, "unlocked": judged.unlocked,
+            },
+        }  # fmt: skip
+    return {"grade": judged.grade, "grade_why": judged.why, **saw}
+
+
+def milliseconds(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e6

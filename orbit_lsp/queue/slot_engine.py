@@ -40,6 +40,8 @@ _ACTIONS: dict[str, scheduler.Action] = {
     "check": "sanitize",
     "compile": "compile",
 }
+PACKED = ".tensor"
+"""How the names of files end that a launch spec reads with `from_file`."""
 Stage = Callable[[c.State, str], None]
 
 
@@ -68,6 +70,8 @@ class _Watcher:
         self._stage(state, why)
 
     def output(self, run: Run, stream: str, text: str) -> None: ...
+
+    def debugger(self, run: Run, debugger: c.Debugger) -> None: ...
 
     def end(self, run: Run, finished: c.Finished) -> None: ...
 
@@ -128,7 +132,10 @@ class SlotEngine:
         session.running.clear()
         session.results = Results()
         session.setup.folders = list(self._options.folders) if request.path else [str(Path(path).parent)]
-        self._configure(_settings(request))
+        values = _settings(request)
+        if any(name.endswith(PACKED) for name in request.files):  # they go to a rented machine too
+            values["modal"] = {**self._base.get("modal", {}), "data": [f"*{PACKED}"]}
+        self._configure(values)
         uri = uri_of(path)
         if session.open(uri, 0, request.text) is None:
             raise Refused(f"{request.name} has no kernel")
@@ -145,14 +152,16 @@ class SlotEngine:
             if request.action == "compare":
                 assert target
                 compare = AbCompare(session, environment, history, runs, watcher)
-                run = compare.start(target, Candidate("file", against))
+                # an earlier text of the same file has the file's headers beside it
+                kind = "text" if request.against_text and request.against == request.path else "file"
+                run = compare.start(target, Candidate(kind, against))
             else:
                 run = runs.start(
                     _ACTIONS[request.action], uri, target, detail=request.detail, tools=request.tools
                 )
             assert run
             finished = await runs.result(run)
-            remarks = (*finished.remarks, *(f"nvcc flag {one}" for one in refused))
+            remarks = (*finished.remarks, *(f"nvcc flag {flag}" for flag in refused))
             finished = dataclasses.replace(finished, run=job, remarks=remarks)
             return self._result(uri, request, run, finished, target)
         finally:
@@ -184,6 +193,8 @@ class SlotEngine:
             versus = {
                 "sentence": ab_table.sentence(harness.named(target) or target.key, compared),
                 "against": compared.against,
+                "runs": compared.runs,
+                "remarks": compared.remarks,
                 **(dataclasses.asdict(compared.comparison) if compared.comparison else {}),
             }
         return Result(
@@ -240,25 +251,27 @@ def chosen(session: Session, uri: str, request: Request) -> KernelId | None:
         return None
     else:
         candidates = (
-            [contract.target] if contract else [one.target for one in every if one.plan.through == "spec"]
+            [contract.target]
+            if contract
+            else [status.target for status in every if status.plan.through == "spec"]
         )
         if not candidates:
             return None  # the engine says why there is nothing to run
     if not candidates:
         raise Refused(f"no kernel of {request.name} can be launched")
     if len(candidates) > 1:
-        have = ", ".join(one.key for one in candidates)
+        have = ", ".join(candidate.key for candidate in candidates)
         raise Refused(f"which kernel? Name one: {request.name} has {have}")
     return candidates[0]
 
 
 def longest(profiles: Sequence[c.Profile]) -> c.Profile | None:
     """The profile that a single verdict speaks of."""
-    return max(profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0, default=None)
+    return max(profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0, default=None)
 
 
 def _settings(request: Request) -> dict[str, Any]:
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"grade": request.grade} if request.grade != "author" else {}
     if request.flags:
         values["nvcc_flags"] = list(request.flags)
     if request.arguments:

@@ -16,10 +16,14 @@ from orbit_lsp.views.tables import Table
 def page(versus: AbResult, kernel: str, path: str) -> Page:
     """Of a comparison that came to a verdict."""
     blocks: list[Block] = [] if (plot := _plot(versus)) is None else [plot]
-    blocks += [Rows(one.title, one.header, one.rows) for one in _tables(versus, kernel)]
+    blocks += [Rows(table.title, table.header, table.rows) for table in _tables(versus, kernel)]
     about = [
         ("file", path),
-        ("GPU", " against ".join(dict.fromkeys(one for one in versus.devices if one)) or units.UNAVAILABLE),
+        (
+            "GPU",
+            " against ".join(dict.fromkeys(device for device in versus.devices if device))
+            or units.UNAVAILABLE,
+        ),
         ("how", "whole runs in turn, the other side first, after one of each that is not counted"),
         (
             "verdict",

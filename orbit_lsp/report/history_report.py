@@ -15,7 +15,7 @@ from orbit_lsp.views import version_table as view
 from orbit_lsp.views.version_table import Row
 
 
-def page(entries: Sequence[Entry], kernel: str, path: str, told: str) -> Page:
+def page(entries: Sequence[Entry], kernel: str, path: str, subtitle: str) -> Page:
     """`entries` are of one kernel, oldest first. `told` is a regression in words, empty where there is none."""
     every = view.rows(entries)
     table = view.table(entries, kernel)
@@ -36,11 +36,16 @@ def page(entries: Sequence[Entry], kernel: str, path: str, told: str) -> Page:
         ),
     ]
     blocks.append(Facts("How to read it", rows))
-    return Page(f"{kernel} over its versions", " · ".join(filter(None, (table.title, told))), blocks)
+    return Page(f"{kernel} over its versions", " · ".join(filter(None, (table.title, subtitle))), blocks)
 
 
 def _date(entry: Entry) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
+
+
+def plots(entries: Sequence[Entry], kernel: str) -> list[Plot]:
+    """The times of a kernel's runs over its versions; empty where there is but one."""
+    return _plots(view.rows(entries), kernel)
 
 
 def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
@@ -50,17 +55,17 @@ def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
         if row.setup is not None and row.ns is not None:
             by_setup[row.setup].append(row)
     plots: dict[str, list[Series]] = defaultdict(list)
-    for found in by_setup.values():
-        if len(found) < 2:
+    for rows in by_setup.values():
+        if len(rows) < 2:
             continue
-        last = found[-1].version.runs[-1].said.finished
+        last = rows[-1].version.runs[-1].result.finished
         gpu = last.device.name if last.device else ""
         marks = [
             Mark(float(row.number), row.ns, f"version {row.number}: {units.time(row.ns)}", row.low, row.high)
-            for row in found
+            for row in rows
             if row.ns is not None
         ]
-        plots[gpu].append(Series(_name(found[-1]), marks))
+        plots[gpu].append(Series(_name(rows[-1]), marks))
     return [
         Plot(
             f"Time of {kernel} on {gpu}" if gpu else f"Time of {kernel}",
@@ -74,9 +79,9 @@ def _plots(every: Sequence[Row], kernel: str) -> list[Plot]:
 
 
 def _name(row: Row) -> str:
-    """What tells setups on one GPU apart: how it is started, and with which values."""
-    said = row.version.runs[-1].said
-    point = sweep_tables.shown(said.finished.points)
+    """What distinguishes setups on one GPU: how the kernel is started, and with which values."""
+    stored = row.version.runs[-1].result
+    point = sweep_tables.shown(stored.finished.points)
     return ", ".join(
-        filter(None, (f"by its {said.through}", sweep_tables.values_text(point) if point else ""))
+        filter(None, (f"by its {stored.through}", sweep_tables.values_text(point) if point else ""))
     )

@@ -32,7 +32,9 @@ def svg(profile: Profile) -> str:
     if bottleneck.value(profile, "dram__bytes_read.sum") is None:
         return ""
     middle = _TOP + _HIGH / 2
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_said(profile))}">']
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(profile))}">'
+    ]
     for number, (name, busy, hits) in enumerate(_BOXES):
         x = _at(number)
         share = bottleneck.value(profile, busy) if busy else None
@@ -42,13 +44,13 @@ def svg(profile: Profile) -> str:
             parts.append(
                 f'<rect class="f0 full" x="{x}" y="{_TOP + _HIGH - high:.1f}" width="{_BOX}" height="{high:.1f}" rx="6"/>'
             )
-        said = [name]
+        label = [name]
         if share is not None:
-            said.append(f"{units.percent(share / 100)} of peak")
+            label.append(f"{units.percent(share / 100)} of peak")
         if hits and (rate := bottleneck.value(profile, hits)) is not None:
-            said.append(f"{units.percent(rate / 100)} hits")
-        first = middle + 5 - 9 * (len(said) - 1)
-        for line, text in enumerate(said):
+            label.append(f"{units.percent(rate / 100)} hits")
+        first = middle + 5 - 9 * (len(label) - 1)
+        for line, text in enumerate(label):
             parts.append(
                 f'<text x="{x + _BOX / 2}" y="{first + 18 * line:.1f}" text-anchor="middle">{escape(text)}</text>'
             )
@@ -64,7 +66,7 @@ def _at(number: int) -> float:
 
 
 def _moved(profile: Profile, names: tuple[str, ...], each: int) -> float | None:
-    known = [found for name in names if (found := bottleneck.value(profile, name)) is not None]
+    known = [counted for name in names if (counted := bottleneck.value(profile, name)) is not None]
     return each * sum(known) if known else None
 
 
@@ -80,7 +82,7 @@ def _arrow(start: float, end: float, y: float, moved: float | None, *, above: bo
     ]
 
 
-def _said(profile: Profile) -> str:
+def _description(profile: Profile) -> str:
     read = units.bytes_moved(bottleneck.value(profile, "dram__bytes_read.sum"))
     written = units.bytes_moved(bottleneck.value(profile, "dram__bytes_write.sum"))
     return f"Memory: {read} read from DRAM, {written} written to it. The table has the values."

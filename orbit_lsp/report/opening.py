@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
+from orbit_lsp.history.history_store import Entry
 from orbit_lsp.profile import report_folder
 from orbit_lsp.report import page, profile_report, sweep_report
 from orbit_lsp.report.page import Page
@@ -18,27 +20,29 @@ class NoReport(Exception):  # noqa: N818 - it is no error of anybody's
     """There is nothing to report on, or nowhere to put it; the text is the sentence to say."""
 
 
-def write(session: Session, target: KernelId, reports: Path, what: str | None = None) -> Path:
-    """The report of a kernel's last `run` by its launch spec, or of its last `profile`, into the folder `reports`;
-    of the newer one where it is not said which. Raises NoReport.
+def write(
+    session: Session, target: KernelId, reports: Path, what: str | None = None, past: Sequence[Entry] = ()
+) -> Path:
+    """The report of a kernel's last `run`, or of its last `profile`, into the folder `reports`;
+    of the newer one if the action is not given. `past` are its runs, for a plot. Raises NoReport.
     """
     path = path_of(target.uri)
-    return put(_page(session, target, path, what), reports, f"{Path(path).stem}-{target.key}")
+    return put(_page(session, target, path, what, past), reports, f"{Path(path).stem}-{target.key}")
 
 
-def _page(session: Session, target: KernelId, path: str, what: str | None) -> Page:
+def _page(session: Session, target: KernelId, path: str, what: str | None, past: Sequence[Entry]) -> Page:
     result, profiled = session.results.runs.get(target), session.results.profiles.get(target)
-    if result and result.through != "spec":
+    if result and result.through == "contract":
         result = None
     if profiled and not profiled.profiles:
         profiled = None
     if profiled and what != "run" and (result is None or what == "profile" or profiled.at >= result.at):
-        return profile_report.page(profiled, target.key, path)
+        return profile_report.page(profiled, target.key, path, past)
     if result and what != "profile":
         return sweep_report.page(result, target.key, path)
     if what == "profile":
         raise NoReport(f"orbit: there is no profile of {target.key} to report on; profile it first")
-    raise NoReport(f"orbit: there is no run of {target.key} by its launch spec to report on; run it first")
+    raise NoReport(f"orbit: there is no run of {target.key} to report on; run it first")
 
 
 def put(made: Page, reports: Path, name: str) -> Path:
@@ -50,3 +54,15 @@ def put(made: Page, reports: Path, name: str) -> Path:
         raise NoReport(
             f"orbit: the report cannot be written to {reports}: {error.strerror or error}"
         ) from None
+
+
+def write_to(output: str | None, made: Page, reports: Path, name: str) -> Path:
+    """The page in the file `output`, else under a new name in the folder `reports`. Raises NoReport."""
+    if output is None:
+        return put(made, reports, name)
+    path = Path(output)
+    try:
+        path.write_text(page.html(made), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise NoReport(f"orbit: {output} cannot be written: {error.strerror or error}") from None
+    return path

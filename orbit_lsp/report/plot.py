@@ -66,8 +66,8 @@ class _Axis:
 
 def svg(plot: Plot) -> str:
     """At most `MOST_SERIES` series are drawn; the table beneath has all."""
-    drawn = [one for one in plot.series if one.marks][:MOST_SERIES]
-    marks = [mark for one in drawn for mark in one.marks]
+    drawn = [series for series in plot.series if series.marks][:MOST_SERIES]
+    marks = [mark for series in drawn for mark in series.marks]
     if not marks:
         return "<p>There is nothing to draw.</p>"
     named = len(drawn) > 1
@@ -76,12 +76,12 @@ def svg(plot: Plot) -> str:
     bounds = [value for mark in marks for value in (mark.y, mark.low, mark.high) if value is not None]
     up = _y_axis(plot, [*bounds, *([plot.limit] if plot.limit else [])], top)
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_said(plot, drawn))}">',
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(plot, drawn))}">',
         *_frame(plot, across, up, top),
         *(
             part
-            for number, one in enumerate(drawn)
-            for part in _series(number, one, across, up, joined=not plot.ticks)
+            for number, series in enumerate(drawn)
+            for part in _series(number, series, across, up, joined=not plot.ticks)
         ),
         *(_legend(drawn) if named else ()),
         "</svg>",
@@ -89,8 +89,8 @@ def svg(plot: Plot) -> str:
     return "\n".join(parts)
 
 
-def _said(plot: Plot, drawn: Sequence[Series]) -> str:
-    return f"{plot.title}: {plot.y} over {plot.x}, {sum(len(one.marks) for one in drawn)} points. The table has the values."
+def _description(plot: Plot, drawn: Sequence[Series]) -> str:
+    return f"{plot.title}: {plot.y} over {plot.x}, {sum(len(series.marks) for series in drawn)} points. The table has the values."
 
 
 def _x_axis(plot: Plot, values: list[float]) -> _Axis:
@@ -120,12 +120,12 @@ def _y_axis(plot: Plot, values: list[float], top: float) -> _Axis:
     start, end = _HEIGHT - _BOTTOM, top
     if low > 0 and high / low >= _DECADE:
         steps = [factor * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for factor in (1, 2, 5)]  # fmt: skip
-        first = max((one for one in steps if one <= low), default=low)
-        last = min((one for one in steps if one >= high), default=high)
-        inside = [one for one in steps if first <= one <= last]
+        first = max((step for step in steps if step <= low), default=low)
+        last = min((step for step in steps if step >= high), default=high)
+        inside = [step for step in steps if first <= step <= last]
         if len(inside) > 7:
-            inside = [one for one in inside if math.log10(one) % 1 < 1e-9 or one in (first, last)]
-        return _Axis(first, last, start, end, True, tuple((one, plot.write(one)) for one in inside))
+            inside = [tick for tick in inside if math.log10(tick) % 1 < 1e-9 or tick in (first, last)]
+        return _Axis(first, last, start, end, True, tuple((tick, plot.write(tick)) for tick in inside))
     step = _nice(high / 5)
     last = step * max(1, math.ceil(high / step - 1e-9))
     count = round(last / step)
@@ -174,9 +174,9 @@ def _frame(plot: Plot, across: _Axis, up: _Axis, top: float) -> list[str]:
     return parts
 
 
-def _series(number: int, one: Series, across: _Axis, up: _Axis, *, joined: bool) -> list[str]:
+def _series(number: int, series: Series, across: _Axis, up: _Axis, *, joined: bool) -> list[str]:
     """Marks, `joined` by a line where what is between them has a meaning."""
-    marks = sorted(one.marks, key=lambda mark: mark.x)
+    marks = sorted(series.marks, key=lambda mark: mark.x)
     places = [(across.at(mark.x), up.at(mark.y)) for mark in marks]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     parts = [f'<polyline class="series c{number}" points="{line}"/>'] if joined and len(places) > 1 else []
@@ -189,7 +189,7 @@ def _series(number: int, one: Series, across: _Axis, up: _Axis, *, joined: bool)
 
 
 def _marker(number: int, x: float, y: float) -> str:
-    """Circle, square, diamond and triangle in turn: series are told apart without colour."""
+    """Circle, square, diamond and triangle in turn, to distinguish series without colour."""
     filled = f'class="f{number}"'
     match number % 4:
         case 0:
@@ -204,9 +204,9 @@ def _marker(number: int, x: float, y: float) -> str:
 
 def _legend(drawn: Sequence[Series]) -> list[str]:
     parts: list[str] = []
-    for number, one in enumerate(drawn):
+    for number, series in enumerate(drawn):
         x, y = _LEFT + 172 * (number % 4), 12 + 22 * (number // 4)
-        text = one.name if len(one.name) <= 22 else one.name[:21] + "…"
+        text = series.name if len(series.name) <= 22 else series.name[:21] + "…"
         parts.append(
             f'<g>{_marker(number, x + 6, y)}<text x="{x + 18}" y="{y + 4}">{escape(text)}</text></g>'
         )

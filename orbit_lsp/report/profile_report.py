@@ -1,81 +1,106 @@
-"""A profile as a report: the bottleneck, its roofline, its lines, the memory, what NVIDIA's rules advise."""
+"""A profile as a report: the verdict, the lines and the roofline at once; memory, history and all counters folded."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from orbit_lsp.history.history_store import Entry
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.profile import roofline as rooflines
-from orbit_lsp.report import memory_chart, roofline_plot
-from orbit_lsp.report.page import Annotated, Block, Facts, Page, Picture, Rows, Weighed
+from orbit_lsp.report import history_report, memory_chart, roofline_plot, source_lines, telemetry_plot
+from orbit_lsp.report.page import Answer, Block, Facts, Page, Picture, Rows
 from orbit_lsp.state import fitting, units
-from orbit_lsp.state.explanations import STALLS
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.views import kernel_tables
+from orbit_lsp.views.explain.explanations import STALLS
 from orbit_lsp.views.profile import (
     counter_rows,
+    next_steps,
     profile_hints,
     profile_hover,
-    profile_lines,
     roofline_drawing,
 )
-from orbit_remote.common.messages import Line, Profile
+from orbit_remote.common.messages import Profile
 
-_AROUND = 2
-"""Lines of the text that are shown before and after one that has samples."""
-_EXCESS = 5.0
-"""Per cent of all such traffic of the kernel from which a line says that it need not be."""
+_SECTIONS = {
+    "click": "sections of a click",
+    "full": "sections of a full profile",
+    "imported": "in a profile that orbit-lsp has read and not made",
+}
 _WHAT = ("what", "value", "counter")
 
 
-def page(profiled: Profiled, kernel: str, path: str) -> Page:
-    """`kernel` and `path` name what was profiled; `profiled` has a profile at least."""
+def page(profiled: Profiled, kernel: str, path: str, past: Sequence[Entry] = ()) -> Page:
+    """`kernel` and `path` name what was profiled; `profiled` has a profile at least, `past` are the kernel's runs."""
     profile = profiled.profiles[0]
     device = profiled.finished.device
     when = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(profiled.at))
-    lead = f"{device.name if device else 'GPU not known'} · {when} · {path}"
-    title = f"{kernel}: {fitting.fit(profile_hints.parts(profiled, time=True), 100).removeprefix(profile_hints.MARK).strip()}"
+    answer = _answer(profile)
+    parts = profile_hints.parts(profiled, time=True, verdict=answer is None)
+    first, *facts = fitting.fit(parts, 100).removeprefix(profile_hints.MARK).strip().split(" · ")
+    title = f"{kernel}: {first}"
+    lead = " · ".join([*facts, device.name if device else "GPU not known", when])
     if profile.tier == "times":
         return Page(title, lead, [_without_counters(profiled), _provenance(profiled, path)])
-    blocks: list[Block] = [*_summary(profile), *_roofline(profile)]
-    blocks += lines(profiled, profile)
-    blocks += _memory(profiled, profile)
-    if states := _states(profile):
-        blocks.append(states)
-    if profiled.before and (block := comparison(profiled.before, profiled)):
-        blocks.append(block)
-    if advice := profile_hover.advice(profile):
-        rows = [(units.percent((one.speedup or 0) / 100) if one.speedup is not None else "-", one.scope or "-", one.title or one.rule, one.message) for one in advice]  # fmt: skip
-        blocks.append(
-            Rows(
-                "NVIDIA's rules, by their own estimate of what they would gain",
-                ("gain", "of", "rule", "what it says"),
-                rows,
-            )
+    source, *more_source = source_lines.blocks(profiled, profile) or [None]
+    roofline, *operations = _roofline(profile) or [None]
+    pictures = [block for block in (source, roofline) if block]
+    folded: list[Block | None] = [
+        *_memory(profiled, profile),
+        *history_report.plots(past, kernel),
+        *more_source,
+        *operations,
+        *_counters(profile),
+        _states(profile),
+        comparison(profiled.before, profiled) if profiled.before else None,
+        _advice(profile),
+        launches(profiled.profiles) if len(profiled.profiles) > 1 else None,
+        *telemetry_plot.plots(profiled.finished.telemetry),
+        _provenance(profiled, path),
+    ]
+    return Page(title, lead, pictures, [block for block in folded if block], answer)
+
+
+def _answer(profile: Profile) -> Answer | None:
+    verdict = bottleneck.verdict(profile)
+    if verdict is None:
+        return None
+    return Answer(verdict.text, verdict.why.partition("; its busiest part")[0], next_steps.steps(profile))
+
+
+def _advice(profile: Profile) -> Rows | None:
+    rows = [
+        (
+            units.percent(advice.speedup / 100) if advice.speedup is not None else "-",
+            advice.scope or "-",
+            advice.title or advice.rule,
+            advice.message,
         )
-    if len(profiled.profiles) > 1:
-        blocks.append(_others(profiled))
-    return Page(title, lead, [*blocks, _provenance(profiled, path)])
+        for advice in profile_hover.advice(profile)
+    ]
+    title = "NVIDIA's rules, by their own estimate of what they would gain"
+    return Rows(title, ("gain", "of", "rule", "what it says"), rows) if rows else None
 
 
-def _summary(profile: Profile) -> list[Block]:
-    found = bottleneck.verdict(profile)
+def _counters(profile: Profile) -> list[Block]:
+    verdict = bottleneck.verdict(profile)
     limit = counter_rows.limiters(profile)
-    told = (
-        [("verdict", found.text), ("because", found.why), ("by", "NVIDIA's rule SOLBottleneck")]
-        if found
+    known = (
+        [("verdict", verdict.text), ("because", verdict.why), ("by", "NVIDIA's rule SOLBottleneck")]
+        if verdict
         else []
     )
-    told += [(limit[0], limit[1])] if limit else []
-    told += [("not in the roofline", left_out)] if (left_out := roofline_drawing.left_out(profile)) else []
+    known += [(limit[0], limit[1])] if limit else []
+    known += [("not in the roofline", left_out)] if (left_out := roofline_drawing.left_out(profile)) else []
     rows = [
         row
         for wanted in (counter_rows.SPEED, counter_rows.LAUNCH, counter_rows.CLOCKS)
         for row in counter_rows.rows(profile, wanted)
     ]
     return [
-        *([Facts("Bottleneck", told)] if told else []),
         Rows("Speed of light and launch", _WHAT, rows),
+        *([Facts("Bottleneck", known)] if known else []),
     ]
 
 
@@ -86,13 +111,16 @@ def _without_counters(profiled: Profiled) -> Rows:
 
 
 def _roofline(profile: Profile) -> list[Block]:
-    found = rooflines.of(profile)
-    drawn = roofline_plot.svg(found) if found else ""
-    if not found or not drawn:
+    roofline = rooflines.of(profile)
+    drawn = roofline_plot.svg(roofline) if roofline else ""
+    if not roofline or not drawn:
         return []
-    said = "The roofs are the peaks at the clocks of this launch."
-    rows = [(one.name, roofline_drawing.sentence(found, one), ", ".join(one.metrics)) for one in found.points]
-    return [Picture("Roofline", drawn, said), Rows("Operations", _WHAT, rows)]
+    remark = "The roofs are the peaks at the clocks of this launch."
+    rows = [
+        (point.name, roofline_drawing.sentence(roofline, point), ", ".join(point.metrics))
+        for point in roofline.points
+    ]
+    return [Picture("Roofline", drawn, remark), Rows("Operations", _WHAT, rows)]
 
 
 def _memory(profiled: Profiled, profile: Profile) -> list[Block]:
@@ -124,64 +152,6 @@ def _states(profile: Profile) -> Rows | None:
     return Rows("Warp states: the time between two instructions of a warp", header, rows) if rows else None
 
 
-# -- the lines --------------------------------------------------------------------------------------
-
-
-def lines(profiled: Profiled, profile: Profile) -> list[Block]:
-    """The text that ran with what was counted of its lines, one block a file; what has no text as a table."""
-    blocks: list[Block] = []
-    by_file: dict[str, list[Line]] = {}
-    for line in profile.lines:
-        by_file.setdefault(line.file, []).append(line)
-    for file, of_file in by_file.items():
-        name = file.replace("\\", "/").rpartition("/")[2]
-        text = profiled.texts.get(file)
-        if text is None:
-            rows = [(f"{name}:{one.line}", _percent(one, profile), _note(profile, one)) for one in of_file]
-            blocks.append(Rows(f"Lines of {name}", ("line", "samples", "mainly"), rows))
-            continue
-        said = "as the text was when it ran"
-        blocks.append(Annotated(f"Lines of {name}", _weighed(profile, of_file, text), said))
-    return blocks
-
-
-def _weighed(profile: Profile, of_file: list[Line], text: tuple[str, ...]) -> list[Weighed | None]:
-    counted = {line.line: line for line in of_file if 0 < line.line <= len(text)}
-    shown = sorted(
-        {
-            number
-            for line in counted
-            for number in range(line - _AROUND, line + _AROUND + 1)
-            if 0 < number <= len(text)
-        }
-    )
-    found: list[Weighed | None] = []
-    for number in shown:
-        if found and found[-1] and found[-1].number + 1 < number:
-            found.append(None)
-        line = counted.get(number)
-        share = profile_lines.share(line, profile) if line else None
-        note = _note(profile, line) if line else ""
-        found.append(Weighed(number, text[number - 1].rstrip("\r\n").expandtabs(4), share or None, note))
-    return found
-
-
-def _note(profile: Profile, line: Line) -> str:
-    parts: list[str] = []
-    if line.samples and (stall := bottleneck.main_stall(line.stalls)):
-        parts.append(f"{stall[0]} {units.percent(stall[1] / line.samples)}")
-    if line.inside and line.samples:
-        places = ", ".join(sorted(line.inside, key=lambda place: -line.inside[place])[:2])
-        parts.append(f"{units.percent(sum(line.inside.values()) / line.samples)} of it inlined from {places}")
-    parts += profile_lines.warnings(line, profile, _EXCESS)
-    return " · ".join(parts)
-
-
-def _percent(line: Line, profile: Profile) -> str:
-    whole = profile.samples or sum(one.samples for one in profile.lines)
-    return units.percent(line.samples / whole) if whole and line.samples else ""
-
-
 # -- against the last one ---------------------------------------------------------------------------
 
 
@@ -191,12 +161,12 @@ def comparison(before: Profiled, now: Profiled) -> Rows | None:
     if old is None or new is None:
         return None
     rows: list[tuple[str, ...]] = []
-    told = (bottleneck.verdict(old), bottleneck.verdict(new))
+    verdicts = (bottleneck.verdict(old), bottleneck.verdict(new))
     rows.append(
         (
             "bottleneck",
-            told[0].text if told[0] else "-",
-            told[1].text if told[1] else "-",
+            verdicts[0].text if verdicts[0] else "-",
+            verdicts[1].text if verdicts[1] else "-",
             "",
             "NVIDIA's rule SOLBottleneck",
         )
@@ -215,17 +185,17 @@ def comparison(before: Profiled, now: Profiled) -> Rows | None:
     return Rows(title, ("what", "before", "now", "change", "counter"), rows)
 
 
-def _others(profiled: Profiled) -> Rows:
+def launches(profiles: Sequence[Profile]) -> Rows:
     rows: list[tuple[str, ...]] = []
-    for one in profiled.profiles:
-        found = bottleneck.verdict(one)
+    for profile in profiles:
+        verdict = bottleneck.verdict(profile)
         rows.append(
             (
-                one.name,
-                str(one.grid or ""),
-                str(one.block or ""),
-                units.time(bottleneck.value(one, bottleneck.TIME)),
-                found.text if found else "-",
+                profile.name,
+                str(profile.grid or ""),
+                str(profile.block or ""),
+                units.time(bottleneck.value(profile, bottleneck.TIME)),
+                verdict.text if verdict else "-",
             )
         )
     return Rows("Every launch that was profiled", ("kernel", "grid", "block", "time", "bottleneck"), rows)
@@ -237,7 +207,7 @@ def _provenance(profiled: Profiled, path: str) -> Facts:
         ("file", path),
         (
             "counted by",
-            f"{profile_hover.source(profile)}, sections of a {'full profile' if profiled.detail == 'full' else 'click'}",
+            f"{profile_hover.source(profile)}, {_SECTIONS[profiled.detail]}",
         ),
     ]
     if profiled.report:

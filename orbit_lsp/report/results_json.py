@@ -104,17 +104,18 @@ class FileHistory:
 
 
 def compared(name: str, versus: AbResult) -> Compared:
-    found = versus.comparison
+    ab_verdict = versus.comparison
     metrics = tuple(
-        MovedMetric(one.name, one.metric, one.before, one.after, one.unit) for one in versus.moved
+        MovedMetric(change.name, change.metric, change.before, change.after, change.unit)
+        for change in versus.moved
     )
     return Compared(
         name, versus.against, versus_view.sentence(name, versus),
-        verdict=found.verdict if found else None,
-        ratio=found.ratio if found else None,
-        low=found.low if found else None,
-        high=found.high if found else None,
-        pairs=found.pairs if found else 0,
+        verdict=ab_verdict.verdict if ab_verdict else None,
+        ratio=ab_verdict.ratio if ab_verdict else None,
+        low=ab_verdict.low if ab_verdict else None,
+        high=ab_verdict.high if ab_verdict else None,
+        pairs=ab_verdict.pairs if ab_verdict else 0,
         then=versus.then, now=versus.now, runs=versus.runs, devices=versus.devices, moved=metrics, remarks=versus.remarks,
         failure=versus.failure, cost=versus.cost,
     )  # fmt: skip
@@ -130,7 +131,7 @@ def kernel_history(name: str, entries: Sequence[Entry]) -> KernelHistory:
 
 
 def _run(version: int, entry: Entry) -> KeptRun:
-    said, finished = entry.said, entry.said.finished
+    stored, finished = entry.result, entry.result.finished
     device = finished.device
     gpu = device.name if device else None
     if entry.action == "profile":
@@ -140,15 +141,23 @@ def _run(version: int, entry: Entry) -> KeptRun:
             grid=profile.grid if profile else None, block=profile.block if profile else None,
             metrics=dict(profile.metrics) if profile else None, text=entry.text,
         )  # fmt: skip
-    one = shown(said.launches, said.through)
+    launches = shown(stored.launches, stored.through)
     point = sweep_tables.shown(finished.points)
     capability = device.capability if device else None
-    held = kernel_status.launch_occupancy(one, capability, finished.resources) if one and capability else None
-    total = one.timing.median if one and said.through == "program" else sweep_tables.total_ns(said.launches)
+    held = (
+        kernel_status.launch_occupancy(launches, capability, finished.resources)
+        if launches and capability
+        else None
+    )
+    total = (
+        launches.timing.median
+        if launches and stored.through == "program"
+        else sweep_tables.total_ns(stored.launches)
+    )
     return KeptRun(
-        entry.at, version, "run", entry.digest, finished.outcome, gpu, total, one.grid if one else None,
-        one.block if one else None, dict(point.values) if point else None, one.timing if one else None,
-        one.warm if one else None, held.fraction if held else None, text=entry.text,
+        entry.at, version, "run", entry.digest, finished.outcome, gpu, total, launches.grid if launches else None,
+        launches.block if launches else None, dict(point.values) if point else None, launches.timing if launches else None,
+        launches.warm if launches else None, held.fraction if held else None, text=entry.text,
     )  # fmt: skip
 
 

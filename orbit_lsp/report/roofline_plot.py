@@ -8,34 +8,34 @@ from html import escape
 from orbit_lsp.profile.roofline import Point, Roofline
 from orbit_lsp.state import units
 
-_WIDTH, _HEIGHT = 760, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 104, 24, 20, 52
+_WIDTH, _HEIGHT = 600, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 92, 12, 12, 44
 
 
 def svg(roofline: Roofline) -> str:
     """Every type that was counted is a point under its own flat roof. Empty where no roof is known."""
-    peaks = [(one.name, one.peak) for one in roofline.points if one.peak]
+    peaks = [(point.name, point.peak) for point in roofline.points if point.peak]
     width = roofline.bandwidth
     if not peaks or not width:
         return ""
     points = roofline.points
     ridges = [peak / width for _, peak in peaks]
-    places = [*(one.intensity for one in points), *ridges]
+    places = [*(point.intensity for point in points), *ridges]
     low_x, high_x = (
         10.0 ** math.floor(math.log10(min(places) / 2)),
         10.0 ** math.ceil(math.log10(max(places) * 2)),
     )
-    lowest = min(*(one.rate for one in points), width * low_x)
+    lowest = min(*(point.rate for point in points), width * low_x)
     low_y, high_y = (
         10.0 ** math.floor(math.log10(lowest)),
         10.0 ** math.ceil(math.log10(max(peak for _, peak in peaks))),
     )
     axes = _Axes(low_x, high_x, low_y, high_y)
     parts = [
-        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_said(points))}">',
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(_description(points))}">',
         *_grid(axes),
         *_roofs(axes, width, peaks),
-        *(_point(axes, number, one, roofline) for number, one in enumerate(points)),
+        *(_point(axes, number, point, roofline) for number, point in enumerate(points)),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -121,6 +121,8 @@ def _point(axes: _Axes, number: int, point: Point, roofline: Roofline) -> str:
     )
 
 
-def _said(points: tuple[Point, ...]) -> str:
-    said = "; ".join(f"{one.name} {units.flops(one.rate)} at {one.intensity:.3g} per byte" for one in points)
-    return f"Roofline: {said}. The table has the values."
+def _description(points: tuple[Point, ...]) -> str:
+    sentence = "; ".join(
+        f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} per byte" for point in points
+    )
+    return f"Roofline: {sentence}. The table has the values."

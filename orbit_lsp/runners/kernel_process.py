@@ -1,79 +1,149 @@
-"""The process of a notebook kernel on this machine, with the keeper that ends it and its children when we are gone."""
+"""The process of a notebook kernel, with the keeper that passes its messages on and ends it and its children when we are gone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import shutil
+import tempfile
 import uuid
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any, Literal, Protocol
 
 from orbit_remote import MAIN
+from orbit_remote.common import limits, regular_files
 from orbit_remote.process.process_groups import MARK, end_marked, exit_status
+from orbit_remote.process.records import Records, packed
+
+Record = tuple[str, list[bytes]]
+Keep = Literal["nothing", "container", "session"]
+"""What stays for the next kernel, where something is rented: the container for one of another process, or all for one
+of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """`status` is the exit code, or minus the signal; None where the kernel was not started: `failure` is why."""
+    """`status` is the exit code, or minus the signal. It is None for a kernel without an exit code: `failure` is why, and may
+    be empty for a kernel that was killed. `last_line` is the last line that the kernel printed beside the notebook.
+    """
 
     status: int | None
     failure: str = ""
+    last_line: str = ""
+
+
+class Kernel(Protocol):
+    """A notebook kernel somewhere, with its keeper."""
+
+    pid: int | None
+    ended: asyncio.Future[Ended]
+
+    def records(self) -> AsyncGenerator[Record, None]:
+        """All that the keeper sends, until the kernel and all processes that it started have ended; then `ended` is set."""
+        ...
+
+    async def send(self, name: str, parts: Sequence[bytes]) -> None:
+        """Returns at once where the kernel has ended."""
+        ...
+
+    async def prepare(self) -> str:
+        """Before a cell is sent: see to it that the kernel has the files that are here; why it cannot be run otherwise."""
+        ...
+
+    async def end(self, keep: Keep = "nothing") -> Ended:
+        """Kill the kernel and all that it started."""
+        ...
 
 
 class KernelProcess:
-    def __init__(self, keeper: asyncio.subprocess.Process, mark: str) -> None:
+    """On this machine. `records` has to be read for anything to happen."""
+
+    def __init__(self, keeper: asyncio.subprocess.Process, mark: str, log: Any) -> None:
         self._keeper = keeper
         self._mark = mark
+        self._log = log
+        self._folder = ""
         self.pid: int | None = None
-        self.ended = asyncio.ensure_future(self._follow())
+        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(
-        cls, python: str, connection: Path, log: IO[bytes], environment: dict[str, str]
-    ) -> KernelProcess:
-        """Start an ipykernel of `python` that reads `connection`; `log` gets what it prints beside the notebook.
-
-        Raises OSError where that Python cannot be started.
+    async def start(cls, python: str, key: str, scheme: str) -> KernelProcess:
+        """Start an ipykernel of `python` whose messages are signed with `key`. Raises OSError where that Python cannot be
+        started.
         """
         mark = uuid.uuid4().hex
-        keeper = await asyncio.create_subprocess_exec(
-            python,
-            *("-P", str(MAIN), "keeper", str(connection)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-            start_new_session=True,
-            env={**os.environ, **environment, MARK: mark},
-        )
-        return cls(keeper, mark)
+        log = tempfile.NamedTemporaryFile(prefix="orbit-keeper-")  # noqa: SIM115 - closed with the kernel
+        try:
+            keeper = await asyncio.create_subprocess_exec(
+                python,
+                *("-P", str(MAIN), "keeper"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, MARK: mark},
+            )
+        except BaseException:
+            log.close()
+            raise
+        process = cls(keeper, mark, log)
+        await process.send("start", [start_record(key, scheme)])
+        return process
 
-    async def _follow(self) -> Ended:
-        """Until the kernel and all that it started are gone."""
+    async def records(self) -> AsyncGenerator[Record, None]:
         assert self._keeper.stdout
-        ended: Ended | None = None
-        while line := await self._keeper.stdout.readline():
-            with suppress(ValueError):
-                event = json.loads(line)
-                if event["event"] == "started":
-                    self.pid = event["pid"]
+        records, ended = Records(), None
+        while data := await self._keeper.stdout.read(1 << 16):
+            for name, parts in records.feed(data):
+                if name == "event":
+                    ended = self._heard(json.loads(parts[0]))
                 else:
-                    ended = Ended(event.get("status"), event.get("failure", ""))
+                    yield name, parts
         await exit_status(self._keeper)
         if ended is None:  # the keeper was killed, and its kernel with it; what the kernel started is left
             await asyncio.to_thread(end_marked, self._mark)
-            ended = Ended(None, "" if self.pid else "its Python could not be started")
-        return ended
+            if self._folder:
+                shutil.rmtree(self._folder, ignore_errors=True)
+            ended = Ended(None, "" if self.pid else f"its Python could not be started{self._last_line()}")
+        self._log.close()
+        self.ended.set_result(ended)
 
-    def interrupt(self) -> None:
-        """SIGINT for the kernel and what its cell waits for."""
+    def _heard(self, event: dict[str, Any]) -> Ended | None:
+        if event["event"] == "started":
+            self.pid, self._folder = event["pid"], event["folder"]
+            return None
+        return ended_of(event)
+
+    def _last_line(self) -> str:
+        lines: list[str] = []
+        with suppress(OSError):
+            lines = regular_files.text(Path(self._log.name), limits.TOOL_OUTPUT).split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {last:.300}" if last else ""
+
+    async def send(self, name: str, parts: Sequence[bytes]) -> None:
         if self._keeper.stdin and not self._keeper.stdin.is_closing():
-            self._keeper.stdin.write(b'{"do": "interrupt"}\n')
+            with suppress(ConnectionError):
+                self._keeper.stdin.write(packed(name, parts))
+                await self._keeper.stdin.drain()
 
-    async def end(self) -> Ended:
-        """Kill the kernel and all that it started, and wait for that."""
+    async def prepare(self) -> str:
+        return ""
+
+    async def end(self, keep: Keep = "nothing") -> Ended:
+        del keep
         if self._keeper.stdin:
             self._keeper.stdin.close()
         return await asyncio.shield(self.ended)
+
+
+def start_record(key: str, scheme: str) -> bytes:
+    return json.dumps({"key": key, "signature_scheme": scheme}).encode()
+
+
+def ended_of(event: dict[str, Any]) -> Ended:
+    return Ended(event.get("status"), str(event.get("failure", "")), str(event.get("last_line", "")))

@@ -189,7 +189,7 @@ class _Socket:
             self.writer.write_eof()
 
     def kill(self) -> None:
-        """Of the worker, only what is this runner's: others use it."""
+        """Only this runner's part of the worker, which other clients use too."""
         self.writer.transport.abort()
 
     async def forget(self) -> None:
@@ -276,7 +276,9 @@ class _Worker:
 
 
 def _variables() -> dict[str, str]:
-    """What a worker knows of this process's environment: Modal's credentials are no business of a job's."""
+    """The part of this process's environment that a worker gets: without Modal's credentials, which no job
+    needs.
+    """
     return {name: value for name, value in os.environ.items() if not name.startswith("MODAL_")}
 
 
@@ -288,11 +290,11 @@ def _ended_soon(process: int) -> bool:
 def _run_of(line: bytes) -> str | None:
     """Also of a line that is no JSON, as far as it says its run."""
     try:
-        found = json.loads(line)
+        event = json.loads(line)
     except (ValueError, RecursionError):
-        told = re.search(rb'"run": ?"([^"\\]+)"', line)
-        return told[1].decode(errors="replace") if told else None
-    run = cast("dict[str, Any]", found).get("run") if isinstance(found, dict) else None
+        match = re.search(rb'"run": ?"([^"\\]+)"', line)
+        return match[1].decode(errors="replace") if match else None
+    run = cast("dict[str, Any]", event).get("run") if isinstance(event, dict) else None
     return run if isinstance(run, str) else None
 
 

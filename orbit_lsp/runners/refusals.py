@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
+from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 
 
@@ -32,7 +33,7 @@ def syntax_error(job: c.Job, python: str) -> c.Finished | None:
     are launched, for their types and constants are those of the launch. An importing machine without a
     GPU would refuse files that make tensors at their top level, which are right.
     """
-    if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])):
+    if sys.version_info[:2] < tuple(map(int, python.split(".")[:2])) or len(job.text) > limits.OUTLINED.most:
         return None  # newer syntax than ours is no mistake
     try:
         with warnings.catch_warnings():
@@ -41,8 +42,8 @@ def syntax_error(job: c.Job, python: str) -> c.Finished | None:
     except SyntaxError as error:
         from orbit_remote.common.python_errors import explain
 
-        found = explain(error, job.path)
-        return c.failed(job.run, found.failure, problems=found.problems)
+        explained = explain(error, job.path)
+        return c.failed(job.run, explained.failure, problems=explained.problems)
     except (ValueError, RecursionError, MemoryError):  # a NUL, or deeper than this parser goes
         return None
     return None

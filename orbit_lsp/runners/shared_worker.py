@@ -1,4 +1,4 @@
-"""The worker that this user's editors and commands share: found by its socket, started by whoever comes first.
+"""The worker that this user's editors and commands share: found by its socket, started by the first client.
 
 `orbit_remote/worker/shared_worker.py` is the other side. What shares a worker has the same Python, cache folder, version
 of ours, and the same variables that count when a process starts (`handshake.loaded`): all else is a job's own.
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from orbit_lsp import __version__
+from orbit_lsp.state import daemon_thread
 from orbit_remote import MAIN
 from orbit_remote.common import handshake, limits, regular_files
 from orbit_remote.process import file_lock, process_groups, program, runtime_folder
@@ -44,11 +45,10 @@ _STATUS_S = 5.0
 _LEAVE_S = 30.0
 """How long a worker that was asked to stop may take: it ends what runs."""
 _TRIES = 5
-_PAUSE_S = 0.02
 
 
 class WorkerError(Exception):
-    """The worker cannot be started or has gone; the text is a sentence for the user."""
+    """The worker cannot be started or has ended; the text is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ async def attach(wanted: Wanted) -> Attached:
         if started:
             raise WorkerError(_stillborn(wanted.python, status, folder / f"{key}.log"))
     raise WorkerError(
-        f"the worker of {wanted.python} ends while it is connected to; `orbit-lsp stop` ends them all"
+        f"the worker of {wanted.python} keeps ending while a client connects to it; `orbit-lsp stop` ends all workers"
     )
 
 
@@ -116,7 +116,7 @@ def _folder() -> Path:
 
 
 async def _connect(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-    """None where nobody listens. Raises WorkerError where somebody else does."""
+    """None if no process listens. Raises WorkerError if a process of another user does."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=LINE_LIMIT)
     except (FileNotFoundError, ConnectionError, BlockingIOError):
@@ -162,6 +162,7 @@ async def _greet(
 
 def _start(folder: Path, key: str, wanted: Wanted) -> subprocess.Popen[bytes]:
     """The process that becomes the worker by forking and ends; the caller has the lock. Raises WorkerError, OSError."""
+    _sweep(folder)
     path = folder / f"{key}.sock"
     path.unlink(missing_ok=True)
     command = [
@@ -197,20 +198,27 @@ def _new_log(path: Path) -> IO[bytes]:
 
 
 def _stillborn(python: str, status: int, output: Path) -> str:
-    said = ""
+    last_line = ""
     with contextlib.suppress(OSError):
-        said = next(iter(regular_files.text(output, limits.STATE).strip().splitlines()[-1:]), "")
+        last_line = next(iter(regular_files.text(output, limits.STATE).strip().splitlines()[-1:]), "")
     how = f"exit code {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
-    return f"the worker of {python} ended while it started ({how if status else 'see its log'}): {said or output}"
+    return f"the worker of {python} ended while it started ({how if status else 'see its log'}): {last_line or output}"
 
 
 @asynccontextmanager
 async def _locked(path: Path) -> AsyncGenerator[None]:
     """One client at a time starts a worker. The lock is the kernel's: it goes with its holder."""
-    descriptor = file_lock.opened(path)
+    descriptor = file_lock.taken_at(path)
+    if descriptor is None:
+        waiting = asyncio.ensure_future(daemon_thread.call(lambda: file_lock.waited_for(path)))
+        try:
+            descriptor = await asyncio.shield(waiting)
+        except asyncio.CancelledError:  # the thread waits on, and what it gets is given back
+            waiting.add_done_callback(
+                lambda done: done.cancelled() or done.exception() or os.close(done.result())
+            )
+            raise
     try:
-        while not file_lock.taken(descriptor):  # noqa: ASYNC110 - the kernel has no event for it
-            await asyncio.sleep(_PAUSE_S)
         yield
     finally:
         os.close(descriptor)
@@ -223,35 +231,60 @@ async def running() -> list[handshake.Status]:
     """This user's workers, of any version of ours. Raises WorkerError where the runtime folder is not ours."""
     if sys.platform != "linux":
         return []
-    found: list[handshake.Status] = []
+    statuses: list[handshake.Status] = []
     for path in _sockets():
         answer = await _ask(path, "status")
         if answer:
             with contextlib.suppress(ValueError):
-                found.append(handshake.build(handshake.Status, answer))
-    return sorted(found, key=lambda one: one.since)
+                statuses.append(handshake.build(handshake.Status, answer))
+    return sorted(statuses, key=lambda status: status.since)
 
 
 async def stop() -> list[int]:
-    """End them all, with whatever they run; returns their process ids. One that does not answer is killed. Raises
-    WorkerError where the runtime folder is not ours.
+    """End all workers, with everything that they run; returns their process ids. One that does not answer is
+    killed. Raises WorkerError where the runtime folder is not ours.
     """
     if sys.platform != "linux":
         return []
     ended: list[int] = []
     for path in _sockets():
-        key = path.stem
-        pid = _known(path.parent, key).get("pid")
+        key, pid = path.stem, _known(path.parent, path.stem).get("pid")
         if await _ask(path, "stop", until_end=True) is None and not await asyncio.to_thread(
             _kill, path.parent, key
         ):
-            path.unlink(missing_ok=True)  # left by one that was killed
+            _forget(path.parent, key)  # left by one that was killed
             continue
         if isinstance(pid, int):
             ended.append(pid)
-        for suffix in ("pid", "sock", "log"):
-            (path.parent / f"{key}.{suffix}").unlink(missing_ok=True)
+        _forget(path.parent, key)
     return ended
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what workers left that were killed: their keys may never be wanted again."""
+    with contextlib.suppress(OSError):
+        for lock in folder.glob("*.lock"):
+            if not _listens(lock.with_suffix(".sock")):
+                _forget(folder, lock.stem)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(str(path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        except OSError:  # it has more connections waiting than it takes at once
+            pass
+        return True
+
+
+def _forget(folder: Path, key: str) -> None:
+    """What a worker that has ended left in the runtime folder, unless a client starts another one in its place."""
+    if (lock := file_lock.taken_at(folder / f"{key}.lock")) is not None:
+        for suffix in ("sock", "pid", "log", "lock"):
+            (folder / f"{key}.{suffix}").unlink(missing_ok=True)
+        os.close(lock)
 
 
 def _sockets() -> list[Path]:

@@ -133,7 +133,9 @@ def passes(text: str) -> list[tuple[str, ...]]:
 def _targets(capabilities: tuple[str, ...], virtual: str = "") -> tuple[str, ...]:
     """`virtual` is the architecture of the front end for all of them; without it each has its own."""
     return tuple(
-        word for one in capabilities for word in ("-gencode", f"arch=compute_{virtual or one},code=sm_{one}")
+        word
+        for capability in capabilities
+        for word in ("-gencode", f"arch=compute_{virtual or capability},code=sm_{capability}")
     )
 
 

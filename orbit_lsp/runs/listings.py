@@ -25,7 +25,8 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Leve
     assert finished
     find = result_filing.kernel_of(session, run.frozen)
     places = {
-        one.symbol: one.place for one in finished.resources or (run.built.resources if run.built else ())
+        resource.symbol: resource.place
+        for resource in finished.resources or (run.built.resources if run.built else ())
     }
     made: dict[tuple[KernelId, c.Level], list[c.Dump]] = defaultdict(list)
     for dump in finished.dumps:
@@ -36,8 +37,8 @@ def file(session: Session, run: Run, folder: Path) -> set[tuple[KernelId, c.Leve
     for key, dumps in made.items():
         before = session.results.listings.get(key)
         texts = {
-            (one.symbol, one.instance): report_store.unpack(one.text).decode("utf-8", "replace")
-            for one in dumps
+            (dump.symbol, dump.instance): report_store.unpack(dump.text).decode("utf-8", "replace")
+            for dump in dumps
         }
         text = _text(key[0], dumps, texts, before.texts if before else {}, lines)
         path = folder / _name(*key)
@@ -74,7 +75,7 @@ def _text(
             continue
         old = listing.read(before[key]) if key in before else None
         if old is None:
-            changes = [listing.Change(" ", one) for one in now]
+            changes = [listing.Change(" ", instruction) for instruction in now]
         else:
             changes = listing.compare(old, now)
             head += f"\n// {len(old)} -> {len(now)} instructions since the last time; + is new, - is gone"

@@ -86,7 +86,7 @@ class Live:
         if outcome == "infrastructure" or declined:
             for target in run.targets & self._session.live:
                 self._end(target)
-                self._message(f"orbit: Live of {target.key} has ended with that")
+                self._message(f"orbit: Live of {target.key} was turned off")
         elif run.frozen.uri in self._session.files:
             self._compile(run.frozen.uri)
 
@@ -119,7 +119,7 @@ class Live:
 
     def _run(self, target: KernelId) -> bool:
         self._begin_idle(target)
-        if self._session.find(target) is None:  # its name is being typed, or it is gone: idling ends it
+        if self._session.find(target) is None:  # its name is being typed, or it was deleted: idling ends it
             return False
         run = self._runs.start("run", target.uri, target, live=True)
         return run is not None and not run.refused

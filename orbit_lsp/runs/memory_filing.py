@@ -19,11 +19,13 @@ def finished(
     build: c.Built | None,
     event: c.Finished,
 ) -> set[str]:
-    """Returns the uris whose views changed. A check that came to no end says nothing of the kernel: the last one stays."""
-    faulty = any(one.severity == "error" for one in event.problems)
+    """Returns the uris whose views changed. A check that did not finish changes nothing: the previous one
+    stays.
+    """
+    faulty = any(problem.severity == "error" for problem in event.problems)
     if event.outcome != "ok" and not (event.outcome == "runtime error" and faulty):
         return set()
-    digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
+    digests = {target: digest for target, _, digest in identify(frozen.uri, frozen.scan)}
     known = [target for target in targets if target in digests]
     for target in known:
         session.results.memory_checks[target] = MemoryCheck(

@@ -161,15 +161,15 @@ class _OnGpus:
 
 def overall(name: str, finished: dict[str, c.Finished]) -> c.Finished:
     """One end for all of them: ok where any was, and its launches have the GPUs' names."""
-    good = {gpu: one for gpu, one in finished.items() if one.outcome == "ok"}
+    good = {gpu: ended for gpu, ended in finished.items() if ended.outcome == "ok"}
     launches = [
-        replace(max(one.launches, key=lambda it: it.timing.median * it.count), name=gpu)
-        for gpu, one in good.items()
-        if one.launches
+        replace(max(finished.launches, key=lambda it: it.timing.median * it.count), name=gpu)
+        for gpu, finished in good.items()
+        if finished.launches
     ]
-    cost = spending.total([one.cost for one in finished.values()])
+    cost = spending.total([ended.cost for ended in finished.values()])
     if good:
-        bad = [f"{gpu}: {_why(one)}" for gpu, one in finished.items() if gpu not in good]
+        bad = [f"{gpu}: {_why(ended)}" for gpu, ended in finished.items() if gpu not in good]
         return c.ok(name, launches=tuple(launches), remarks=tuple(bad), cost=cost)
     first = next(iter(finished.values()))
     return c.Finished(name, first.outcome, first.failure, cost=cost)

@@ -36,7 +36,7 @@ def finished(
     if event.outcome != "ok" and not event.profiles:
         return set()
     by_kernel = _by_kernel(session, frozen, job, targets, event)
-    digests = {found: digest for found, _, digest in identify(frozen.uri, frozen.scan)}
+    digests = {target: digest for target, _, digest in identify(frozen.uri, frozen.scan)}
     files = event.files | (build.files if build else {})
     now = time.time()
     for target, profiles in by_kernel.items():
@@ -45,7 +45,7 @@ def finished(
             digest=digests.get(target, harness.digest(frozen.text)),
             at=now,
             finished=replace(event, report=""),
-            profiles=tuple(sorted(profiles, key=lambda one: _length(one, event), reverse=True)),
+            profiles=tuple(sorted(profiles, key=lambda profile: _length(profile, event), reverse=True)),
             inputs=staleness.job_key(job),
             files=build.files if build else {},
             through=job.through,
@@ -66,9 +66,9 @@ def _by_kernel(
     call launches is the contract's, and a kernel of the file has its own besides.
     """
     find = result_filing.kernel_of(session, frozen)
-    found: dict[KernelId, list[c.Profile]] = defaultdict(list)
+    by_kernel: dict[KernelId, list[c.Profile]] = defaultdict(list)
     for target in targets:
-        found[target] = []
+        by_kernel[target] = []
     called = targets if job.through == "contract" else set[KernelId]()
     for profile in event.profiles:
         kernel = find(profile.place, profile.name)
@@ -77,16 +77,16 @@ def _by_kernel(
             kernel = next(iter(targets))
         of = {kernel} if kernel and (job.through != "spec" or kernel in targets) else set(targets)
         for target in of | called:
-            found[target].append(profile)
-    return found
+            by_kernel[target].append(profile)
+    return by_kernel
 
 
 def _length(profile: c.Profile, event: c.Finished) -> float:
     """In nanoseconds; where there are no counters, of the run's own launches of that configuration."""
     timed = [
-        one.timing.median
-        for one in event.launches
-        if (one.symbol, one.grid, one.block) == (profile.symbol, profile.grid, profile.block)
+        launch.timing.median
+        for launch in event.launches
+        if (launch.symbol, launch.grid, launch.block) == (profile.symbol, profile.grid, profile.block)
     ]
     return bottleneck.value(profile, bottleneck.TIME) or max(timed, default=0.0)
 
@@ -94,14 +94,14 @@ def _length(profile: c.Profile, event: c.Finished) -> float:
 def _texts(
     session: Session, frozen: Frozen, files: dict[str, str], profiles: list[c.Profile]
 ) -> dict[str, tuple[str, ...]]:
-    """The file itself as it was frozen; of others those whose text is known to be what was compiled."""
-    found: dict[str, tuple[str, ...]] = {}
+    """The file itself as it was frozen; of other files those whose text is known to be what was compiled."""
+    texts: dict[str, tuple[str, ...]] = {}
     for file in dict.fromkeys(line.file for profile in profiles for line in profile.lines):
         if Path(file) == Path(path_of(frozen.uri)):
-            found[file] = tuple(split_lines(frozen.text))
+            texts[file] = tuple(split_lines(frozen.text))
         elif file in files and (text := text_of(session, file, files[file])) is not None:
-            found[file] = tuple(split_lines(text))
-    return found
+            texts[file] = tuple(split_lines(text))
+    return texts
 
 
 def text_of(session: Session, file: str, known: str) -> str | None:

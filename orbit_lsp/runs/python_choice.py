@@ -52,10 +52,10 @@ def choose(
     ignored: dict[str, None] = {}
     for candidate in _candidates(folders, environment):
         source = candidate.folder or _holding(folders, candidate.python)
+        if candidate.python.parent == Path(sys.executable).parent:  # it runs already: no question of trust
+            return Choice(sys.executable, candidate.why, tuple(ignored))
         if source is not None and not trusted(source):
             ignored[str(candidate.python)] = None
-        elif candidate.python.parent == Path(sys.executable).parent:
-            return Choice(sys.executable, candidate.why, tuple(ignored))
         else:
             return Choice(str(candidate.python), candidate.why, tuple(ignored))
     return Choice(sys.executable, "the Python of orbit-lsp", tuple(ignored))
@@ -63,7 +63,7 @@ def choose(
 
 def _holding(folders: Sequence[str], python: Path) -> Path | None:
     """The workspace folder in which a Python of the user's environment lies."""
-    return next((Path(one) for one in folders if python.is_relative_to(one)), None)
+    return next((Path(folder) for folder in folders if python.is_relative_to(folder)), None)
 
 
 def _candidates(folders: Sequence[str], environment: Mapping[str, str]) -> Iterator[_Candidate]:
@@ -85,7 +85,7 @@ def _project(folder: Path) -> Iterator[Path]:
     """A folder, and those above it up to the top of its git repository, if it is in one."""
     yield folder
     above = list(folder.parents)
-    top = next((at for at, one in enumerate([folder, *above]) if _exists(one / ".git")), None)
+    top = next((at for at, path in enumerate([folder, *above]) if _exists(path / ".git")), None)
     yield from above[: top or 0]
 
 
@@ -123,7 +123,7 @@ def _active(environment: Mapping[str, str], variable: str) -> Iterator[_Candidat
 
 
 def _named(place: Path, environments: Iterator[Path], why: str) -> Iterator[_Candidate]:
-    python = next((python for one in environments if (python := _python_in(one))), None)
+    python = next((python for environment in environments if (python := _python_in(environment))), None)
     if python:
         yield _Candidate(python, f"{why} of {place}" if " of " not in why else f"{why} in {place}", place)
 
@@ -188,13 +188,13 @@ def _poetry(place: Path, environment: Mapping[str, str]) -> Iterator[Path]:
     digest = base64.urlsafe_b64encode(hashlib.sha256(where.encode("utf-8", "replace")).digest()).decode()[:8]
     if "/" in short or "\\" in short:
         return
-    found = folder.glob(f"{_literal(short)}-{_literal(digest)}-py3.*")
-    yield from sorted(found, key=lambda one: int((re.findall(r"\d+$", one.name) or ["0"])[0]), reverse=True)
+    paths = folder.glob(f"{_literal(short)}-{_literal(digest)}-py3.*")
+    yield from sorted(paths, key=lambda path: int((re.findall(r"\d+$", path.name) or ["0"])[0]), reverse=True)
 
 
 def _table(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = tables.get(name)
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    table = tables.get(name)
+    return cast("dict[str, Any]", table) if isinstance(table, dict) else {}
 
 
 def _literal(text: str) -> str:

@@ -39,15 +39,16 @@ def figures(session: Session, frozen: Frozen, job: c.Job, event: c.Built) -> dic
 
 
 def _figures(known: _Kernels, job: c.Job, event: c.Built) -> dict[KernelId, Figures]:
-    found: dict[KernelId, list[c.Resources]] = defaultdict(list)
+    by_kernel: dict[KernelId, list[c.Resources]] = defaultdict(list)
     digests: dict[KernelId, str] = {}
     for resources in event.resources:
         if place := known.find(resources.place, resources.name):
-            found[place[0]].append(resources)
+            by_kernel[place[0]].append(resources)
             digests[place[0]] = place[2]
     key = staleness.job_key(job)
     return {
-        target: Figures(digests[target], tuple(items), key, event.files) for target, items in found.items()
+        target: Figures(digests[target], tuple(items), key, event.files)
+        for target, items in by_kernel.items()
     }
 
 
@@ -69,15 +70,17 @@ def finished(
     _keep_failure(session, known, frozen.uri, job, targets, event)
     if event.outcome != "cancelled":
         problems = list(event.problems)
-        told = job.action == "compile" and build is not None and bool(build.problems)
-        if not problems and not told and event.failure and _has_a_place(event.outcome, build):
+        answered = job.action == "compile" and build is not None and bool(build.problems)
+        if not problems and not answered and event.failure and _has_a_place(event.outcome, build):
             problems = [_problem(event.failure, targets, known, path_of(frozen.uri))]
-        # what a run says of no place is said of the kernel that was clicked
+        # a problem without a place belongs to the kernel that was clicked
         problems = [
-            replace(one, place=known.clicked(targets)) if one.place is None and one.symbol is None else one
-            for one in problems
+            replace(problem, place=known.clicked(targets))
+            if problem.place is None and problem.symbol is None
+            else problem
+            for problem in problems
         ]
-        # a profile runs what a run runs: what the one says of the program takes the place of what the other said
+        # a profile runs the same program as a run, so its problems replace those of the last run
         source = "run" if job.action == "profile" else job.action
         changed = session.results.keep_problems(
             f"{source} {frozen.uri}", _by_file(session, frozen, known, problems)
@@ -106,7 +109,9 @@ def _keep_failure(
     if job.action in ("compile", "build"):
         if event.outcome == "ok":
             compiled = [
-                one for one, what in failures.items() if one.uri == uri and what.outcome == "compile error"
+                failure
+                for failure, what in failures.items()
+                if failure.uri == uri and what.outcome == "compile error"
             ]
             for target in compiled:
                 del failures[target]
@@ -120,6 +125,17 @@ def _keep_failure(
         elif event.outcome != "cancelled":
             digest = digests.get(target, harness.digest(known.text))
             failures[target] = Failed(digest, time.time(), event.outcome, event.failure)
+
+
+def so_far(
+    session: Session, frozen: Frozen, job: c.Job, targets: set[KernelId], event: c.Launched
+) -> set[str]:
+    """File what a program that still runs has launched; returns the uris whose views changed."""
+    filed = launched(
+        session, frozen, job, targets, c.Finished(event.run, "cancelled", launches=event.launches)
+    )
+    session.results.so_far |= {target: (event.run, items) for target, (_, items) in filed.items()}
+    return {target.uri for target in filed}
 
 
 def launched(
@@ -137,11 +153,11 @@ def _launched(
     What a launch spec runs is the result of the kernel that was asked for, whatever it launches. A
     program's launches are of many kernels; those do not replace what a kernel's own launch spec gave.
     """
-    digests = {found: digest for found, _, digest in known.of_main}
+    digests = {target: digest for target, _, digest in known.of_main}
     if job.through != "program":
-        told = event.outcome in ("ok", "wrong answer") or event.launches
+        timed = event.outcome in ("ok", "wrong answer") or event.launches
         whole = harness.digest(known.text)
-        return {one: (digests.get(one, whole), event.launches) for one in targets} if told else {}
+        return {target: (digests.get(target, whole), event.launches) for target in targets} if timed else {}
     launched: dict[KernelId, list[c.Launches]] = defaultdict(list)
     for launches in event.launches:
         if place := known.find(launches.place, launches.name):
@@ -152,7 +168,7 @@ def _launched(
     if job.action == "run" and event.outcome == "ok":
         for target in targets:
             launched.setdefault(target, [])
-    return {one: (digests.get(one, ""), tuple(items)) for one, items in launched.items()}
+    return {target: (digests.get(target, ""), tuple(items)) for target, items in launched.items()}
 
 
 def _by_spec(result: Result | None) -> bool:
@@ -171,7 +187,9 @@ def _difference(
         return None
     if now.through == "program" and (len(before.launches) != 1 or len(now.launches) != 1):
         return None  # a program may launch it differently often
-    return measure.difference([one.timing for one in before.launches], [one.timing for one in now.launches])
+    return measure.difference(
+        [launch.timing for launch in before.launches], [launch.timing for launch in now.launches]
+    )
 
 
 def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str], KernelId | None]:
@@ -179,8 +197,8 @@ def kernel_of(session: Session, frozen: Frozen) -> Callable[[c.Place | None, str
     known = _Kernels(session, frozen)
 
     def find(place: c.Place | None, name: str) -> KernelId | None:
-        found = known.find(place, name)
-        return found[0] if found else None
+        known_place = known.find(place, name)
+        return known_place[0] if known_place else None
 
     return find
 
@@ -209,23 +227,23 @@ class _Kernels:
         """By the line of its code, which tells overloads apart; else by its name."""
         if place is not None:
             candidates = self._of(place.file)
-            for found in candidates:
-                if found[1].whole.line <= place.line - 1 <= found[1].whole.end_line:
-                    return found
+            for candidate in candidates:
+                if candidate[1].whole.line <= place.line - 1 <= candidate[1].whole.end_line:
+                    return candidate
         base = symbols.base_name(name)
         qualified = symbols.qualified_name(name)
-        by_name = [found for found in self.of_main if found[1].name == base]
-        exact = [found for found in by_name if found[1].qualified == qualified]
+        by_name = [named for named in self.of_main if named[1].name == base]
+        exact = [named_kernel for named_kernel in by_name if named_kernel[1].qualified == qualified]
         return next(iter(exact or by_name), None)
 
     def clicked(self, targets: set[KernelId]) -> c.Place | None:
         """The name of the first kernel that a run was asked for."""
-        return next((self.place_of(found) for found in self.of_main if found[0] in targets), None)
+        return next((self.place_of(candidate) for candidate in self.of_main if candidate[0] in targets), None)
 
-    def place_of(self, found: _Place) -> c.Place:
+    def place_of(self, place: _Place) -> c.Place:
         """The kernel's name in its definition."""
-        span = found[1].name_span
-        return c.Place(path_of(found[0].uri), span.line + 1, span.column + 1, span.end_column + 1)
+        span = place[1].name_span
+        return c.Place(path_of(place[0].uri), span.line + 1, span.column + 1, span.end_column + 1)
 
     def _of(self, file: str) -> list[_Place]:
         if _same_file(file, path_of(self._frozen.uri)):
@@ -252,7 +270,7 @@ class _Kernels:
 def _by_file(
     session: Session, frozen: Frozen, known: _Kernels, problems: Iterable[c.Problem]
 ) -> dict[str, Problems]:
-    found: dict[str, list[c.Problem]] = defaultdict(list)
+    by_file: dict[str, list[c.Problem]] = defaultdict(list)
     main = path_of(frozen.uri)
     for problem in problems:
         if problem.place is None and problem.symbol and (of := known.find(None, problem.symbol)):
@@ -261,11 +279,11 @@ def _by_file(
             placed = problem
         file = placed.place.file if placed.place else main
         uri = frozen.uri if _same_file(file, main) else session.uri_for(file)
-        found[uri].append(placed)
+        by_file[uri].append(placed)
     versions = {uri: file.document.version for uri, file in session.files.items()} | {
         frozen.uri: frozen.version
     }
-    return {uri: Problems(versions.get(uri, 0), tuple(items)) for uri, items in found.items()}
+    return {uri: Problems(versions.get(uri, 0), tuple(items)) for uri, items in by_file.items()}
 
 
 def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: str) -> c.Problem:
@@ -276,5 +294,5 @@ def _problem(failure: c.Failure, targets: set[KernelId], known: _Kernels, main: 
     return c.Problem("error", message, "orbit", place or c.Place(main, 1))
 
 
-def _same_file(one: str, other: str) -> bool:
-    return one == other or Path(one) == Path(other)
+def _same_file(first: str, other: str) -> bool:
+    return first == other or Path(first) == Path(other)

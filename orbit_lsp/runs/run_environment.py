@@ -46,7 +46,7 @@ class Environment:
         changed: Callable[[set[str]], None],
         ask: spending.Ask = spending.nobody,
     ) -> None:
-        """`ask` puts a question to the author, as whether the month's budget may be exceeded."""
+        """`ask` asks the author a question, such as whether the month's budget may be exceeded."""
         self.options: Any = None
         """initializationOptions: the user's own word. A client that sets `separates_user` in them sends the user's
         settings again, as they are now, under `user` beside the workspace's.
@@ -61,7 +61,7 @@ class Environment:
         self.costs = Costs(ledger_file, message)
         self.budget = spending.Budget(self.costs, ask)
         self._chosen: tuple[str, str] | None = None
-        """The GPU that was chosen for this session, and what the settings said then."""
+        """The GPU that was chosen for this session, and the one in the settings at that time."""
         self._chosen_place: tuple[Literal["local", "modal"], str] | None = None
         """The same of where runs go."""
         self._runner: LocalRunner | None = None
@@ -92,7 +92,8 @@ class Environment:
         complaints = [_not_trusted(ignored, self.trust.remedy())] if ignored else []
         self._users_flags = "nvcc_flags" in user
         before = self._session.setup.settings.kernel_macros
-        settings, mistakes = config.parse(values | {"trusted": self.trust.whole})
+        spelled = self._session.setup.spelled(values)
+        settings, mistakes = config.parse(spelled | {"trusted": self.trust.whole})
         if self._chosen and self._chosen[1] == settings.gpu:
             settings = dataclasses.replace(settings, gpu=self._chosen[0])
         wanted = settings.runner
@@ -178,8 +179,8 @@ class Environment:
         _, mistakes = config.parse({"gpu": gpu})
         if mistakes:
             return f"orbit: {gpu!r:.60} is not one of {', '.join(config.GPUS)}, with `:2` to `:8` for several"
-        said = self._chosen[1] if self._chosen else self.settings.gpu
-        self._chosen = (gpu, said)
+        setting = self._chosen[1] if self._chosen else self.settings.gpu
+        self._chosen = (gpu, setting)
         setup.settings = dataclasses.replace(self.settings, gpu=gpu)
         if setup.modal_account:
             self._choose_place("modal")
@@ -187,8 +188,8 @@ class Environment:
 
     def _choose_place(self, place: Literal["local", "modal"]) -> None:
         if self._session.setup.place() != place:
-            said = self._chosen_place[1] if self._chosen_place else self.settings.runner
-            self._chosen_place = (place, said)
+            setting = self._chosen_place[1] if self._chosen_place else self.settings.runner
+            self._chosen_place = (place, setting)
             self._session.setup.settings = dataclasses.replace(self.settings, runner=place)
 
     def gpu_text(self) -> str:
@@ -245,20 +246,20 @@ class Environment:
     def _warmth(self) -> None:
         """A container became warm or cold: lenses say so, and again when its time has passed."""
         sessions = self.sessions()
-        self._session.setup.warm = {one.gpu: self._warm(one) for one in sessions}
+        self._session.setup.warm = {session.gpu: self._warm(session) for session in sessions}
         self._changed(set(self._session.files))
         if self._cooling:
             self._cooling.cancel()
-        ends = [one.until for one in sessions if one.until is not None and not one.kept]
+        ends = [session.until for session in sessions if session.until is not None and not session.kept]
         if ends:
             pause = max(0.0, min(ends) - clock()) + 0.1
             self._cooling = asyncio.get_running_loop().call_later(pause, self._warmth)
 
-    def _warm(self, one: Rented) -> Warm:
-        if one.price is None:
-            return Warm(one.until, one.kept)
-        idle_usd = one.price.usd_per_s * self.settings.modal.idle_s
-        return Warm(one.until, one.kept, idle_usd, one.price.hourly, one.price.rates)
+    def _warm(self, session: Rented) -> Warm:
+        if session.price is None:
+            return Warm(session.until, session.kept)
+        idle_usd = session.price.usd_per_s * self.settings.modal.idle_s
+        return Warm(session.until, session.kept, idle_usd, session.price.hourly, session.price.rates)
 
     def session_text(self, session: Rented) -> str:
         return spending.session_text(session, self.settings.modal.idle_s, clock())
@@ -288,7 +289,7 @@ class Environment:
         return (
             f"orbit: one {gpu} stays warm, and is billed{self._hourly(gpu)}, until it is released"
             if keep
-            else (f"orbit: the {gpu} ends with its idle time again")
+            else (f"orbit: the {gpu} is no longer kept warm, and stops after its idle time")
         )
 
     def _hourly(self, gpu: str) -> str:
@@ -297,13 +298,19 @@ class Environment:
 
     async def release(self, gpu: str | None) -> str:
         """Of one GPU or of all; returns the sentence that says how it went."""
-        wanted = dict.fromkeys(one.gpu for one in self.sessions() if gpu in (None, one.gpu))
-        released = [one for one in wanted if self._modal and await self._modal.release(one)]
+        wanted = dict.fromkeys(session.gpu for session in self.sessions() if gpu in (None, session.gpu))
+        released = [gpu for gpu in wanted if self._modal and await self._modal.release(gpu)]
         if released:
             return f"orbit: released {', '.join(released)}"
-        if at_work := [one.gpu for one in self.sessions() if one.gpu in wanted and one.until is None]:
-            return f"orbit: the {at_work[0]} is at work: cancel its run, or release it after that"
-        return "orbit: no GPU is rented now" if not wanted else "orbit: Modal did not take it; it idles out"
+        if at_work := [
+            session.gpu for session in self.sessions() if session.gpu in wanted and session.until is None
+        ]:
+            return f"orbit: the {at_work[0]} is busy: cancel its run, or release it afterwards"
+        return (
+            "orbit: no GPU is rented now"
+            if not wanted
+            else "orbit: Modal rejected the request, so it stops after its idle time"
+        )
 
     def runner(self) -> LocalRunner:
         """This machine's own under the present settings; another one where they changed."""
@@ -415,8 +422,10 @@ class Environment:
 
     def _folded(self, refused: Sequence[str]) -> list[str]:
         """The flags that trust would permit in one sentence, with what to do; other sentences as they are."""
-        flags = [one.partition(" is left out: ")[0] for one in refused if nvcc_flags.NOT_TRUSTED in one]
-        rest = [one for one in refused if nvcc_flags.NOT_TRUSTED not in one]
+        flags = [
+            refusal.partition(" is left out: ")[0] for refusal in refused if nvcc_flags.NOT_TRUSTED in refusal
+        ]
+        rest = [refusal for refusal in refused if nvcc_flags.NOT_TRUSTED not in refusal]
         if not flags:
             return rest
         are = "is" if len(flags) == 1 else "are"
@@ -464,7 +473,7 @@ class Environment:
                 "devices": [device.name for device in machine.devices] if machine else None,
                 "packages": machine.packages if machine else {},
             },
-            "rented": [self.session_text(one) for one in self.sessions()],
+            "rented": [self.session_text(session) for session in self.sessions()],
             "gpus": self.gpu_choices(),
             "capabilities": {
                 "codeLens.refresh": _get(capabilities, "workspace", "code_lens", "refresh_support"),

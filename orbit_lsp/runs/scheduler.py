@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,13 +22,16 @@ from orbit_lsp.specs import job_builder
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness
 from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.results import renamed
 from orbit_lsp.state.session import Frozen, Running, Session
 from orbit_remote.common import messages as c
 
 log = logging.getLogger("orbit.runs")
 
-Action = Literal["compile", "run", "profile", "sanitize"]
-_DOING = {"compile": "Compile", "run": "Run", "profile": "Profile", "sanitize": "Check memory of"}
+Action = Literal["compile", "run", "debug", "profile", "sanitize"]
+_DOING = {
+    "compile": "Compile", "run": "Run", "debug": "Debug", "profile": "Profile", "sanitize": "Check memory of",
+}  # fmt: skip
 Lane = tuple[str, Action, str]
 """Of one (uri, action, kernel that is run by itself) one request waits at most."""
 _TICK_S = 1.0
@@ -46,7 +49,7 @@ class Run:
     """`Session.disk` when it was made: a header saved since then may not have been read."""
     plan: LaunchPlan = PROGRAM
     live: bool = False
-    """Nobody has clicked: what it says stands on its line, and is no message."""
+    """Not started by a click: its problems are shown on their lines only, without a message."""
     refused: bool = False
     named: str = ""
     """What it is called where it is more than one job."""
@@ -59,6 +62,8 @@ class Run:
     task: asyncio.Task[c.Finished] | None = None
     of_several: bool = False
     """It stands for several jobs, which no click joins or waits for."""
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    """New names of files that were renamed since it began: its events have the old ones."""
 
     @property
     def lane(self) -> Lane:
@@ -82,6 +87,10 @@ class Watcher(Protocol):
     def begin(self, run: Run, cancel: Callable[[], object]) -> None: ...
     def stage(self, run: Run, state: c.State, why: str) -> None: ...
     def output(self, run: Run, stream: str, text: str) -> None: ...
+    def debugger(self, run: Run, debugger: c.Debugger) -> None:
+        """A debugger waits for its client."""
+        ...
+
     def end(self, run: Run, finished: c.Finished) -> None: ...
     def changed(self, uris: set[str]) -> None:
         """Diagnostics, hints or lenses of these files changed."""
@@ -156,12 +165,13 @@ class Scheduler:
     async def _build(self, job: c.Job) -> None:
         await self.outcome(job)
 
-    async def outcome(self, job: c.Job) -> c.Finished:
-        """Do a job that nobody watches, and file nothing of it."""
+    async def outcome(self, job: c.Job, heard: Callable[[c.Event], object] = lambda _: None) -> c.Finished:
+        """Run a job without storing its result; `heard` is called with each of its events."""
         finished: c.Finished | None = None
         runner = await self._runner(job)
         async with aclosing(runner.run(job)) as events:
             async for event in events:
+                heard(event)
                 finished = event if isinstance(event, c.Finished) else finished
         return finished or c.failed(job.run, NO_ANSWER)
 
@@ -175,9 +185,11 @@ class Scheduler:
         live: bool = False,
         restricted: bool = False,
         detail: Literal["click", "full"] = "click",
+        instance: Literal["first", "wrong"] = "first",
         tools: tuple[str, ...] = (),
         levels: tuple[c.Level, ...] = (),
         only: bool = False,
+        keep: bool = False,
     ) -> Run | None:
         """Start a job for a file and return at once; None where the file is not open.
 
@@ -185,8 +197,9 @@ class Scheduler:
         under way the newest request waits for it, in place of an older one that waits for the same
         kernel. A kernel whose launch spec has a mistake is not run: the `Run` is over at once. `program`
         asks for the file's own program whatever the launch spec says; `restricted` says that the code is
-        not the author's. `detail` is of a profile, `tools` are those of compute-sanitizer, and `levels` of a compilation:
-        what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters.
+        not the author's. `detail` is of a profile, `instance` of a debugger, `tools` are those of compute-sanitizer, and `levels` of a compilation:
+        what the compiler made is then in its result, of `target` alone where it is the `only` kernel that matters, and with
+        `keep` the files of the compilation too.
         """
         if (frozen := self._session.freeze(uri)) is None:
             return None
@@ -195,9 +208,11 @@ class Scheduler:
         job = job_builder.make(self._session, frozen, action, self.new_id(), plan)
         if levels:
             kernel = self._session.find(target) if target and only else None
-            job = replace(job, levels=levels, kernel=kernel.name if kernel else None)
+            job = replace(job, levels=levels, kernel=kernel.name if kernel else None, keep=keep)
         if action in ("profile", "sanitize"):
             job = job_builder.under_a_tool(self._session, job, target, detail, tools)
+        if action == "debug":
+            job = job_builder.debugged(self._session, job, target, instance)
         if restricted:
             job = job_builder.restricted(self._session, job, plan)
         targets = {target} if target else set[KernelId]()
@@ -216,18 +231,20 @@ class Scheduler:
                 self._watcher.changed({uri})
                 return other
         if active:
-            if older := self._waiting.pop(run.lane, None):
-                self._settle(
-                    older, self._work(older), c.Failure("cancelled", "a newer request took its place")
-                )
-            self._waiting[run.lane] = run
-            if action == "compile":  # its answer would be of an older text
-                for other in active:
-                    self._cancel(other)
-            self._watcher.changed({uri})
-            return run
-        self.launch(run, self._work(run))
+            self._wait_behind(active, run)
+        else:
+            self.launch(run, self._work(run))
         return run
+
+    def _wait_behind(self, active: list[Run], run: Run) -> None:
+        """Let a run wait for those of the same kind and file, in place of the one that waits for the same kernel."""
+        if older := self._waiting.pop(run.lane, None):
+            self._settle(older, self._work(older), c.Failure("cancelled", "a newer request took its place"))
+        self._waiting[run.lane] = run
+        if run.action == "compile":  # the answer of an active one would be of an older text
+            for other in active:
+                self._cancel(other)
+        self._watcher.changed({run.frozen.uri})
 
     def launch(self, run: Run, work: Work) -> None:
         """Begin a run and return at once."""
@@ -257,6 +274,16 @@ class Scheduler:
             ):
                 return run
         return None
+
+    def renamed(self, names: Mapping[str, str]) -> None:
+        """Files have other names, both URIs and paths: what is under way is of them."""
+        for run in self.under_way():
+            if (uri := names.get(run.frozen.uri)) is None:
+                continue
+            run.names = renamed(run.names, names) | dict(names)
+            run.frozen = replace(run.frozen, uri=uri, version=0)  # the client counts anew
+            run.targets, run.built = renamed(run.targets, names), renamed(run.built, names)
+        self._waiting = {run.lane: run for run in self._waiting.values()}
 
     # -- cancelling ---------------------------------------------------------------------------
 
@@ -352,6 +379,9 @@ class Scheduler:
         """The end of a run, exactly once."""
         for target in [t for t, running in self._session.running.items() if running.run == run.id]:
             del self._session.running[target]
+        so_far = self._session.results.so_far
+        for target in [target for target, (by, _) in so_far.items() if by == run.id]:
+            del so_far[target]
         run.finished, changed = work.end(failure)
         log.info("%s ended: %s", run.id, run.finished.outcome)
         self._watcher.end(run, run.finished)
@@ -361,7 +391,7 @@ class Scheduler:
         return run.finished
 
     def _join(self, run: Run, targets: set[KernelId]) -> None:
-        """More kernels wait for a run that is under way: their lenses say what those of the others say."""
+        """More kernels join a run that is under way: their lenses show its state too."""
         known = next((running for running in map(self._session.running.get, run.targets) if running), None)
         run.targets |= targets
         if known and known.run == run.id:
@@ -416,6 +446,8 @@ class _OneJob:
         file = session.files.get(run.frozen.uri)
         if file and run.action == "compile" and finished.outcome != "ok":
             file.compiled = None
+        if run.action == "debug":
+            return finished, changed
         if run.action != "compile" or finished.outcome not in ("ok", "cancelled"):
             changed |= result_filing.finished(
                 session, run.frozen, run.job, run.targets, run.built, finished, run.plan
@@ -430,6 +462,7 @@ class _OneJob:
 
     def _take(self, event: c.Event) -> None:
         run = self._run
+        event = renamed(event, run.names) if run.names else event
         match event:
             case c.Stage(state=state, why=why):
                 log.info("%s %s %s", run.id, state, why)
@@ -437,6 +470,12 @@ class _OneJob:
                 self._watcher.stage(run, state, why)
             case c.Output(stream=stream, text=text):
                 self._watcher.output(run, stream, text)
+            case c.Debugger():
+                self._watcher.debugger(run, event)
+            case c.Launched():
+                self._watcher.changed(
+                    result_filing.so_far(self._session, run.frozen, run.job, run.targets, event)
+                )
             case c.Built():
                 event = self._explained(event)
                 run.built = event

@@ -33,7 +33,7 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
         return _checked(finished)
     if finished.profiles:
         return _profiled(finished)
-    times = [f"{one.name} {units.time(one.timing.median)}" for one in finished.launches]
+    times = [f"{launch.name} {units.median(launch.timing)}" for launch in finished.launches]
     more = f" and {len(times) - 4} more" if len(times) > 4 else ""
     # none may have been made, or the recorder was not to be had: a remark says which
     return (", ".join(times[:4]) + more or "ran, no kernel launch was recorded") + _points(finished.points)
@@ -41,10 +41,10 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
 
 def _checked(finished: c.Finished) -> str:
     """`no fault of memory found, 1 warning`; a kernel that never ran was not checked."""
-    if unchecked := next((one for one in finished.problems if one.code == c.NOT_LAUNCHED), None):
+    if unchecked := next((problem for problem in finished.problems if problem.code == c.NOT_LAUNCHED), None):
         return unchecked.message
     counts = {
-        name: sum(one.severity == severity for one in finished.problems)
+        name: sum(problem.severity == severity for problem in finished.problems)
         for name, severity in (("warning", "warning"), ("remark", "information"))
     }
     more = "".join(f", {count} {name}{'s' * (count > 1)}" for name, count in counts.items() if count)
@@ -53,34 +53,34 @@ def _checked(finished: c.Finished) -> str:
 
 def _profiled(finished: c.Finished) -> str:
     """`saxpy(int, …) 70.3 µs, memory 79% of peak`; of several launches the longest."""
-    first = max(finished.profiles, key=lambda one: bottleneck.value(one, bottleneck.TIME) or 0.0)
+    first = max(finished.profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0)
     if first.tier == "times":
         return f"{first.name}: times only, no counters: {first.why}".rstrip(": ")
-    found = bottleneck.verdict(first)
+    verdict = bottleneck.verdict(first)
     time = bottleneck.value(first, bottleneck.TIME)
-    parts = [units.time(time) if time is not None else "profiled", *([found.text] if found else [])]
+    parts = [units.time(time) if time is not None else "profiled", *([verdict.text] if verdict else [])]
     more = f", the longest of {len(finished.profiles)} launches" if len(finished.profiles) > 1 else ""
     return f"{first.name} {', '.join(parts)}{more}"
 
 
 def _points(points: tuple[c.Point, ...]) -> str:
     """`, the first of 3 sets of values, 8 checks passed` of a launch spec; the other versions of a contract."""
-    timed = [one for one in points if not one.case]
-    checks = sum(len(one.checks) for one in points)
-    calls = [one for point in timed for one in point.launches if one.kernels is not None]
+    timed = [point for point in points if not point.case]
+    checks = sum(len(point.checks) for point in points)
+    calls = [launch for point in timed for launch in point.launches if launch.kernels is not None]
     if calls:
-        text = "".join(f", {one.name} {units.time(one.timing.median)}" for one in calls[1:4])
+        text = "".join(f", {call.name} {units.median(call.timing)}" for call in calls[1:4])
     else:
         text = f", the first of {len(timed)} sets of values" if len(timed) > 1 else ""
     return text + (f", {checks} check{'s' if checks > 1 else ''} passed" if checks else "")
 
 
 def _compiled(resources: tuple[c.Resources, ...]) -> str:
-    """Each instance of a template counts: it is a kernel of its own to the compiler."""
-    count = len({(one.symbol, *sorted(one.constants.items())) for one in resources})
+    """Each instance of a template counts as a kernel, as for the compiler."""
+    count = len({(resource.symbol, *sorted(resource.constants.items())) for resource in resources})
     if not count:
         return "no kernel was compiled"
-    architectures = ", ".join(sorted({one.architecture for one in resources}))
+    architectures = ", ".join(sorted({resource.architecture for resource in resources}))
     return f"{count} kernel{'s' if count > 1 else ''} compiled for {architectures}"
 
 

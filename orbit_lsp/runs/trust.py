@@ -40,7 +40,7 @@ class Trust:
             return False
         holding = (*(self.folders if self.word else ()), *self.remembered)
         place = os.path.realpath(folder)
-        return any(Path(place).is_relative_to(os.path.realpath(one)) for one in holding)
+        return any(Path(place).is_relative_to(os.path.realpath(folder)) for folder in holding)
 
     def remedy(self, once: str = "") -> str:
         """What to do so that a folder's own things are used. `once`: how for a single command, if that is possible."""
@@ -97,12 +97,12 @@ def remember(folder: str) -> str:
 def forget(folder: str) -> bool:
     """Trust `folder` no more; False where it was not in the list. Raises OSError."""
     known = remembered()
-    kept = [one for one in known if one not in (folder, os.path.realpath(folder))]
+    kept = [trusted for trusted in known if trusted not in (folder, os.path.realpath(folder))]
     if len(kept) == len(known):
         return False
     file = list_file()
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".trusted-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.writelines(f"{json.dumps(one)}\n" for one in kept)
+        out.writelines(f"{json.dumps(folder)}\n" for folder in kept)
     Path(name).replace(file)
     return True

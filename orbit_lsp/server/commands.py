@@ -140,6 +140,25 @@ def check_memory(ls: OrbitServer, target: KernelId, request: Request) -> dict[st
     return once_configured(ls, lambda: ls.runs.start("sanitize", target.uri, target, program=program))
 
 
+@kernel_command("orbit.debug")
+def debug(ls: OrbitServer, target: KernelId, request: Request) -> dict[str, str] | None:
+    """Debug a Triton kernel, {uri, kernel, what}, in Triton's interpreter on this machine, without a GPU: its first program
+    instance, or the one that writes the first `wrong` element.
+    """
+    kernel = ls.session.find(target)
+    if kernel is None or kernel.dsl != "triton":
+        ls.watcher.message(
+            f"orbit: {target.key} cannot be debugged: only Triton kernels can", lsp.MessageType.Warning
+        )
+        return None
+    if ls.environment.settings.modal.restricted:
+        text = "orbit: debugging runs the file on this machine, which `orbit.modal.restricted` rules out"
+        ls.watcher.message(text, lsp.MessageType.Warning)
+        return None
+    instance = "wrong" if request.what == "wrong" else "first"
+    return once_configured(ls, lambda: ls.runs.start("debug", target.uri, target, instance=instance))
+
+
 @command("orbit.check")
 def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
     """Check and time what a file, {uri}, offers by KernelBench's or popcorn's contract."""
@@ -155,22 +174,24 @@ def check(ls: OrbitServer, request: Request) -> dict[str, str] | None:
 def draft(ls: OrbitServer, target: KernelId, _: Request) -> None:
     """Write a launch spec above a kernel, {uri, kernel}, that has none."""
     if kernel := ls.session.find(target):
-        found = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=ls.takes_versions)
-        if found:
-            ls.spawn(write_draft(ls, found[0]), "draft")
+        drafts = spec_drafts.drafts(ls.session, target.uri, kernel, versioned=ls.takes_versions)
+        if drafts:
+            ls.spawn(write_draft(ls, drafts[0]), "draft")
         else:
             ls.watcher.message(spec_drafts.none(kernel), lsp.MessageType.Warning)
 
 
-async def write_draft(ls: OrbitServer, found: spec_drafts.Draft) -> None:
+async def write_draft(ls: OrbitServer, drafted: spec_drafts.Draft) -> None:
     workspace = ls.client_capabilities.workspace
     if not (workspace and workspace.apply_edit):
-        ls.watcher.message(f"orbit: this editor lets no server edit; take the code action `{found.title}`")
+        ls.watcher.message(
+            f"orbit: this editor does not support edits from a server; use the code action `{drafted.title}`"
+        )
         return
-    answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(found.edit, found.title))
+    answer = await ls.workspace_apply_edit_async(lsp.ApplyWorkspaceEditParams(drafted.edit, drafted.title))
     if not answer.applied:
         ls.watcher.message(
-            f"orbit: the editor did not take the draft: {answer.failure_reason or 'no reason given'}"
+            f"orbit: the editor rejected the draft: {answer.failure_reason or 'no reason given'}"
         )
 
 
@@ -185,13 +206,13 @@ def live(ls: OrbitServer, target: KernelId, _: Request) -> bool | None:
 
 @kernel_command("orbit.openReport")
 def open_report(ls: OrbitServer, target: KernelId, request: Request) -> None:
-    """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run`, of its launch spec, or
-    `profile`, default the newer one; `nsight` says where the file for Nsight Compute lies.
+    """Show a kernel's last result, {uri, kernel, what}, in a browser: `what` is `run` or `profile`,
+    default the newer one; `nsight` says where the file for Nsight Compute lies.
     """
     if request.what == "nsight":
         ls.spawn(tell_nsight(ls, target), "Nsight Compute")
     else:
-        ls.spawn(show_report(ls, target, request.what), "report")
+        ls.spawn(shown_files.result(ls, target, request.what), "report")
 
 
 @kernel_command("orbit.showFailure")
@@ -212,8 +233,8 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     report = profiled.report if profiled else None
     if profiled and report is None:  # it was made before the server started
         folder, path = ls.environment.profile_folder(), path_of(target.uri)
-        found = await asyncio.to_thread(report_store.of_time, folder, path, target.key, profiled.at)
-        report = found.report if found else None
+        kept = await asyncio.to_thread(report_store.of_time, folder, path, target.key, profiled.at)
+        report = kept.report if kept else None
     if report and report.exists():
         ls.watcher.message(
             f"orbit: Nsight Compute opens the profile with: {profile_hover.nsight_command(report)}"
@@ -224,17 +245,6 @@ async def tell_nsight(ls: OrbitServer, target: KernelId) -> None:
     else:
         text = f"orbit: there is no profile of {target.key}; profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
-
-
-async def show_report(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:
-    from orbit_lsp.report import opening  # pages cost 10 ms of a start, and few sessions ask for one
-
-    try:
-        path = opening.write(ls.session, target, ls.environment.report_folder(), what)
-    except opening.NoReport as none:
-        ls.watcher.message(str(none), lsp.MessageType.Warning)
-        return
-    await shown_files.report(ls, path)
 
 
 @kernel_command("orbit.runRestricted")
@@ -252,11 +262,13 @@ def start_restricted(ls: OrbitServer, target: KernelId) -> Run | None:
 
 @command("orbit.cancel")
 def cancel(ls: OrbitServer, request: Request) -> bool:
-    """Cancel the run of a kernel, {uri, kernel}, or whatever runs where no kernel is named."""
+    """Cancel the run of a kernel, {uri, kernel}, or all runs if no kernel is named."""
     target = None if request.empty else targeted(ls, request)
     cancelled = ls.runs.cancel_all() if request.empty else target is not None and ls.runs.cancel(target)
     if not cancelled and (request.empty or target):
-        ls.watcher.message("orbit: nothing runs" if target is None else f"orbit: {target.key} does not run")
+        ls.watcher.message(
+            "orbit: nothing is running" if target is None else f"orbit: {target.key} is not running"
+        )
     return cancelled
 
 
@@ -292,8 +304,8 @@ async def tell_comparison(ls: OrbitServer, task: asyncio.Task[Any] | None, targe
     if task:
         await asyncio.wait([task])
     if comparison := ls.session.results.multi_gpu.get(target):
-        found = gpu_table.table(comparison, target.key, time.time(), stale=False)
-        ls.watcher.log(render([found], markdown=False), lsp.MessageType.Info)
+        table = gpu_table.table(comparison, target.key, time.time(), stale=False)
+        ls.watcher.log(render([table], markdown=False), lsp.MessageType.Info)
 
 
 @command("orbit.chooseGpu")
@@ -326,24 +338,24 @@ async def choose(ls: OrbitServer, gpu: str | None) -> None:
 
 
 NO_CHOICE = (
-    "orbit: this editor cannot show a choice: take one of the code actions `Modal GPU: use …` on a kernel, or "
+    "orbit: this editor cannot show a choice: use one of the code actions `Modal GPU: use …` on a kernel, or "
     "set `orbit.gpu`"
 )
 
 
 @command("orbit.sessions")
 def sessions(ls: OrbitServer, request: Request) -> list[dict[str, Any]]:
-    """The containers on Modal that are warm because of this server, said and returned."""
+    """Show and return the containers on Modal that this server keeps warm."""
     del request
-    found = ls.environment.sessions()
-    said = "; ".join(map(ls.environment.session_text, found))
-    ls.watcher.message(said or "orbit: no GPU is rented now")
-    return [dataclasses.asdict(one) for one in found]
+    held = ls.environment.sessions()
+    text = "; ".join(map(ls.environment.session_text, held))
+    ls.watcher.message(text or "orbit: no GPU is rented now")
+    return [dataclasses.asdict(session) for session in held]
 
 
 @command("orbit.keepWarm")
 def keep_warm(ls: OrbitServer, request: Request) -> None:
-    """Keep a container of a GPU, {gpu, keep}, until it is told otherwise; default: the settings' GPU, yes."""
+    """Keep a container of a GPU, {gpu, keep}, until it is released; default: the settings' GPU, true."""
     gpu = request.gpu or ls.environment.settings.gpu
     ls.spawn(keep_or_release(ls, ls.environment.keep_warm(gpu, keep=request.keep)), "keep warm")
 
@@ -370,8 +382,8 @@ def info(ls: OrbitServer, request: Request) -> dict[str, Any]:
 
 
 NO_SANDBOX = (
-    "orbit: code that is not yours is kept apart on Modal alone: `modal token new` makes a token, and "
-    "`orbit.runner` must not be `local`"
+    "orbit: code that is not yours runs only on Modal: make a token with `modal token new`, and do not set "
+    "`orbit.runner` to `local`"
 )
 NO_FILE = "orbit: which file? Put the cursor into one, hover or open its code actions, then try again"
 NO_TARGET = "orbit: which kernel? Put the cursor on one, hover or open its code actions, then try again"

@@ -79,13 +79,13 @@ async def compiled(ls: OrbitServer, run: Run) -> None:
             ls.watcher.message(text, lsp.MessageType.Warning)
 
 
-_NO_INSTANCE = "the compiler made no code of it; a template needs a launch spec or an instantiation"
+_NO_INSTANCE = "the compiler generated no code for it; a template needs a launch spec or an instantiation"
 
 
 async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
     profiled = ls.session.results.profiles.get(target)
-    found = dump_files.of(profiled)
-    if profiled is None or not found:
+    dumps = dump_files.of(profiled)
+    if profiled is None or not dumps:
         why = "there is no profile of it" if profiled is None else "its profile has none"
         text = f"orbit: there is no compiler output of {target.key}: {why}; profile it first"
         ls.watcher.message(text, lsp.MessageType.Warning)
@@ -101,28 +101,24 @@ async def show(ls: OrbitServer, target: KernelId, kind: str | None) -> None:
             if answer not in have:
                 return
             kind = have[answer]
-        one = await _instance(ls, [(dump, name) for dump, name in found if dump.level == kind])
+        opened = await _instance(ls, [(dump, name) for dump, name in dumps if dump.level == kind])
     except CannotAsk:
         kinds = ", ".join(f"`Open {title}`" for title in have)
-        text = (
-            f"orbit: this editor cannot show a choice: take one of the code actions {kinds} on {target.key}"
-        )
+        text = f"orbit: this editor cannot show a choice: use one of the code actions {kinds} on {target.key}"
         ls.watcher.message(text, lsp.MessageType.Warning)
         return
-    if one is not None:
-        await _open(ls, target, profiled, *one)
+    if opened is not None:
+        await _open(ls, target, profiled, *opened)
 
 
-async def _instance(ls: OrbitServer, found: list[tuple[Dump, str]]) -> tuple[Dump, str] | None:
+async def _instance(ls: OrbitServer, dumps: list[tuple[Dump, str]]) -> tuple[Dump, str] | None:
     """The one on the kernel's line where there is no other, or the author cannot be asked; None for none of them."""
-    if len(found) == 1 or not ls.session.client.can_ask:
-        return found[0]
+    if len(dumps) == 1 or not ls.session.client.can_ask:
+        return dumps[0]
     choices = {
-        f"{number}: {dump_files.instance(one)}": (one, name) for number, (one, name) in enumerate(found, 1)
+        f"{number}: {dump_files.instance(dump)}": (dump, name) for number, (dump, name) in enumerate(dumps, 1)
     }
-    answer = await ls.watcher.ask(
-        "orbit: of which instance? The first is the one on the line", tuple(choices)
-    )
+    answer = await ls.watcher.ask("orbit: which instance? The first is the one on the line", tuple(choices))
     return choices.get(answer or "")
 
 
@@ -144,5 +140,5 @@ async def _show(ls: OrbitServer, target: KernelId, level: Level, path: Path) -> 
 
 def _kept(folder: Path, target: KernelId, profiled: Profiled) -> Path | None:
     """Of a profile that was made before the server started."""
-    found = report_store.of_time(folder, path_of(target.uri), target.key, profiled.at)
-    return found.dumps if found else None
+    kept = report_store.of_time(folder, path_of(target.uri), target.key, profiled.at)
+    return kept.dumps if kept else None

@@ -5,6 +5,7 @@ pygls 2.1.1 reads no header but its own spelling, and waits for ever where a cli
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from io import BytesIO
 from typing import BinaryIO
@@ -12,6 +13,10 @@ from typing import BinaryIO
 from orbit_remote.common.limits import MESSAGE
 
 _HEADER_BYTES = 4096
+_FURTHEST = 1 << 32
+"""Bytes of an opened file that are passed over."""
+_PIECE = 1 << 16
+log = logging.getLogger("orbit.server")
 
 
 class Frames(BytesIO):
@@ -52,7 +57,9 @@ class Frames(BytesIO):
         started = False
         while line := self._stdin.readline(_HEADER_BYTES):
             if not line.strip():
-                if length:
+                if length and length > MESSAGE.most:
+                    self._pass_over(length)
+                elif length:
                     return length
                 if started and length is None:
                     raise ValueError("a message came without its Content-Length")
@@ -60,22 +67,29 @@ class Frames(BytesIO):
                 continue
             name, colon, value = line.partition(b":")
             if not colon or not line.endswith(b"\n"):
-                raise ValueError(
-                    f"{line[:60].strip().decode('utf-8', 'replace')!r} is no header of a message"
-                )
+                raise ValueError(f"{line[:60].strip().decode('utf-8', 'replace')!r} is not a message header")
             started = True
             if name.strip().lower() == b"content-length":
                 length = _number(value.strip(), length)
         return 0
 
+    def _pass_over(self, length: int) -> None:
+        """A message that opens a file, whose later messages then mean nothing. Raises ValueError of any other."""
+        why = f"a message of {length:,} bytes was not read: {MESSAGE.exceeded}"
+        before = piece = ends = b""
+        for at in range(0, length if length <= _FURTHEST else 0, _PIECE):
+            before, piece = piece, self._stdin.read(min(_PIECE, length - at))
+            ends = ends or piece  # where a client writes the method, first or last
+        if b'"textDocument/didOpen"' not in ends + before + piece:
+            raise ValueError(why)
+        log.warning("%s; the file that it opens is left alone", why)
+
 
 def _number(value: bytes, before: int | None) -> int:
     if not value.isdigit() or len(value) > 18:
         raise ValueError(
-            f"Content-Length is {value[:40].decode('utf-8', 'replace')!r}, which is no number of bytes"
+            f"Content-Length is {value[:40].decode('utf-8', 'replace')!r}, which is not a number of bytes"
         )
     if before not in (None, int(value)):
         raise ValueError("a message has two lengths")
-    if int(value) > MESSAGE.most:
-        raise ValueError(f"a message of {int(value):,} bytes {MESSAGE.exceeded}")
     return int(value)

@@ -21,8 +21,10 @@ from orbit_lsp.server.brief_log import BriefLog
 from orbit_lsp.server.frames import Frames
 from orbit_lsp.server.language_server import OrbitServer
 from orbit_lsp.server.protocol import OrbitProtocol
+from orbit_remote.common import plain_text
 
 if TYPE_CHECKING:
+    from orbit_lsp.runs.scheduler import Run
     from orbit_lsp.state.documents import Change
 
 log = logging.getLogger("orbit.server")
@@ -33,6 +35,12 @@ SETTINGS_S = 3.0
 
 SPEC_TRIGGERS = (" ", ":", ".", "(", "<", "=", ",")
 """What an editor asks for completion after, in a launch spec."""
+
+FILES = "**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}"
+RENAMED = [
+    lsp.FileOperationFilter(lsp.FileOperationPattern(FILES, lsp.FileOperationPatternKind.File), "file"),
+    lsp.FileOperationFilter(lsp.FileOperationPattern("**", lsp.FileOperationPatternKind.Folder), "file"),
+]
 
 ACTION_KINDS = (lsp.CodeActionKind.Empty, lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite)
 
@@ -64,11 +72,18 @@ def load() -> None:
 async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
     del params
     answered, _ = await asyncio.wait([ls.spawn(configure(ls), "settings")], timeout=SETTINGS_S)
-    if not answered:  # what the client said at first holds until it answers
+    if not answered:  # the client's first settings hold until it answers
         ls.environment.configure(None)
     ls.environment.configured.set()
     watch_headers(ls)
     ls.environment.begin_looking()
+    ls.runs.when_ended(lambda run: show_wanted(ls, run))
+
+
+def show_wanted(ls: OrbitServer, run: Run) -> None:
+    from orbit_lsp.server import shown_files  # what shows files need not be loaded to start
+
+    shown_files.wanted(ls, run)
 
 
 @server.feature(lsp.SHUTDOWN)
@@ -113,7 +128,7 @@ def watch_headers(ls: OrbitServer) -> None:
     watching = workspace.did_change_watched_files if workspace else None
     if not (watching and watching.dynamic_registration):
         return
-    pattern = lsp.FileSystemWatcher("**/*.{cu,cuh,h,hh,hpp,hxx,inl,inc,py}")
+    pattern = lsp.FileSystemWatcher(FILES)
     ls.client_register_capability(
         lsp.RegistrationParams(
             [
@@ -132,9 +147,27 @@ def watch_headers(ls: OrbitServer) -> None:
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
 def did_open(ls: OrbitServer, params: lsp.DidOpenTextDocumentParams) -> None:
+    from orbit_lsp.state.documents import TooLongError, check_length
+
     document = params.text_document
-    if ls.session.open(document.uri, document.version, document.text):
-        opened(ls, document.uri)
+    try:
+        check_length(document.text)
+    except TooLongError as error:
+        leave_alone(ls, document.uri, error)
+    else:
+        if ls.session.open(document.uri, document.version, document.text):
+            opened(ls, document.uri)
+
+
+def leave_alone(ls: OrbitServer, uri: str, why: Exception) -> None:
+    """A file that is too long is as if it were closed, whatever the client sends of it, until it is opened again."""
+    from orbit_lsp.state.session import path_of
+
+    closed(ls, uri)
+    name = plain_text.visible(path_of(uri).rpartition("/")[2])
+    ls.watcher.once(
+        f"{name} is left alone: {why}. Make it shorter and open it again.", lsp.MessageType.Warning
+    )
 
 
 def opened(ls: OrbitServer, uri: str) -> None:
@@ -162,15 +195,22 @@ async def prepare(ls: OrbitServer, uri: str) -> None:
         ls.watcher.once(sentence, lsp.MessageType.Warning)
     if warm:
         await ls.environment.warm(warm)
-    if warm == "cuda" and any(one.plan.through == "spec" for one in kernel_status.of(ls.session, uri)):
+    if warm == "cuda" and any(status.plan.through == "spec" for status in kernel_status.of(ls.session, uri)):
         await ls.environment.warm("triton")  # launch specs run in a Python child, of either language
 
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
 def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None:
+    from orbit_lsp.state.documents import TooLongError
+
     changes = [_change(change) for change in params.content_changes]
     uri = params.text_document.uri
-    if ls.session.change(uri, params.text_document.version, changes):
+    try:
+        new = ls.session.change(uri, params.text_document.version, changes)
+    except TooLongError as error:
+        leave_alone(ls, uri, error)
+        return
+    if new:
         opened(ls, uri)
         ls.watcher.changed({uri})  # the editor has asked before, and was answered that there is nothing
     ls.live.edited(uri)
@@ -178,7 +218,7 @@ def did_change(ls: OrbitServer, params: lsp.DidChangeTextDocumentParams) -> None
     ls.idle_compile.edited(uri)
     ls.specs.edited(uri)
     if ls.session.client.mirror_hints:
-        ls.watcher.changed({uri})  # clients that can be told to ask again do so after an edit anyway
+        ls.watcher.changed({uri})  # clients that support refresh requests ask again after an edit anyway
 
 
 def _change(change: lsp.TextDocumentContentChangeEvent) -> Change:
@@ -201,7 +241,10 @@ def did_save(ls: OrbitServer, params: lsp.DidSaveTextDocumentParams) -> None:
 
 @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
-    uri = params.text_document.uri
+    closed(ls, params.text_document.uri)
+
+
+def closed(ls: OrbitServer, uri: str) -> None:
     ls.runs.cancel_all(uri, "compile")
     ls.live.closed(uri)
     ls.every_gpu.closed(uri)
@@ -209,6 +252,16 @@ def did_close(ls: OrbitServer, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.session.close(uri)
     ls.specs.forget(uri)
     ls.watcher.forget(uri)
+
+
+@server.feature(lsp.WORKSPACE_DID_RENAME_FILES, lsp.FileOperationRegistrationOptions(RENAMED))
+def did_rename_files(ls: OrbitServer, params: lsp.RenameFilesParams) -> None:
+    from orbit_lsp.state.results import renamed
+
+    for one in params.files:
+        names = ls.versions.renamed(one.old_uri, one.new_uri)
+        ls.runs.renamed(names)
+        ls.looked_at = renamed(ls.looked_at, names)
 
 
 @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
@@ -254,12 +307,18 @@ def hover(ls: OrbitServer, params: lsp.HoverParams) -> lsp.Hover | None:
     document = ls.client_capabilities.text_document
     formats = document.hover.content_format if document and document.hover else None
     markdown = not formats or lsp.MarkupKind.Markdown in formats
-    if found := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
-        return found
+    if spec_answer := spec_hover.hover(ls.session, uri, line, params.position.character, markdown=markdown):
+        return spec_answer
     if ls.session.at(uri, line):
         ls.every_gpu.wanted(uri)
-    found = kernel_hover.hover(ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables)
-    return kernel_hover.fenced(found) if found and markdown and not ls.session.client.draws_tables else found
+    spec_answer = kernel_hover.hover(
+        ls.session, uri, line, markdown=markdown and ls.session.client.draws_tables
+    )
+    return (
+        kernel_hover.fenced(spec_answer)
+        if spec_answer and markdown and not ls.session.client.draws_tables
+        else spec_answer
+    )
 
 
 @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, lsp.CompletionOptions(trigger_characters=SPEC_TRIGGERS))
@@ -276,7 +335,7 @@ def completion(ls: OrbitServer, params: lsp.CompletionParams) -> list[lsp.Comple
 )
 def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     from orbit_lsp.views import history_actions, kernel_actions, lenses
-    from orbit_lsp.views.compiler import clangd_file, quick_fixes
+    from orbit_lsp.views.compiler import clangd_file, launch_bounds, quick_fixes
     from orbit_lsp.views.spec import spec_drafts, spec_place
 
     uri = params.text_document.uri
@@ -288,6 +347,7 @@ def code_action(ls: OrbitServer, params: lsp.CodeActionParams) -> list[lsp.CodeA
         *(clangd_file.actions(ls.session, uri, begin) if ls.creates_files else ()),
         *lenses.actions(ls.session, uri, first, last),
         *kernel_actions.actions(ls.session, uri, first, last),
+        *launch_bounds.actions(ls.session, uri, first, versioned=ls.takes_versions),
         *history_actions.actions(ls.session, uri, first, last),
         *spec_drafts.actions(ls.session, uri, first, last, versioned=ls.takes_versions),
     ]
@@ -312,7 +372,7 @@ async def panel(ls: OrbitServer, params: Any) -> dict[str, Any]:
 
 
 COMMANDS = (
-    "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
+    "orbit.run", "orbit.profile", "orbit.checkMemory", "orbit.debug", "orbit.check", "orbit.draft", "orbit.live", "orbit.openReport",
     "orbit.showFailure",
     "orbit.openIr", "orbit.disassemble", "orbit.runRestricted", "orbit.cancel", "orbit.compile", "orbit.runOnAll", "orbit.compareWith",
     "orbit.history", "orbit.showOutput", "orbit.export", "orbit.chooseGpu", "orbit.sessions", "orbit.keepWarm", "orbit.release", "orbit.info",

@@ -41,9 +41,7 @@ def compare_with(ls: OrbitServer, target: KernelId, request: Request) -> dict[st
         return None
     wanted = compare_candidates.other(word)
     if wanted is None:
-        ls.watcher.message(
-            f"orbit: {word!r:.60} is nothing to compare with; {_WORDS}", lsp.MessageType.Warning
-        )
+        ls.watcher.message(f"orbit: cannot compare with {word!r:.60}; {_WORDS}", lsp.MessageType.Warning)
         return None
     return once_configured(ls, lambda: start(ls, target, wanted))
 
@@ -56,7 +54,9 @@ def start(ls: OrbitServer, target: KernelId, wanted: Candidate) -> Run | None:
 
 
 async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
-    """The verdict as a message and the table in the log; the hover has it too. What failed has been said."""
+    """The verdict as a message and the table in the log; the hover has it too. Failures have been reported
+    before.
+    """
     if run.task:
         await asyncio.wait([run.task])
     versus = ls.session.results.ab.get(target)
@@ -69,14 +69,14 @@ async def tell(ls: OrbitServer, run: Run, target: KernelId) -> None:
 
 
 async def choose(ls: OrbitServer, target: KernelId) -> None:
-    choices = {one.title: one for one in compare_candidates.choices(ls.session, target)}
+    choices = {candidate.title: candidate for candidate in await candidates(ls, target)}
     name = harness.named(target) or target.key
     if not choices:
         ls.watcher.message(
             f"orbit: there is nothing to compare {name} with yet: run it first", lsp.MessageType.Warning
         )
         return
-    rates = ls.environment.rates_text() if any(one.kind == "gpu" for one in choices.values()) else ""
+    rates = ls.environment.rates_text() if any(choice.kind == "gpu" for choice in choices.values()) else ""
     try:
         answer = await ls.watcher.ask(f"orbit: compare {name} with what?{rates}", tuple(choices))
     except CannotAsk:
@@ -87,13 +87,29 @@ async def choose(ls: OrbitServer, target: KernelId) -> None:
         start(ls, target, choices[answer])
 
 
+async def candidates(ls: OrbitServer, target: KernelId) -> list[Candidate]:
+    """Everything that a list offers: what a code action names, then versions, commits and files."""
+    first = compare_candidates.choices(ls.session, target)
+    path = path_of(target.uri)
+    if harness.named(target):
+        return first
+    present = next((digest for known, _, digest in ls.session.kernels(target.uri) if known == target), None)
+    entries = await ls.versions.entries(path, target.key)
+    file = ls.session.files.get(target.uri)
+    more = compare_candidates.versions(entries, present)
+    if file and file.in_git:
+        more += await asyncio.to_thread(compare_candidates.revisions, path)
+    more += await asyncio.to_thread(compare_candidates.files, path, target.key)
+    return [*first, *more]
+
+
 def show_comparison(ls: OrbitServer, target: KernelId) -> None:
     name = harness.named(target) or target.key
     versus = ls.session.results.ab.get(target)
     if versus is None or versus.comparison is None:
         ls.watcher.message(f"orbit: {name} has not been compared with anything yet", lsp.MessageType.Warning)
         return
-    from orbit_lsp.report import ab_report  # as in `commands.show_report`
+    from orbit_lsp.report import ab_report  # as in `shown_files.result`
 
     made = ab_report.page(versus, name, path_of(target.uri))
     ls.spawn(show_page(ls, made, target, "versus"), "comparison")
@@ -116,8 +132,8 @@ async def show_history(ls: OrbitServer, target: KernelId) -> None:
         return
     from orbit_lsp.report import history_report
 
-    found = regression(entries)
-    made = history_report.page(entries, name, path, lenses.regression(found) if found else "")
+    worse = regression(entries)
+    made = history_report.page(entries, name, path, lenses.regression(worse) if worse else "")
     await show_page(ls, made, target, "history")
 
 
@@ -133,7 +149,7 @@ async def show_page(ls: OrbitServer, made: Page, target: KernelId, what: str) ->
     await shown_files.report(ls, path)
 
 
-_WORDS = "it takes `last`, `revision:HEAD~1`, `file:other.cu`, `kernel:other` or `gpu:L4`"
+_WORDS = "use `last`, `revision:HEAD~1`, `file:other.cu`, `kernel:other` or `gpu:L4`"
 _NO_CHOICE = (
-    "orbit: this editor cannot show a choice: take one of the code actions `Compare with …` on the kernel"
+    "orbit: this editor cannot show a choice: use one of the code actions `Compare with …` on the kernel"
 )

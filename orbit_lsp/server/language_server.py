@@ -75,6 +75,7 @@ class OrbitServer(LanguageServer):
             takes_output=ours.get("output") is True,
             shows_answers=name not in ("helix", "Kate"),
             shows_reports=ours.get("reports") is True,
+            debugs=ours.get("debug") is True,
         )
         return Session(setup=Setup(folders=[path_of(root) for root in roots if root]), client=client)
 
@@ -154,7 +155,7 @@ class OrbitServer(LanguageServer):
         return task
 
     def asked_about(self, params: Any) -> str | None:
-        """The open file that a request is about: named by it, or looked at last where a command names none."""
+        """The open file that a request is about: the one it names, else the one that was last used."""
         document = getattr(params, "text_document", None)
         uri = getattr(document, "uri", None)
         if isinstance(params, lsp.ExecuteCommandParams):
@@ -183,7 +184,7 @@ class OrbitServer(LanguageServer):
         return file is None or (file.scanned and spec_cache.checked(self.session, uri))
 
     async def settle(self, uri: str) -> None:
-        """Scan and check a file beside the event loop, so that nobody who asks about another one waits."""
+        """Scan and check a file beside the event loop, so that requests about other files do not wait."""
         from orbit_lsp.specs import spec_cache
 
         while not self.is_settled(uri):
@@ -247,5 +248,7 @@ class OrbitServer(LanguageServer):
 def _ours(capabilities: lsp.ClientCapabilities) -> dict[str, Any]:
     """What our own clients say of themselves: `experimental.orbit`."""
     experimental: Any = capabilities.experimental
-    said: Any = cast("dict[str, Any]", experimental).get("orbit") if isinstance(experimental, dict) else None
-    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    options: Any = (
+        cast("dict[str, Any]", experimental).get("orbit") if isinstance(experimental, dict) else None
+    )
+    return cast("dict[str, Any]", options) if isinstance(options, dict) else {}

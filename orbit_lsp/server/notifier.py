@@ -1,4 +1,4 @@
-"""Tells an editor about runs: progress, log, messages, fresh diagnostics, lenses and hints."""
+"""Notifies an editor of runs: progress, log, messages, new diagnostics, lenses and hints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Notifier:
         self._dirty: set[str] = set()
         self._published: dict[str, tuple[list[lsp.Diagnostic], int | None]] = {}
         """What was published last of a file, and for which version of it."""
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self.runs = RunLog()
 
     # -- a run's life -------------------------------------------------------------------------
@@ -59,9 +59,9 @@ class Notifier:
             self.changed({run.frozen.uri})
 
     def output(self, run: Run, stream: str, text: str) -> None:
-        said = self.runs.output(run, text)
+        shown = self.runs.output(run, text)
         if self._session.client.takes_output:
-            self._written(said)
+            self._written(shown)
             return
         for line in plain(text).splitlines():
             self.log(f"[{run.id} {stream}] {line}" if stream == "stderr" else f"[{run.id}] {line}")
@@ -71,18 +71,33 @@ class Notifier:
         if text and self._session.client.takes_output:
             self._server.protocol.notify("orbit/output", {"text": text})
 
+    def debugger(self, run: Run, debugger: c.Debugger) -> None:
+        del run
+        program = ", ".join(map(str, debugger.program))
+        name = f"{debugger.kernel}, program ({program})"
+        if self._session.client.debugs:
+            values = {"name": name, "host": debugger.host, "port": debugger.port}
+            self._server.protocol.notify("orbit/debug", values)
+        else:
+            address = f"{debugger.host}:{debugger.port}"
+            self.message(f"orbit: attach a debugger for Python to {address}, within a minute: {name}")
+        if debugger.why:
+            self.message(f"orbit: {name}: {debugger.why}")
+
     def end(self, run: Run, finished: c.Finished) -> None:
         text = summary.one_line(finished, compiled_only=run.action == "compile")
+        if run.action == "debug" and finished.outcome == "ok":
+            text = "the debugger has ended"
         message = self._message_of(run, finished)
         if run.action != "compile":
             self._written(self.runs.end(run, finished.outcome, text))
             if not self._session.client.takes_output:
                 self.log(f"[{run.id}] {run.title}: {text}", lsp.MessageType.Info)
-        said = message in self._said
-        self._said |= {message} if message else set()
+        already = message in self._shown
+        self._shown |= {message} if message else set()
 
         def then() -> None:
-            if message and not (said and run.action == "compile"):
+            if message and not (already and run.action == "compile"):
                 self.message(message, lsp.MessageType.Error)
 
         if bar := self._bars.pop(run.id, None):
@@ -98,6 +113,7 @@ class Notifier:
         )
         # a comparison's compile error is of another text than the editor has
         shown = shown or (outcome == "compile error" and not (run.refused or run.of_several))
+        shown = shown and run.action != "debug"  # it leaves nothing on a line
         unasked = run.live and outcome != "infrastructure"
         if failure is None or outcome == "cancelled" or shown or unasked:
             return ""
@@ -121,13 +137,13 @@ class Notifier:
     def _flush(self) -> None:
         uris, self._dirty = self._dirty, set()
         for uri in filter(self._settled, uris - {""}):
-            found = diagnostics.diagnostics(self._session, uri)
+            fresh = diagnostics.diagnostics(self._session, uri)
             file = self._session.files.get(uri)
             version = file.document.version if file else None
-            if self._is_news(uri, found, version):
-                self._published[uri] = found, version
+            if self._is_news(uri, fresh, version):
+                self._published[uri] = fresh, version
                 self._server.text_document_publish_diagnostics(
-                    lsp.PublishDiagnosticsParams(uri, found, version)
+                    lsp.PublishDiagnosticsParams(uri, fresh, version)
                 )
         workspace = self._server.client_capabilities.workspace
         if workspace and workspace.inlay_hint and workspace.inlay_hint.refresh_support:
@@ -135,17 +151,17 @@ class Notifier:
         if workspace and workspace.code_lens and workspace.code_lens.refresh_support:
             self._server.workspace_code_lens_refresh(None)
 
-    def _is_news(self, uri: str, found: list[lsp.Diagnostic], version: int | None) -> bool:
+    def _is_news(self, uri: str, fresh: list[lsp.Diagnostic], version: int | None) -> bool:
         """Also what was published before, for a version that the client may have left already: Helix drops that."""
         known, of_version = self._published.get(uri, ([], version))
-        return found != known or (self._session.client.mirror_hints and version != of_version)
+        return fresh != known or (self._session.client.mirror_hints and version != of_version)
 
     # -- words --------------------------------------------------------------------------------
 
     def once(self, text: str, kind: lsp.MessageType) -> None:
         """What would be said again at every save."""
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._shown:
+            self._shown.add(text)
             self.message(text, kind)
 
     def message(self, text: str, kind: lsp.MessageType = lsp.MessageType.Info) -> None:
@@ -173,7 +189,7 @@ def _nothing() -> None:
 
 
 class _Bar:
-    """One progress bar. What it is told waits until the client has agreed to show it."""
+    """One progress bar. Updates wait until the client has agreed to show it."""
 
     def __init__(self, server: LanguageServer, run: Run, cancel: Callable[[], object]) -> None:
         self._server = server
@@ -181,32 +197,32 @@ class _Bar:
         self._cancel = cancel
         # Helix 25.01 shows the token itself
         self._token = f"orbit/{run.action} {run.title.partition(' ')[2]} {run.id}"
-        self._told: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
+        self._steps: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
         self._then: Callable[[], object] = _nothing
         self._task = asyncio.create_task(self._show(), name=self._token)
 
     def report(self, text: str) -> None:
-        self._told.put_nowait((text, False))
+        self._steps.put_nowait((text, False))
 
     def end(self, text: str, then: Callable[[], object]) -> None:
-        """`then` is called once the bar has gone, or did not come."""
+        """`then` is called once the bar has disappeared, or was refused."""
         self._then = then
-        self._told.put_nowait((text, True))
+        self._steps.put_nowait((text, True))
 
     async def _show(self) -> None:
         if not await self._shown():
-            while not (await self._told.get())[1]:
+            while not (await self._steps.get())[1]:
                 pass
         self._then()
 
     async def _shown(self) -> bool:
         """To its end, which is True; False where there is no bar."""
-        said, over = "", False
+        ending, over = "", False
         if self._run.action == "compile":
             try:
                 async with asyncio.timeout(_QUIET_S):
                     while not over:
-                        said, over = await self._told.get()
+                        ending, over = await self._steps.get()
             except TimeoutError:
                 pass
             if over:
@@ -219,14 +235,14 @@ class _Bar:
             return over
         progress.tokens[self._token].add_done_callback(self._cancelled)
         progress.begin(
-            self._token, lsp.WorkDoneProgressBegin(self._run.title, cancellable=True, message=said or None)
+            self._token, lsp.WorkDoneProgressBegin(self._run.title, cancellable=True, message=ending or None)
         )
         while True:
-            said, over = await self._told.get()
+            ending, over = await self._steps.get()
             if over:
                 break
-            progress.report(self._token, lsp.WorkDoneProgressReport(message=said, cancellable=True))
-        progress.end(self._token, lsp.WorkDoneProgressEnd(message=said or None))
+            progress.report(self._token, lsp.WorkDoneProgressReport(message=ending, cancellable=True))
+        progress.end(self._token, lsp.WorkDoneProgressEnd(message=ending or None))
         progress.tokens.pop(self._token, None)  # pygls 2.1.1 never does (issue 607)
         return True
 

@@ -45,7 +45,7 @@ async def content(ls: OrbitServer) -> Json:
 
 async def _history(ls: OrbitServer) -> list[Json]:
     """Of each file; it is read again only where a run has ended since."""
-    found: list[Json] = []
+    runs_listed: list[Json] = []
     ended = sum(bool(each.outcome) for each in ls.watcher.runs.all())
     for uri in list(ls.session.files):
         kernels = {target.key: target for target, _, _ in ls.session.kernels(uri)}
@@ -57,8 +57,8 @@ async def _history(ls: OrbitServer) -> list[Json]:
             by_kernel = {name: [entry for entry in entries if entry.kernel == name] for name in kernels}
             items = [_kernel(kernels[name], kept) for name, kept in by_kernel.items() if kept]
             known = ls.history_items[uri] = (ended, items)
-        found += known[1]
-    return found
+        runs_listed += known[1]
+    return runs_listed
 
 
 def status(ls: OrbitServer) -> Json:
@@ -169,10 +169,10 @@ def _kernel(target: KernelId, entries: list[Entry]) -> Json:
     children: list[Json] = []
     for row in reversed(rows[-_VERSIONS:]):
         entry = row.version.runs[-1]
-        device = entry.said.finished.device
+        device = entry.result.finished.device
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
         gpu = device.name.removeprefix("NVIDIA ") if device else ""
-        outcome = entry.said.finished.outcome
+        outcome = entry.result.finished.outcome
         children.append(
             {
                 "label": units.time(row.ns)

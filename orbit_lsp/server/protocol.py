@@ -55,22 +55,22 @@ class OrbitProtocol(LanguageServerProtocol):
     _began = False
 
     def handle_message(self, message: Any) -> None:
-        """Answer whatever has an id; what is no message is answered without one."""
+        """Answer every message with an id; an invalid message is answered without one."""
         # pygls 2.1.1 raises for an array, and leaves requests after `shutdown` without an answer
         method, number = (getattr(message, name, None) for name in ("method", "id"))
         if method is None and getattr(message, "jsonrpc", None) != self.VERSION:
-            self._refuse(None, "this is no message of JSON-RPC 2.0, or several at once")
+            self._refuse(None, "this is not a message of JSON-RPC 2.0, or it is several at once")
         elif method is None or method == lsp.EXIT:
             super().handle_message(message)
         elif number is None:
             if self._began and not self._shutdown:
                 super().handle_message(message)
         elif message.jsonrpc != self.VERSION:
-            self._refuse(number, "only JSON-RPC 2.0 is spoken here")
+            self._refuse(number, "only JSON-RPC 2.0 is supported")
         elif self._shutdown:
             self._refuse(number, "the server has been shut down: only `exit` may follow")
         elif self._began and method == lsp.INITIALIZE:
-            self._refuse(number, "the server has been initialized before")
+            self._refuse(number, "the server is already initialized")
         elif self._began or method == lsp.INITIALIZE:
             self._began = True
             super().handle_message(message)

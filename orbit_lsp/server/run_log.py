@@ -12,7 +12,7 @@ from orbit_remote.common.plain_text import plain
 
 _RUNS = 50
 _CHARACTERS = 1 << 18
-"""Of one run's output: what is older is dropped, and the text says so."""
+"""How much of one run's output is kept; older output is dropped, with a note in the text."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING
 from lsprotocol import types as lsp
 
 from orbit_lsp.profile import report_folder
+from orbit_lsp.state.kernel_ids import KernelId
+from orbit_lsp.state.session import path_of
 
 if TYPE_CHECKING:
+    from orbit_lsp.runs.scheduler import Run
     from orbit_lsp.server.language_server import OrbitServer
 
 
@@ -29,6 +32,28 @@ async def report(ls: OrbitServer, path: Path) -> None:
     ):
         return
     ls.watcher.message(f"orbit: the report is {path}")
+
+
+async def result(ls: OrbitServer, target: KernelId, what: str | None = None) -> None:
+    """The report of a kernel's last `run` or `profile`, of the newer where it is not said which."""
+    from orbit_lsp.report import opening  # pages cost 10 ms of a start, and few sessions ask for one
+
+    try:
+        past = await ls.versions.entries(path_of(target.uri), target.key)
+        path = opening.write(ls.session, target, ls.environment.report_folder(), what, past)
+    except opening.NoReport as none:
+        ls.watcher.message(str(none), lsp.MessageType.Warning)
+        return
+    await report(ls, path)
+
+
+def wanted(ls: OrbitServer, run: Run) -> None:
+    """Opens the report of a click's result where the author wants that."""
+    when = ls.session.setup.settings.report.open
+    clicked = run.finished and run.finished.outcome == "ok" and not (run.live or run.named or run.of_several)
+    if clicked and when != "never" and run.action in ("profile", when):
+        for target in sorted(run.targets)[:1]:
+            ls.spawn(result(ls, target, run.action), "report")
 
 
 async def text(ls: OrbitServer, path: Path, what: str) -> None:

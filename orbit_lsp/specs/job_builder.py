@@ -12,7 +12,7 @@ from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Frozen, Session, path_of
-from orbit_remote.common import architectures
+from orbit_remote.common import architectures, limits
 from orbit_remote.common import messages as c
 
 
@@ -24,7 +24,8 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
     through = file.source if file and action == "compile" else None
     by_spec = plan.through != "program"
     arguments = plan.arguments if plan.arguments is not None else tuple(settings.arguments)
-    gpu = gpu_of(session, plan) if session.setup.place() == "modal" else None
+    wanted = gpu_of(session, plan)
+    gpu = wanted if session.setup.place() == "modal" else None
     return c.Job(
         run=run,
         action=action,
@@ -42,11 +43,13 @@ def make(session: Session, frozen: Frozen, action: c.Action, run: str, plan: Lau
         build_timeout_s=settings.build_timeout_s,
         run_timeout_s=plan.timeout_s or settings.run_timeout_s,
         gpu=gpu,
+        gpus=placement.count(wanted) if gpu is None else 1,
         through=plan.through,
         definition=plan.definition,
         templates=_templates(session, frozen) if action == "compile" and not through else (),
         host_launches=host_launches(frozen.text, frozen.scan) if action == "compile" else (),
         batch=session.client.batch,
+        grade=settings.grade,
     )
 
 
@@ -54,16 +57,16 @@ def _templates(session: Session, frozen: Frozen) -> tuple[c.Definition, ...]:
     """The CUDA templates that have a launch spec without a mistake: it says which instances there are."""
     if frozen.scan.language != "cuda" or frozen.uri not in session.files:
         return ()
-    kernels = [one for one in session.files[frozen.uri].scan.kernels if one.template]
-    found = [launch_plan.of(session, frozen.uri, one) for one in kernels]
-    return tuple(one.definition for one in found if one.definition and not one.refusal)
+    kernels = [kernel for kernel in session.files[frozen.uri].scan.kernels if kernel.template]
+    launch_plans = [launch_plan.of(session, frozen.uri, kernel) for kernel in kernels]
+    return tuple(plan.definition for plan in launch_plans if plan.definition and not plan.refusal)
 
 
 def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
     """Of the Triton kernels that the file's own code launches; a launch spec goes before them."""
     launched = {launch.kernel for launch in scan.launches}
-    kernels = [one for one in scan.kernels if one.dsl == "triton" and one.name in launched]
-    if not kernels:
+    kernels = [kernel for kernel in scan.kernels if kernel.dsl == "triton" and kernel.name in launched]
+    if not kernels or len(text) > limits.OUTLINED.most:
         return ()
     from orbit_lsp.drafts import guesses, host_triton, triton
     from orbit_remote.spec.comment_scanner import lines_of
@@ -71,15 +74,15 @@ def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
     try:
         tree = ast.parse(text)
         lines = lines_of(text)
-        found: list[c.HostLaunch] = []
+        launches: list[c.HostLaunch] = []
         for kernel in kernels:
             subject = guesses.subject(lines, spec_cache.target(kernel), kernel.whole.end_line)
             body = triton.body_of(subject, tree) if subject else None
             if subject and body and (launch := host_triton.launch(subject, body, tree)):
-                found.append(launch)
+                launches.append(launch)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
         return ()
-    return tuple(found)
+    return tuple(launches)
 
 
 def restricted(session: Session, job: c.Job, plan: LaunchPlan) -> c.Job:
@@ -113,6 +116,15 @@ def under_a_tool(
         job = replace(job, run_timeout_s=wanted.timeout_s)
         tools = tools or tuple(wanted.tools)
     return replace(job, detail=detail, tools=tools)
+
+
+def debugged(
+    session: Session, job: c.Job, target: KernelId | None, instance: Literal["first", "wrong"]
+) -> c.Job:
+    """The same on this machine wherever runs go: it needs no GPU, and its debugger is for a client here."""
+    kernel = session.find(target) if target else None
+    definition = launch_plan.definition_of(kernel) if kernel else job.definition
+    return replace(job, gpu=None, gpus=1, definition=definition, instance=instance)
 
 
 def refusal(session: Session, plan: LaunchPlan) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.specs import spec_cache
@@ -14,6 +14,7 @@ from orbit_remote.common import messages as c
 
 if TYPE_CHECKING:
     from orbit_remote.spec.launch_spec import Checked
+    from orbit_remote.spec.syntax_tree import Spec
     from orbit_remote.spec.values import Value
 
 
@@ -21,11 +22,11 @@ if TYPE_CHECKING:
 class LaunchPlan:
     """`arguments` and `stdin` are None where the spec does not say: the settings' hold. `timeout_s` likewise.
 
-    `refusal` is the sentence why it cannot be run, empty where it can. `swept` says that it is run with
+    `refusal` is the reason why it cannot be run, empty if it can. `swept` says that it is run with
     several values of a name. `lines` is the spec as it stands in the file, `elements` the names of the element types of the tensors that it passes.
     """
 
-    through: Literal["program", "spec", "contract"] = "program"
+    through: c.Through = "program"
     definition: c.Definition | None = None
     gpu: str = ""
     flags: tuple[str, ...] = ()
@@ -46,17 +47,15 @@ CONTRACT = LaunchPlan("contract")
 
 def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
     """What the launch spec above a kernel of an open file makes of it, as the file stands now."""
-    found = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
-    if found is None:
+    checked = spec_cache.spec_of(session, uri, kernel, placed=False) if kernel.launchable else None
+    if checked is None:
         return PROGRAM
-    from orbit_remote.spec.launch_spec import points
-
-    said = found.spec
-    refusal = spec_cache.refusal(session, uri, kernel) or ""
+    spec = checked.spec
+    refusal = spec_cache.refusal(checked) or ""
     lines = spec_cache.text_of(session, uri, kernel)
     # a mistake may be what keeps its launch from being read: it is no reason to run something else
-    by_spec = bool(said.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
-    words = {name: one.values for name, one in said.words.items()}
+    by_spec = bool(spec.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
+    words = {name: word.values for name, word in spec.words.items()}
     return LaunchPlan(
         through="spec" if by_spec else "program",
         definition=spec_cache.definition(kernel) if by_spec else None,
@@ -64,11 +63,11 @@ def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
         flags=words.get("flags", ()),
         arguments=words.get("args"),
         stdin=next(iter(words["stdin"]), "") if "stdin" in words else None,
-        timeout_s=_amount(found, "timeout"),
-        swept=any(point.replaced for point in points(said)[0] if not point.case),
+        timeout_s=_amount(checked, "timeout"),
+        swept=_is_swept(spec),
         refusal=refusal,
         lines=lines,
-        elements=_elements(found.values),
+        elements=_elements(checked.values),
     )
 
 
@@ -77,16 +76,22 @@ def definition_of(kernel: Kernel) -> c.Definition:
     return spec_cache.definition(kernel)
 
 
-def _amount(found: Checked, word: str) -> float | None:
+def _is_swept(spec: Spec) -> bool:
+    from orbit_remote.spec.launch_spec import swept
+
+    return any(map(swept, spec.assignments))
+
+
+def _amount(checked: Checked, word: str) -> float | None:
+    amount = checked.spec.amounts.get(word)
+    if amount is None:
+        return None
     from orbit_remote.spec.interpreter import Scope, Untuned, evaluate
     from orbit_remote.spec.syntax_tree import SpecError
     from orbit_remote.spec.values import Scalar, World
 
-    amount = found.spec.amounts.get(word)
-    if amount is None:
-        return None
     try:
-        value = evaluate(amount.value, World(found.spec.language), Scope(found.values))
+        value = evaluate(amount.value, World(checked.spec.language), Scope(checked.values))
     except (SpecError, Untuned):
         return None  # a fault, which is told as one
     return float(value.value) if isinstance(value, Scalar) else None
@@ -95,5 +100,5 @@ def _amount(found: Checked, word: str) -> float | None:
 def _elements(values: Mapping[str, Value]) -> tuple[str, ...]:
     from orbit_remote.spec.values import Tensor, TensorMap
 
-    tensors = [one.tensor if isinstance(one, TensorMap) else one for one in values.values()]
-    return tuple(sorted({one.dtype.name for one in tensors if isinstance(one, Tensor)}))
+    tensors = [value.tensor if isinstance(value, TensorMap) else value for value in values.values()]
+    return tuple(sorted({tensor.dtype.name for tensor in tensors if isinstance(tensor, Tensor)}))

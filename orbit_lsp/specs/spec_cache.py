@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
 from orbit_lsp.state import daemon_thread
-from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
+from orbit_lsp.state.checked_specs import BlockOf, CheckedSpec, SpecBlock, SpecKey, SpecLines
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
@@ -82,27 +83,27 @@ def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
 
     asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
     pieces = asked.key.block.pieces if asked else ()
-    return tuple(Piece(one.line + kernel.whole.line, one.column, one.text) for one in pieces)
+    return tuple(Piece(piece.line + kernel.whole.line, piece.column, piece.text) for piece in pieces)
 
 
 def text_of(session: Session, uri: str, kernel: Kernel) -> str:
     """The lines of a kernel's spec as they are written, what stands before `orbit:` left out."""
     asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
-    return "\n".join(one.text for one in asked.key.block.pieces) if asked else ""
+    return "\n".join(piece.text for piece in asked.key.block.pieces) if asked else ""
 
 
 def faults(session: Session, uri: str) -> list[Fault]:
     """What is wrong with the specs of a file, from its top."""
     everything = _all(session, uri)
-    found = _strays(session, uri, everything)
+    strays = _strays(session, uri, everything)
     for asked in everything:
         known = _known(session, uri, asked)
         # what has moved is checked again only where something has a place to tell
         if known and (known.start_line == asked.start or not known.checked.faults):
-            found += known.checked.faults
+            strays += known.checked.faults
         else:
-            found += _check(session, uri, asked).faults
-    return sorted(set(found), key=lambda one: (one.span.line, one.span.column))
+            strays += _check(session, uri, asked).faults
+    return sorted(set(strays), key=lambda fault: (fault.span.line, fault.span.column))
 
 
 def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
@@ -112,17 +113,17 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
     from orbit_remote.spec.comment_scanner import begins
     from orbit_remote.spec.syntax_tree import Fault, Span
 
-    read = {piece.line + one.start for one in everything for piece in one.key.block.pieces}
-    read |= {fault.span.line + one.start for one in everything for fault in one.key.block.faults}
+    read = {piece.line + asked.start for asked in everything for piece in asked.key.block.pieces}
+    read |= {fault.span.line + asked.start for asked in everything for fault in asked.key.block.faults}
     language = session.files[uri].scan.language
-    found: list[Fault] = []
+    strays: list[Fault] = []
     before = -2
     for at, line in enumerate(lines_of(session, uri)):
         if at in read or not (end := begins(line, language)):
             continue
-        if at != before + 1 and len(found) < _MOST_STRAYS:
+        if at != before + 1 and len(strays) < _MOST_STRAYS:
             span = Span(at, len(line) - len(line.lstrip()), at, end)
-            found.append(
+            strays.append(
                 Fault(
                     span,
                     "No CUDA or Triton kernel follows this launch spec, so it is not used.",
@@ -130,23 +131,22 @@ def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
                 )
             )
         before = at
-    return found
+    return strays
 
 
-def refusal(session: Session, uri: str, kernel: Kernel) -> str | None:
-    """Why a kernel's spec is not run, in one sentence; None where nothing is wrong with it."""
-    checked = spec_of(session, uri, kernel, placed=False)
-    error = next((one for one in checked.faults if one.severity == "error"), None) if checked else None
+def refusal(checked: Checked) -> str | None:
+    """Why a spec is not run, in one sentence; None where nothing is wrong with it."""
+    error = next((fault for fault in checked.faults if fault.severity == "error"), None)
     return f"line {error.span.line + 1}, in the launch spec: {error.message}" if error else None
 
 
 def shape(session: Session, uri: str, kernel: Kernel) -> tuple[int, int] | None:
     """Threads a block and bytes of dynamic shared memory of the first CUDA launch of a kernel in its spec; None
-    where there is none, or it is not known before something is mended.
+    where there is none, or an error must be fixed first.
     """
     checked = spec_of(session, uri, kernel, placed=False) if kernel.language == "cuda" else None
     launch = (
-        next((one for one in checked.spec.launches if one.kernel.name == kernel.name), None)
+        next((launch for launch in checked.spec.launches if launch.kernel.name == kernel.name), None)
         if checked
         else None
     )
@@ -184,8 +184,12 @@ def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     """The kernel whose spec the line belongs to."""
     if not _speaks(session, uri):
         return None
-    below = [one for one in session.files[uri].scan.kernels if one.whole.line > line and one.dsl in RUNNABLE]
-    nearest = min(below, key=lambda one: (one.whole.line, one.name_span.line), default=None)
+    below = [
+        kernel
+        for kernel in session.files[uri].scan.kernels
+        if kernel.whole.line > line and kernel.dsl in RUNNABLE
+    ]
+    nearest = min(below, key=lambda kernel: (kernel.whole.line, kernel.name_span.line), default=None)
     asked = _asked(session, uri, nearest) if nearest else None
     if asked is None or all(piece.line + asked.start != line for piece in asked.key.block.pieces):
         return None
@@ -200,30 +204,38 @@ def _all(session: Session, uri: str) -> list[Asked]:
     """One for every kernel above which something is said."""
     if not _speaks(session, uri):
         return []
-    found = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
-    return [one for one in found if one]
+    requests = [_asked(session, uri, kernel) for kernel in session.files[uri].scan.kernels]
+    return [asked for asked in requests if asked]
 
 
 def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
-    """None where nothing is said above the kernel."""
+    """None if there is no spec above the kernel."""
     if kernel.dsl not in RUNNABLE:
         return None
-    of = target(kernel)
     text = text_lines(session, uri)
-    if of not in text.blocks:
+    known = text.blocks.get(id(kernel))
+    if known is None or known.kernel is not kernel:
+        of = target(kernel)
         block = _block(text.lines, of, kernel.whole.end_line)
-        text.blocks[of] = None if block and _anothers(session, uri, kernel, block) else block
-    block = text.blocks[of]
-    return Asked(SpecKey(block, limits(session, uri, kernel)), of, of.start_line) if block else None
+        if block and _anothers(session, uri, kernel, block):
+            block = None
+        known = text.blocks[id(kernel)] = BlockOf(kernel, of, block)
+    if known.block is None:
+        return None
+    return Asked(SpecKey(known.block, limits(session, uri, kernel)), known.target, known.target.start_line)
 
 
 def _anothers(session: Session, uri: str, kernel: Kernel, block: SpecBlock) -> bool:
     """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
-    beside = {one.name for one in session.files[uri].scan.kernels if one.whole.line == kernel.whole.line} - {
-        kernel.name
-    }
-    said = "\n".join(piece.text for piece in block.pieces) if beside else ""
-    launched = set(re.findall(r"\blaunch\s+(\w+)", said))
+    scan, text = session.files[uri].scan, text_lines(session, uri)
+    if text.names is None or text.names[0] is not scan:
+        by_line = defaultdict[int, set[str]](set)
+        for each in scan.kernels:
+            by_line[each.whole.line].add(each.name)
+        text.names = scan, by_line
+    beside = text.names[1][kernel.whole.line] - {kernel.name}
+    spec = "\n".join(piece.text for piece in block.pieces) if beside else ""
+    launched = set(re.findall(r"\blaunch\s+(\w+)", spec))
     return bool(launched & beside) and kernel.name not in launched
 
 
@@ -232,13 +244,13 @@ def _block(lines: list[str], of: Target, end: int) -> SpecBlock | None:
 
     if of.name_line >= len(lines):
         return None
-    pieces, found = comment_scanner.above(lines, of)
-    if not pieces and not found:
+    pieces, block_faults = comment_scanner.above(lines, of)
+    if not pieces and not block_faults:
         return None
     start = of.start_line
     return SpecBlock(
-        tuple(comment_scanner.Piece(one.line - start, one.column, one.text) for one in pieces),
-        tuple(one.moved(-start) for one in found),
+        tuple(comment_scanner.Piece(piece.line - start, piece.column, piece.text) for piece in pieces),
+        tuple(fault.moved(-start) for fault in block_faults),
         "\n".join(lines[start : _header_end(lines, of, end) + 1]),
         of.name_end,
     )
@@ -261,9 +273,12 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
     scan = session.files[uri].scan
     static = 0
     if figures := session.results.figures.get(KernelId(uri, kernel.qualified)):
-        digest = next((d for one, d in zip(scan.kernels, scan.digests, strict=True) if one is kernel), "")
+        digest = next(
+            (d for other_kernel, d in zip(scan.kernels, scan.digests, strict=True) if other_kernel is kernel),
+            "",
+        )
         if figures.digest == digest:
-            static = min((one.static_shared or 0 for one in figures.resources), default=0)
+            static = min((resource.static_shared or 0 for resource in figures.resources), default=0)
     return Limits(session.setup.architecture(), static)
 
 
@@ -293,7 +308,7 @@ def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> N
 
 
 def _unknown(session: Session, uri: str) -> list[Asked]:
-    return [one for one in _all(session, uri) if _known(session, uri, one) is None]
+    return [asked for asked in _all(session, uri) if _known(session, uri, asked) is None]
 
 
 def checked(session: Session, uri: str) -> bool:
@@ -308,18 +323,18 @@ async def check_aside(session: Session, uri: str) -> None:
     if not asked:
         return
     lines, version = lines_of(session, uri), session.files[uri].document.version
-    for one, known in await daemon_thread.call(lambda: _checked(lines, asked)):
-        _remember(session, uri, one, CheckedSpec(one.start, version, known))
+    for request, known in await daemon_thread.call(lambda: _checked(lines, asked)):
+        _remember(session, uri, request, CheckedSpec(request.start, version, known))
 
 
 class Watch:
-    """Checks the specs of a file off the loop once typing has paused, and tells when that is done."""
+    """Checks the specs of a file off the loop once typing has paused, and reports when that is done."""
 
     def __init__(self, session: Session, changed: Callable[[set[str]], None]) -> None:
         self._session = session
         self._changed = changed
         self._pauses = Debounce(self._begin, "launch specs")
-        self._told: set[str] = set()
+        self._published: set[str] = set()
 
     def edited(self, uri: str, pause_s: float = PAUSE_S) -> None:
         """The text of an open file is new."""
@@ -333,7 +348,7 @@ class Watch:
         self._pauses.close()
 
     def _begin(self, uri: str) -> Coroutine[Any, Any, None] | None:
-        return self.check(uri) if _speaks(self._session, uri) or uri in self._told else None
+        return self.check(uri) if _speaks(self._session, uri) or uri in self._published else None
 
     async def check(self, uri: str) -> None:
         session = self._session
@@ -344,11 +359,13 @@ class Watch:
             return
         if uri in self._pauses:
             return  # typed on: what is known now is old already
-        self._told.add(uri)
+        self._published.add(uri)
         self._changed({uri})
 
 
 def _checked(lines: list[str], asked: list[Asked]) -> list[tuple[Asked, Checked]]:
     from orbit_remote.spec import launch_spec
 
-    return [(one, launch_spec.check_lines(lines, one.target, one.key.limits)) for one in asked]
+    return [
+        (request, launch_spec.check_lines(lines, request.target, request.key.limits)) for request in asked
+    ]

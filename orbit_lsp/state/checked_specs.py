@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from orbit_remote.common import limits
+
 if TYPE_CHECKING:
+    from orbit_lsp.kernels.model import Kernel, Scan
     from orbit_remote.spec.comment_scanner import Piece, Target
     from orbit_remote.spec.launch_spec import Checked
     from orbit_remote.spec.rules import Limits
@@ -34,16 +38,27 @@ class CheckedSpec(NamedTuple):
     checked: Checked
 
 
+class BlockOf(NamedTuple):
+    """What stands above a kernel of one scan; `block` is None for nothing that is its own."""
+
+    kernel: Kernel
+    target: Target
+    block: SpecBlock | None
+
+
 @dataclass(slots=True)
 class SpecLines:
-    """A text cut into lines without their ends, and what stands above its kernels or could, each as far as that was
+    """A text cut into lines without their ends (of long ones the beginning), and what stands above its kernels or could, each as far as that was
     asked for. `says` is whether it speaks of specs at all.
     """
 
     version: int
     text: str
     says: bool
-    blocks: dict[Target, SpecBlock | None] = field(default_factory=dict["Target", "SpecBlock | None"])
+    blocks: dict[int, BlockOf] = field(default_factory=dict[int, BlockOf])
+    """By the `id` of the kernel."""
+    names: tuple[Scan, Mapping[int, set[str]]] | None = None
+    """Of the kernels that begin on each line, in one scan."""
     drafts: dict[tuple[Target, Limits | None], list[tuple[str, str]]] = field(
         default_factory=dict["tuple[Target, Limits | None]", "list[tuple[str, str]]"]
     )
@@ -54,5 +69,6 @@ class SpecLines:
         if self._lines is None:
             from orbit_remote.spec import comment_scanner
 
-            self._lines = comment_scanner.lines_of(self.text)
+            lines = comment_scanner.lines_of(self.text)
+            self._lines = [line[: limits.KERNEL_LINE.most] for line in lines]
         return self._lines

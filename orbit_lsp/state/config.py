@@ -1,9 +1,9 @@
 """Settings: one model, from which docs/guide/settings.md is generated.
 
-They come as initializationOptions and as flags of the command line, which are the user's own word, and as
-`workspace/configuration` (section `orbit`), which may be a workspace's. The user's word wins. A workspace that is not
-trusted sets only what is declared with `workspace=True`. A value that is not valid is named and its default used; the
-others hold.
+They come as initializationOptions and as flags of the command line, which are the user's own settings, and as
+`workspace/configuration` (section `orbit`), which may be a workspace's. The user's settings win. A workspace
+that is not trusted sets only what is declared with `workspace=True`. A value that is not valid is named and
+its default used; the others hold.
 """
 
 from __future__ import annotations
@@ -55,10 +55,14 @@ def setting(default: Any, description: str, *, workspace: bool = False, **limits
 class Hints:
     """Which inlay hints are shown."""
 
-    static: bool = setting(True, "Registers, shared memory, spills and occupancy.", workspace=True)
-    measured: bool = setting(True, "Times and occupancy of the last run.", workspace=True)
+    static: bool = setting(
+        True, "Show registers, shared memory, spills and occupancy on the kernel's line.", workspace=True
+    )
+    measured: bool = setting(
+        True, "Show the times and the occupancy of the last run on the kernel's line.", workspace=True
+    )
     profile: bool = setting(
-        True, "What the last profile found, on the kernel's line and on its hot lines.", workspace=True
+        True, "Show what the last profile found, on the kernel's line and on its hot lines.", workspace=True
     )
 
 
@@ -68,9 +72,20 @@ class Lens:
 
     parts: tuple[Literal["outcome", "verdict", "run", "profile"], ...] = setting(
         ("outcome", "verdict", "run", "profile"),
-        "Parts of the row, in their order: `outcome` is how the last run ended and its time, `verdict` the bottleneck "
-        "of the last profile, `run` and `profile` are commands. What is left out is not shown; every command is a "
-        "code action too.",
+        "Lenses above a kernel, in their order: `outcome` is how the last run ended and its time, `verdict` the bottleneck "
+        "of the last profile, `run` and `profile` are commands. Lenses that are not listed are not shown; every command "
+        "is a code action too.",
+        workspace=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Pages of results."""
+
+    open: Literal["never", "profile", "run"] = setting(
+        "never",
+        "When a report opens by itself. `never`; `profile`: after every profile; `run`: after every profile and every run.",
         workspace=True,
     )
 
@@ -85,24 +100,26 @@ class Modal:
         ge=2,
         le=3600,
     )
-    environment: str = setting("", "Modal's environment. Empty: that of Modal's own configuration.")
-    pip: tuple[str, ...] = setting((), "Python packages to add to the image; torch and Triton are in it.")
+    environment: str = setting(
+        "", "Name of the environment in Modal. Empty: the one in Modal's own configuration."
+    )
+    pip: tuple[str, ...] = setting((), "Python packages to add to the image, which has torch and Triton.")
     apt: tuple[str, ...] = setting((), "Ubuntu packages to add to the image.")
     data: tuple[str, ...] = setting(
         (),
-        "Data files that a program reads, as patterns from the workspace folder "
-        "(`data/*.bin`): they are sent with it. Includes and imports are always sent.",
+        "Data files to send with a program, as patterns relative to the workspace folder "
+        "(`data/*.bin`). Includes and imports are always sent.",
     )
-    files_mib: int = setting(256, "Limit of what is sent with a run, in MiB.", ge=1, le=1 << 20)
+    files_mib: int = setting(256, "Limit of the files sent with a run, in MiB.", ge=1, le=1 << 20)
     restricted: bool = setting(
         False,
-        "The code is not mine: every run gets a container of its own, without network or "
-        "access to Modal. Its output comes at the end.",
+        "For code that is not yours: every run gets a container of its own, without network or "
+        "access to Modal, and shows its output at the end.",
     )
     keep_warm: bool = setting(
         False,
-        "Keep the container of the first run on each GPU until it is released, as "
-        "`orbit.keepWarm` does. It is billed all that time.",
+        "Keep the container of the first run on each GPU until you release it; the command "
+        "`orbit.keepWarm` does so for one GPU. It is billed until then.",
     )
     budget_usd: float | None = setting(
         None,
@@ -123,21 +140,22 @@ class Profile:
 
     line_percent: float = setting(
         5,
-        "A line shows its share of the kernel's warp samples, and its main stall, from this share on, in percent.",
+        "A source line shows its share of the kernel's warp samples, and its main stall reason, if the share is "
+        "at least this many percent.",
         workspace=True,
         ge=0,
         le=100,
     )
     excess_percent: float = setting(
         10,
-        "A line shows uncoalesced accesses, bank conflicts or local memory from this share of the kernel's "
-        "such traffic on, in percent.",
+        "A source line shows its uncoalesced accesses, bank conflicts or local-memory traffic if the needless traffic "
+        "is at least this many percent of the kernel's traffic of that kind.",
         workspace=True,
         ge=0,
         le=100,
     )
     reports: int = setting(20, "How many of Nsight Compute's own reports are kept.", ge=1, le=1000)
-    reports_mib: int = setting(256, "Limit of their total size, in MiB.", ge=1, le=1 << 20)
+    reports_mib: int = setting(256, "Limit of the total size of these reports, in MiB.", ge=1, le=1 << 20)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +164,8 @@ class History:
 
     keep: bool = setting(
         True,
-        "Keep every run and profile of a kernel, with the file's text, in the user's state folder: "
-        "results are back after a restart, and versions can be compared.",
+        "Keep every run and profile of a kernel, with the file's text, in the user's state folder, so that "
+        "results come back after a restart and versions can be compared.",
     )
     mib: int = setting(
         256, "Limit of the history on disk, in MiB; the oldest runs are deleted.", ge=1, le=1 << 16
@@ -159,10 +177,12 @@ class Live:
     """Kernels that are run again while they are edited."""
 
     on: Literal["save", "pause"] = setting(
-        "save", "When *Live* runs a kernel again: when its file is saved, or when typing has paused."
+        "save",
+        "When [Live](launch-specs.md#live) runs a kernel again. `save`: when its file is saved. `pause`: also when typing "
+        "has paused.",
     )
     pause_ms: int = setting(400, "Length of a pause in typing, in milliseconds.", ge=50, le=60_000)
-    idle_s: int = setting(900, "Live ends after this long without a run, in seconds.", ge=1, le=86_400)
+    idle_s: int = setting(900, "*Live* ends after this many seconds without a run.", ge=1, le=86_400)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +196,9 @@ class CheckMemory:
         min_length=1,
     )
     timeout_s: float = setting(
-        120, "Limit of one of these tools, in seconds: under them a kernel runs 10 to 100 times longer.", gt=0
+        120,
+        "Limit of each of these tools, in seconds. With them a kernel takes 10 to 100 times longer.",
+        gt=0,
     )
     lens: bool = setting(
         False, "Show *Check memory* as a lens too; it is always a code action.", workspace=True
@@ -188,22 +210,31 @@ class Costs:
     """Diagnostics of what a kernel costs, by the compiler's figures."""
 
     spills: Literal["off", "hint", "warning"] = setting(
-        "warning", "`register-spills`: registers that are stored in local memory, in bytes.", workspace=True
+        "warning",
+        "Severity of the diagnostic `register-spills` (registers that are stored in local memory): `off`, `hint` or `warning`.",
+        workspace=True,
     )
     local_memory: Literal["off", "hint", "warning"] = setting(
-        "hint", "`local-memory`: arrays of a thread that are not in registers.", workspace=True
+        "hint",
+        "Severity of the diagnostic `local-memory` (an array of a thread is not in registers): `off`, `hint` or `warning`.",
+        workspace=True,
     )
     shared_memory: Literal["off", "hint", "warning"] = setting(
-        "warning", "`shared-memory`: a block needs more than the chosen GPU has.", workspace=True
+        "warning",
+        "Severity of the diagnostic `shared-memory` (a block needs more shared memory than the chosen GPU gives to one block): "
+        "`off`, `hint` or `warning`.",
+        workspace=True,
     )
     block_size: Literal["off", "hint", "warning"] = setting(
         "warning",
-        "`block-size`: a block larger than `__launch_bounds__`, its registers or the GPU allow.",
+        "Severity of the diagnostic `block-size` (a block has more threads than `__launch_bounds__`, the kernel's registers or "
+        "the GPU allow): `off`, `hint` or `warning`.",
         workspace=True,
     )
     occupancy: Literal["off", "hint", "warning"] = setting(
         "hint",
-        "`occupancy-step`: one register or 1 KiB of shared memory less would let another block reside.",
+        "Severity of the diagnostic `occupancy-step` (with one register less per thread, or 1 KiB less shared memory per block, "
+        "one more block would fit on a multiprocessor): `off`, `hint` or `warning`.",
         workspace=True,
     )
 
@@ -214,8 +245,9 @@ class Settings:
 
     gpu: str = setting(
         "H100",
-        "GPU to rent from Modal, and to compile for if this machine has none: "
-        f"{', '.join(GPUS)}; several of them as in `H100:2`.",
+        "GPU to rent from Modal: "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; commands that run nothing, such as `compile`, compile for it on every machine. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        "is compiled for, but not rented.",
         pattern=_GPU,
     )
     gpus: tuple[str, ...] = setting(
@@ -229,11 +261,12 @@ class Settings:
         "`auto`: this machine's if it has one, else Modal if there is a token.",
     )
     modal: Modal = dataclasses.field(default_factory=Modal)
-    device: int = setting(0, "Index of this machine's GPU, as NVML counts.", ge=0, le=63)
+    device: int = setting(
+        0, "Index of this machine's GPU, in NVML's order (as in `nvidia-smi`).", ge=0, le=63
+    )
     python: str = setting(
         "",
-        "Python that has your torch and triton. Empty: the environment of the workspace ([which one]"
-        "(#which-python), trusted workspaces only), else the one that is active, else the server's own.",
+        "Python that has your torch and triton. Empty: the first that exists of [this list](#which-python).",
     )
     nvcc: str = setting("", "CUDA compiler. Empty: CUDA_HOME, PATH, then the PyPI wheels.")
     nvcc_flags: tuple[str, ...] = setting(
@@ -244,8 +277,8 @@ class Settings:
     )
     compile_commands: str = setting(
         "",
-        "The project's `compile_commands.json`, or the folder that holds it, from the workspace folder on. Empty: the "
-        "nearest one of the usual places (build folders, the `binaryDir` of CMake's presets, the workspace folder).",
+        "The project's `compile_commands.json`, or its folder, relative to the workspace folder. Empty: the "
+        "nearest one in the usual places (build folders, the `binaryDir` of CMake's presets, the workspace folder).",
         workspace=True,
     )
     compile_on_save: bool = setting(
@@ -253,61 +286,68 @@ class Settings:
     )
     compile_on_idle: bool = setting(
         True,
-        "Compile a .cu file also once typing in it has paused, for 50 to 500 ms by what its last compile took. Only where "
-        "this machine has nvcc, and with `compile_on_save`.",
+        "Compile a .cu file also when you stop typing. orbit-lsp waits 50 to 500 ms, longer if the last compile was slow. "
+        "Needs nvcc on this machine, and `compile_on_save`.",
         workspace=True,
     )
     every_gpu: Literal["idle", "hover", "off"] = setting(
         "idle",
-        "When the kernels of an open .cu file are compiled for every GPU that the hover compares: once the machine is "
-        "idle after a compile (and for a hover), for a hover alone, or never.",
+        "When an open .cu file is compiled for every GPU of the hover's table (T4 to B200). `idle`: after each compile, once the machine "
+        "is idle. `hover`: when a hover needs it. `off`: never.",
         workspace=True,
     )
     kernel_macros: tuple[str, ...] = setting(
         (),
-        "Macros that mean `__global__` and are defined where the server cannot see them; "
-        "well-known ones (CUTLASS_GLOBAL, RAFT_KERNEL, …) are built in.",
+        "Macros that mean `__global__`, if the server does not find their definition. "
+        "Well-known ones (CUTLASS_GLOBAL, RAFT_KERNEL, …) are built in.",
         workspace=True,
     )
     arguments: tuple[str, ...] = setting((), "Command-line arguments of the program that a run starts.")
     environment: tuple[str, ...] = setting(
-        (), "Names of further environment variables to pass to the program."
+        (),
+        "Names of environment variables to pass to the program, in addition to [these](#environment-variables).",
     )
     build_timeout_s: float = setting(120, "Limit of one build, in seconds.", gt=0)
     run_timeout_s: float = setting(60, "Limit of one run, in seconds.", gt=0)
+    grade: Literal["author", "referee"] = setting(
+        "author",
+        "How a `ModelNew` (KernelBench) is measured. `author`: inside its own process. `referee`: from another "
+        "process, so that it cannot cheat; Linux only, and the reference must be in a separate file "
+        "([grades](api.md#grades)).",
+    )
     spare_idle_s: float = setting(
         300,
         "How long a prepared Python process (torch imported, CUDA context open) waits for a run "
-        "before it ends and gives its GPU memory back, in seconds. 0: none is kept.",
+        "before it ends and frees its GPU memory, in seconds. 0: no process is kept.",
         ge=0,
     )
     shared_worker: bool = setting(
         True,
-        "Share one worker - the process that compiles and runs - between this user's editors and commands. false: each "
+        "Share one worker between your editors and commands. The worker is the process that compiles and runs. `false`: each "
         "editor and each command starts its own. Linux only.",
     )
     cache_gib: float = setting(2, "Limit of the build cache on disk, in GiB.", ge=0)
     trusted: bool = setting(
         False,
-        "The workspace is trusted: all of its settings and any compiler flag of it are used, and its Python is. "
-        "Only the user's own settings say so, or `orbit-lsp trust DIR`, which is remembered and counts where this is "
-        "not set.",
+        "Trust the workspace: use all of its settings, any compiler flag and its Python. Only your own settings can "
+        "set this. Where it is not set, the folders of `orbit-lsp trust DIR` are trusted.",
     )
     doubled_errors: Literal["hide", "show"] = setting(
         "hide",
-        "nvcc's error on a line where clangd shows an error about the same names: `hide` nvcc's, or `show` "
-        "both. Only in VS Code and Neovim; other editors show both.",
+        "What to do if clangd and nvcc report an error on the same line about the same names. `hide`: nvcc's error is not "
+        "shown. `show`: both are shown. Only for VS Code and Neovim; other editors show both.",
         workspace=True,
     )
     costs: Costs = dataclasses.field(default_factory=Costs)
     lens: Lens = dataclasses.field(default_factory=Lens)
     hints: Hints = dataclasses.field(default_factory=Hints)
+    report: Report = dataclasses.field(default_factory=Report)
     profile: Profile = dataclasses.field(default_factory=Profile)
     live: Live = dataclasses.field(default_factory=Live)
     history: History = dataclasses.field(default_factory=History)
     check_memory: CheckMemory = dataclasses.field(default_factory=CheckMemory)
     log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "Level of the server's log (stderr)."
+        "info", "Level of the server's log (stderr): `debug`, `info`, `warning` or `error`."
     )
 
 
@@ -437,14 +477,14 @@ def combined(
 
 def _leaves(values: Mapping[str, Any]) -> dict[str, Any]:
     """Full name -> value; None is what is not set. A group that is no object stands under its own name."""
-    found: dict[str, Any] = {}
+    leaves: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) and dataclasses.is_dataclass(hints(Settings).get(name)):
             inner = cast("dict[str, Any]", value)
-            found |= {f"{name}.{each}": one for each, one in inner.items() if one is not None}
+            leaves |= {f"{name}.{each}": value for each, value in inner.items() if value is not None}
         elif value is not None:
-            found[name] = value
-    return found
+            leaves[name] = value
+    return leaves
 
 
 def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
@@ -461,10 +501,10 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parsed(name: str, value: Any) -> Any:
     """What a value of a setting comes to, None being its default."""
-    found: Any = parse({} if value is None else _nested({name: value}))[0]
+    parsed: Any = parse({} if value is None else _nested({name: value}))[0]
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        parsed = getattr(parsed, part, None)
+    return parsed
 
 
 def rows() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
@@ -504,35 +544,56 @@ _ABOUT = """\
 
 Generated by `orbit-lsp settings`; do not edit.
 
-Your own settings come first, whatever a workspace says: in VS Code the user's settings, in other editors
-`initializationOptions`, on the command line its options. A folder speaks through `workspace/configuration` (in VS Code its
-`.vscode/settings.json`) and `compile_commands.json`. Of a folder that is not trusted only what the last column says is
-used, and one message names what was ignored. A folder is trusted if VS Code's workspace trust or your own setting
-`trusted` says so, or after `orbit-lsp trust DIR`; the command line has `--trust` for a single command.
+Your own settings override those of the workspace. Your own settings are VS Code's user settings, `initializationOptions` in
+other editors, and options and variables on the command line. Settings of the workspace come from `.vscode/settings.json` in VS
+Code, and from LSP's `workspace/configuration` in other editors; the command line reads none. Outside VS Code leave out `orbit.`
+and nest the names: `{"modal": {"idle_s": 60}}` is `orbit.modal.idle_s`.
+
+If you do not trust the workspace, orbit-lsp uses only its settings marked *yes* in the last column. One message names those that
+it ignores. To trust a workspace, use VS Code's workspace trust, your own setting `orbit.trusted`, or `orbit-lsp trust DIR`;
+`orbit-lsp trust --forget DIR` takes trust back. On the command line, `--trust` makes one command trust the current folder.
+On the command line, trust covers the Python that the folder contains or names, and the compilers and compiler flags that its
+build files name.
+
 """
 _WHICH_PYTHON = """\
 ## Which Python
 
-Triton files and launch specs run in the first Python of these, in the editor and on the command line:
+Triton files and launch specs run in the first of these that exists, in the editor and on the command line:
 
-1. the setting `python`; in VS Code, where that is empty, the environment selected in the Python extension;
-2. `UV_PROJECT_ENVIRONMENT`, `.venv` or `venv` of the workspace folder, else of a folder above it in the same git
-   repository;
+1. the setting `orbit.python`; if it is empty in VS Code, the environment selected in the Python extension;
+2. the folder that the variable `UV_PROJECT_ENVIRONMENT` names, or `.venv` or `venv`, in the workspace folder or in a folder
+   above it in the same git repository;
+
 3. the active conda environment (`CONDA_PREFIX`, but not `base`), else the one that `environment.yml` names;
 4. the pyenv version of `.python-version`;
 5. Poetry's environment of `pyproject.toml`;
 6. the active virtual environment (`VIRTUAL_ENV`);
 7. the Python that orbit-lsp itself runs in.
 
-What a folder brings along or names is used only if the folder is trusted. `orbit-lsp doctor` and `orbit.info` name the
-Python and where it comes from.
+orbit-lsp uses a Python that a folder contains or names only if you trust the folder. `orbit-lsp doctor`, and
+in an editor the command `orbit.info`, show the Python and why it was chosen.
+
+## Environment variables
+
+A program that orbit-lsp runs gets only these variables of the editor or the shell, and those that `orbit.environment` names, so
+that tokens and sockets stay out:
+
+- paths: `PATH`, `HOME`, `TMPDIR`, `TMP`, `TEMP`, `LD_LIBRARY_PATH`, `LIBRARY_PATH`, `CPATH`, `PYTHONPATH`, `VIRTUAL_ENV`,
+  `CONDA_PREFIX`
+- the user and the terminal: `USER`, `LOGNAME`, `SHELL`, `LANG`, `LANGUAGE`, `TERM`, `TZ`
+- all that begin with `LC_`, `XDG_`, `CUDA_`, `NVIDIA_`, `NV_`, `CUDNN_`, `CUBLAS_`, `NCCL_`, `TRITON_`, `TORCH_`, `PYTORCH_`,
+  `TORCHINDUCTOR_`, `OMP_`, `MKL_` or `OPENBLAS_`
+- `ORBIT_RECORD`, and on Windows those of the system
+
 """
 
 
 def json_schema(hint: Any, field: dataclasses.Field[Any]) -> dict[str, Any]:
     """A setting as JSON schema has it."""
     limits = {_LIMITS[name]: value for name, value in field.metadata["limits"].items()}
-    if pattern := limits.pop("pattern", None):
+    pattern = limits.pop("pattern", None)
+    if pattern and field.name != "gpu":  # it takes the names of all GPUs there are
         limits["pattern"] = f"^{pattern}$"
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:

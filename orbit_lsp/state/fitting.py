@@ -46,6 +46,7 @@ def fit(parts: Sequence[Part], columns: int) -> str:
 
 
 def cut(text: str, columns: int) -> str:
+    """At most so many columns, with `…` at the end of a longer text."""
     return text if len(text) <= columns else text[: columns - 1].rstrip() + "…"
 
 

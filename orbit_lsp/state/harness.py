@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
-from orbit_remote.common import harness_files
+from orbit_remote.common import harness_files, limits
 
-_NAMED = re.compile(r"^(?:class|def|async def)[ \t]+(ModelNew|custom_kernel)\b", re.MULTILINE)
 _PREFIX = "contract "
 
 
@@ -34,7 +31,10 @@ def of(session: Session, uri: str) -> Entry | None:
     file = session.files.get(uri)
     if file is None or file.scan.language != "triton":
         return None
-    return _entry(uri, file.document.text)
+    text = file.document.text
+    if len(text) > limits.CONTRACT.most or ("ModelNew" not in text and "custom_kernel" not in text):
+        return None  # asked at every lens of every Python file
+    return _entry(uri, text)
 
 
 NONE = "orbit: this file has neither a class ModelNew (KernelBench) nor a function custom_kernel (popcorn)"
@@ -63,26 +63,10 @@ def digest(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _entry(uri: str, text: str) -> Entry | None:
-    if "ModelNew" not in text and "custom_kernel" not in text:  # asked at every lens of every Python file
-        return None
-    found = harness_files.kept(text)
-    if found is not None:
-        line, start = found.line - 1, found.column - 1
-        return _made(uri, text, found.name, line, start)
-    if _has_syntax(text) or (typed := _NAMED.search(text)) is None:
-        return None
-    line = text.count("\n", 0, typed.start())
-    return _made(uri, text, typed[1], line, typed.start(1) - typed.start())
+    kept = harness_files.kept(text)
+    return _made(uri, text, kept.name, kept.line - 1, kept.column - 1) if kept else None
 
 
 def _made(uri: str, text: str, name: str, line: int, column: int) -> Entry:
     span = Span(line, column, line, column + len(name))
     return Entry(name, span, KernelId(uri, _PREFIX + name), digest(text))
-
-
-def _has_syntax(text: str) -> bool:
-    try:
-        ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True

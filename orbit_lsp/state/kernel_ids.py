@@ -17,9 +17,9 @@ class KernelId(NamedTuple):
 def identify(uri: str, scan: Scan) -> list[tuple[KernelId, Kernel, str]]:
     """Every kernel of a scan with its id and digest; several of one name are numbered."""
     seen: dict[str, int] = {}
-    found: list[tuple[KernelId, Kernel, str]] = []
+    identified: list[tuple[KernelId, Kernel, str]] = []
     for kernel, digest in zip(scan.kernels, scan.digests, strict=True):
         count = seen[kernel.qualified] = seen.get(kernel.qualified, 0) + 1
         name = kernel.qualified if count == 1 else f"{kernel.qualified}#{count}"
-        found.append((KernelId(uri, name), kernel, digest))
-    return found
+        identified.append((KernelId(uri, name), kernel, digest))
+    return identified

@@ -16,19 +16,19 @@ def places(before: Sequence[str], now: Sequence[str], wanted: Iterable[int]) -> 
     old, new = list(before), list(now)
     head, tail = _ends(old, new)
     between: _Between | None = None
-    found: dict[int, int] = {}
+    lines: dict[int, int] = {}
     for line in dict.fromkeys(wanted):
         if 0 <= line < head:
-            found[line] = line
+            lines[line] = line
         elif len(old) - tail <= line < len(old):
-            found[line] = line + len(new) - len(old)
+            lines[line] = line + len(new) - len(old)
         elif head <= line < len(old):
             if between is None:
                 between = _Between(*(_stripped(text[head : len(text) - tail]) for text in (old, new)))
             if (place := between.place(line - head)) is not None:
-                found[line] = head + place
-    claimed = Counter(found.values())  # of twins that were moved none can be told
-    return {line: place for line, place in found.items() if claimed[place] == 1}
+                lines[line] = head + place
+    claimed = Counter(lines.values())  # of twins that were moved none can be told
+    return {line: place for line, place in lines.items() if claimed[place] == 1}
 
 
 def _stripped(lines: list[str]) -> list[str]:
@@ -41,12 +41,12 @@ def _ends(old: list[str], new: list[str]) -> tuple[int, int]:
     return head, _common(old[head:][::-1], new[head:][::-1])
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _common(first: Sequence[str], other: Sequence[str]) -> int:
     """How many lines are the same from the start: slices are compared, because that is not done in Python."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(other))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == other[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
@@ -49,6 +49,8 @@ class Setup:
         """Whether this machine has a token for Modal."""
         self.figures_for = ""
         """The architecture that static figures were asked for, whatever GPU runs get."""
+        self.figures_elsewhere = ""
+        """That of the setting `gpu`, where it names one that cannot be rented: it counts where this machine has no GPU."""
         self.warm: dict[str, Warm] = {}
         """Rented GPUs whose containers are warm."""
 
@@ -75,6 +77,17 @@ class Setup:
         devices = self.machine.devices if self.machine else ()
         return next((device for device in devices if device.index == self.settings.device), None)
 
+    def spelled(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings with the GPU as Modal's list spells it; of one that is not in it the figures alone are meant."""
+        name = values.get("gpu")
+        self.figures_elsewhere = ""
+        if not isinstance(name, str):
+            return dict(values)
+        if known := rented(name):
+            return {**values, "gpu": known}
+        self.figures_elsewhere = architectures.architecture_for(name) or ""
+        return {key: value for key, value in values.items() if key != "gpu" or not self.figures_elsewhere}
+
     def architecture(self) -> str:
         """What static figures are compiled for: this machine's own GPU where runs go there, else the one of
         the settings.
@@ -84,6 +97,8 @@ class Setup:
         own = self.own_gpu() if self.place() == "local" else None
         if own and own.capability:
             return architectures.architecture_of(own.capability)
+        if self.figures_elsewhere and own is None:
+            return self.figures_elsewhere
         return architectures.architecture_for(own.name if own else self.settings.gpu) or "sm_90a"
 
     def directory(self, path: str) -> str:
@@ -97,8 +112,14 @@ def rented(name: str) -> str:
     kind, colon, count = name.rstrip("!").replace("!:", ":").partition(":")
     if colon and not re.fullmatch(r"[1-8]", count):
         return ""
-    spelled = next((one for one in gpus() if one.replace(" ", "-").lower() == kind.lower()), "")
+    spelled = next((gpu for gpu in gpus() if gpu.replace(" ", "-").lower() == kind.lower()), "")
     return spelled and spelled + (colon + count if count != "1" else "")
+
+
+def count(gpu: str) -> int:
+    """2 of `H100:2`."""
+    several = re.search(r":([1-8])$", gpu)
+    return int(several[1]) if several else 1
 
 
 def gpus() -> tuple[str, ...]:

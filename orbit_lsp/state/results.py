@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_remote.common.messages import (
@@ -17,16 +18,38 @@ from orbit_remote.common.messages import (
     Problem,
     Profile,
     Resources,
+    Through,
     Timing,
 )
 
 if TYPE_CHECKING:
     from orbit_remote.common.measure import AbVerdict, Difference, Regression
 
+T = TypeVar("T")
+
+
+def renamed(value: T, names: Mapping[str, str]) -> T:
+    """The same value with each text that is a key of `names`, at any depth, in its new name; texts within texts stay."""
+    untyped: Any = value
+    kinds: Any = type(untyped).__mro__
+    made: Any = untyped
+    if str in kinds:
+        made = names.get(untyped, untyped)
+    elif dict in kinds:
+        made = {renamed(key, names): renamed(each, names) for key, each in untyped.items()}
+    elif tuple in kinds and hasattr(untyped, "_fields"):
+        made = kinds[0](*(renamed(each, names) for each in untyped))
+    elif any(kind in kinds for kind in (tuple, list, set, frozenset)):
+        made = kinds[0](renamed(each, names) for each in untyped)
+    elif is_dataclass(kinds[0]):
+        parts = {each.name: getattr(untyped, each.name) for each in fields(untyped)}
+        made = replace(untyped, **{name: renamed(part, names) for name, part in parts.items()})
+    return made if made != untyped else value
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the compiler said of a kernel's instances.
+    """What the compiler reported about a kernel's instances.
 
     `digest` is of the tokens they were compiled from, `inputs` of the job's settings and `files` maps
     the other files that were read to their content hashes.
@@ -52,7 +75,7 @@ class Result:
     launches: tuple[Launches, ...]
     inputs: str
     files: dict[str, str]
-    through: Literal["program", "spec", "contract"] = "program"
+    through: Through = "program"
     asked: KernelId | None = None
     lines: str = ""
     elements: tuple[str, ...] = ()
@@ -79,7 +102,8 @@ class Profiled:
 
     `digest`, `inputs`, `files`, `through` and `asked` as in `Result`. `texts` are the files that its lines speak of
     as they were when it ran, cut into lines, by path. `report` is Nsight Compute's own file, as it is kept here,
-    `dumps` the folder of what the compiler made; both are None after a restart.
+    `dumps` the folder of what the compiler made; both are None after a restart. A profile that is `imported` was made by
+    another program, on any machine.
     `before` is the profile before this one, without the one before that.
     """
 
@@ -89,9 +113,9 @@ class Profiled:
     profiles: tuple[Profile, ...]
     inputs: str
     files: dict[str, str]
-    through: Literal["program", "spec", "contract"] = "program"
+    through: Through = "program"
     asked: KernelId | None = None
-    detail: Literal["click", "full"] = "click"
+    detail: Literal["click", "full", "imported"] = "click"
     texts: dict[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
     report: Path | None = None
     dumps: Path | None = None
@@ -118,7 +142,7 @@ class Moved:
 class AbResult:
     """The last time that a kernel was run in turn with something else, by the name `against`.
 
-    `then` and `now` are all launches of all of its counted runs; None where it did not come to one. `runs` are the times
+    `then` and `now`: pooled timings of all counted runs, or None if there were none. `runs` are the times
     of those runs in nanoseconds, which the verdict is of, and `devices` the GPUs by NVML's names: the other side's, then
     this one's. `digest` is that of the kernel as it ran. `comparison` is None where it ended before there was a verdict,
     for the reason of `failure`.
@@ -151,7 +175,7 @@ class MemoryCheck:
     tools: tuple[str, ...]
     inputs: str
     files: dict[str, str]
-    through: Literal["program", "spec", "contract"]
+    through: Through
     asked: KernelId
 
 
@@ -222,7 +246,35 @@ class Results:
     """Kernels whose history has a faster version, with the digest of the slower one."""
     versions: dict[KernelId, frozenset[str]] = field(default_factory=dict[KernelId, "frozenset[str]"])
     """Digests of the versions of a kernel whose text its history keeps."""
+    so_far: dict[KernelId, tuple[str, tuple[Launches, ...]]] = field(
+        default_factory=dict["KernelId", "tuple[str, tuple[Launches, ...]]"]
+    )
+    """What a program has launched that still runs, with the id of its run."""
     problems: dict[tuple[str, str], Problems] = field(default_factory=dict["tuple[str, str]", Problems])
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """What is known of some files is known of them under their new names: both the URIs and the paths are in `names`.
+        What was known of a file of that name goes. Problems do not: their lines are those of a text that was closed.
+        """
+        for each in fields(self):
+            known: dict[Any, Any] = getattr(self, each.name)
+            mine = {key: known[key] for key in known if renamed(key, names) != key}
+            for key, value in mine.items() if known is not self.problems else ():
+                del known[key]
+                known[renamed(key, names)] = renamed(value, names)
+
+    def uris(self) -> set[str]:
+        """Of the files of which something is known."""
+        known = (
+            self.figures,
+            self.runs,
+            self.profiles,
+            self.failures,
+            self.memory_checks,
+            self.multi_gpu,
+            self.ab,
+        )
+        return {target.uri for targets in known for target in targets}
 
     def forget_problems(self, uri: str) -> None:
         """Of a file that was closed."""
@@ -238,7 +290,7 @@ class Results:
         return tuple(sorted({level for target, level in self.listings if target.uri == uri}))
 
     def keep_problems(self, source: str, about: dict[str, Problems]) -> set[str]:
-        """Replace everything `source` said; returns the uris whose diagnostics changed."""
+        """Replace everything that `source` reported; returns the uris whose diagnostics changed."""
         gone = {uri for known, uri in self.problems if known == source}
         for uri in gone:
             del self.problems[source, uri]

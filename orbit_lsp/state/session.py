@@ -19,7 +19,7 @@ from orbit_lsp.state.compilation import Compilation
 from orbit_lsp.state.documents import Change, Document, Encoding
 from orbit_lsp.state.kernel_ids import KernelId, identify
 from orbit_lsp.state.placement import Setup
-from orbit_lsp.state.results import Results
+from orbit_lsp.state.results import Results, renamed
 from orbit_lsp.state.staleness import Disk
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.messages import Job, State
@@ -58,9 +58,9 @@ class OpenFile:
         """Of the present text: edits cost nothing until somebody asks. Ask for a long text once it is `scanned`."""
         with self._scanning:
             tracker, text = self.tracker, self.document.text
-            found = tracker.scan(text)
+            scanned = tracker.scan(text)
             self._scanned = tracker, text
-            return found
+            return scanned
 
     @property
     def scanned(self) -> bool:
@@ -103,16 +103,16 @@ class Running:
 
 @dataclass(slots=True)
 class Client:
-    """What the client can do. `name` is what others see who wait for its runs, as in *Neovim*."""
+    """What the client can do. `name` is shown to other clients that wait for its runs, as in *Neovim*."""
 
     name: str = "orbit-lsp"
     batch: bool = False
     """Nobody looks at the screen for its runs: they wait for a GPU behind those that somebody has clicked."""
     encoding: Encoding = "utf-16"
     can_ask: bool = False
-    """Whether it can put a question with answers to choose from."""
+    """Whether it can ask a question with answers to choose from."""
     mirror_hints: bool = False
-    """Publish hints as Hint diagnostics too: the client cannot be told to ask for hints again."""
+    """Publish hints as Hint diagnostics too: the client does not support refreshing hints."""
     tags: bool = True
     """Whether it draws what is unnecessary or deprecated in its own way."""
     draws_lenses: bool = True
@@ -122,6 +122,8 @@ class Client:
     """It keeps a log of runs itself, and gets what is printed as `orbit/output`."""
     shows_answers: bool = True
     """It shows what commands answer; elsewhere the answer is a message, or a file that is opened."""
+    debugs: bool = False
+    """It attaches to debuggers by itself, and gets where they wait as `orbit/debug`; elsewhere a message says it."""
     shows_reports: bool = False
     """It shows a report in a window of its own; elsewhere a browser is asked, which need not be there."""
 
@@ -176,6 +178,22 @@ class Session:
         self.results.forget_problems(uri)
         self.results.forget_listings(uri)
 
+    def rename(self, old_uri: str, new_uri: str) -> dict[str, str]:
+        """A file or a folder has another name: what is known of kernels goes with them. The new names of files, by the old
+        ones: URIs and paths.
+        """
+        within = old_uri.rstrip("/") + "/"
+        known = self.results.uris() | {target.uri for target in (*self.running, *self.live)}
+        moved = {
+            old: new_uri.rstrip("/") + "/" + old[len(within) :] for old in known if old.startswith(within)
+        }
+        moved[old_uri] = new_uri
+        names = moved | {path_of(old): path_of(new) for old, new in moved.items()}
+        self.results.rename(names)
+        self.running = renamed(self.running, names)
+        self.live = renamed(self.live, names)
+        return names
+
     def macros(self) -> tuple[str, ...]:
         return self.setup.settings.kernel_macros
 
@@ -218,13 +236,15 @@ class Session:
         return identify(uri, file.scan)
 
     def find(self, target: KernelId) -> Kernel | None:
-        return next((kernel for found, kernel, _ in self.kernels(target.uri) if found == target), None)
+        return next(
+            (kernel for known_target, kernel, _ in self.kernels(target.uri) if known_target == target), None
+        )
 
     def at(self, uri: str, line: int) -> KernelId | None:
         """The kernel whose definition holds `line`."""
-        for found, kernel, _ in self.kernels(uri):
+        for target, kernel, _ in self.kernels(uri):
             if kernel.whole.line <= line <= kernel.whole.end_line:
-                return found
+                return target
         return None
 
 

@@ -24,6 +24,8 @@ def job_key(job: Job) -> str:
     parts = (
         job.language, job.through, job.directory or "", *job.arguments, "|", job.stdin, "|", *job.flags, "|",
         job.nvcc or "", job.architecture or "", str(job.device), job.gpu or "",
+        *([str(job.gpus)] if job.gpus > 1 else []),
+        *([job.grade] if job.grade != "author" else []),
     )  # fmt: skip
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=16).hexdigest()
 

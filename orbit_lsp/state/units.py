@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from orbit_remote.common.messages import Timing
+
 UNAVAILABLE = "unavailable"
 
 _TIMES = ((1, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"))
@@ -20,6 +22,20 @@ def time(nanoseconds: float | None) -> str:
     if nanoseconds is not None and abs(nanoseconds) < 1:
         return f"{nanoseconds:.2g} ns"
     return _scaled(nanoseconds, _TIMES, whole_base=True)
+
+
+def timing(known: Timing | None) -> str:
+    """`288 µs ±0.2%`, with the spread only if there are enough launches; `under 1 µs` below what the
+    recording can measure.
+    """
+    if known is None:
+        return UNAVAILABLE
+    return f"{median(known)} {'' if known.under else spread(known.spread)}".strip()
+
+
+def median(known: Timing) -> str:
+    """`288 µs`; `under 1 µs`, in whole microseconds, below what the recording can measure."""
+    return time(known.median) if known.under is None else f"under {math.ceil(known.under / 1000)} µs"
 
 
 def size(count: float | None) -> str:
@@ -75,6 +91,11 @@ def spread(fraction: float | None) -> str:
 def count(number: int | None) -> str:
     """`1,048,576`."""
     return UNAVAILABLE if number is None else f"{number:,}"
+
+
+def amount(number: float) -> str:
+    """Of what there is much of, by powers of 1000: `20.5 M`, `16.4 k`, `512`."""
+    return _scaled(number, tuple((factor, prefix) for factor, prefix in _DECIMAL), whole_base=True).strip()
 
 
 def money(dollars: float | None) -> str:

@@ -13,22 +13,22 @@ _SIZES = {"byte": units.size, "byte/second": units.bandwidth, "ns": units.time}
 
 def sentence(name: str, versus: AbResult) -> str:
     """`saxpy takes 7.0% less time than HEAD~1 (6.6% to 7.4% less, 6 pairs of runs)`; its failure where it came to none."""
-    found = versus.comparison
-    if found is None:
+    ab_verdict = versus.comparison
+    if ab_verdict is None:
         why = versus.failure.message if versus.failure else "it was cancelled"
         return f"{name} was not compared with {versus.against}: {why}"
-    pairs = f"{found.pairs} pairs of runs"
-    low, high = found.low or found.ratio, found.high or found.ratio
-    if found.verdict == "inconclusive":
+    pairs = f"{ab_verdict.pairs} pairs of runs"
+    low, high = ab_verdict.low or ab_verdict.ratio, ab_verdict.high or ab_verdict.ratio
+    if ab_verdict.verdict == "inconclusive":
         return (
             f"{name} and {versus.against}: no measurable difference "
             f"({_signed(low)} to {_signed(high)}, {pairs})"
         )
-    less = found.verdict == "faster"
+    less = ab_verdict.verdict == "faster"
     ends = sorted((abs(low - 1), abs(high - 1)))
     word = "less" if less else "more"
     return (
-        f"{name} takes {units.percent(abs(found.ratio - 1))} {word} time than {versus.against} "
+        f"{name} takes {units.percent(abs(ab_verdict.ratio - 1))} {word} time than {versus.against} "
         f"({units.percent(ends[0])} to {units.percent(ends[1])} {word}, {pairs})"
     )
 
@@ -38,7 +38,7 @@ def _signed(ratio: float) -> str:
 
 
 def tables(name: str, versus: AbResult, now: float, *, stale: bool) -> list[Table]:
-    """Both sides' times and what moved, then what a reader has to know. None of it where there is no verdict."""
+    """Times of both sides and the counters that differ, then remarks; empty if there is no verdict."""
     if versus.comparison is None:
         return []
     first, second = versus.devices
@@ -46,17 +46,20 @@ def tables(name: str, versus: AbResult, now: float, *, stale: bool) -> list[Tabl
     now_name = f"now on {second}" if first != second else "now"
     rows = [("time, median", _time(versus.then), _time(versus.now), _change(versus))]
     rows += [("launches", _count(versus.then), _count(versus.now), "")]
-    rows += [(one.name, _value(one, one.before), _value(one, one.after), change(one)) for one in versus.moved]
+    rows += [
+        (figure.name, _value(figure, figure.before), _value(figure, figure.after), change(figure))
+        for figure in versus.moved
+    ]
     mark = ", edited since" if stale else ""
     title = f"{sentence(name, versus)}; {kernel_status.ago(now - versus.at)}{mark}"
-    found = [Table(title, ("", then_name, now_name, "change, 95 %"), tuple(rows))]
+    sections = [Table(title, ("", then_name, now_name, "change, 95 %"), tuple(rows))]
     if versus.remarks:
-        found.append(Table("Beside it", ("remark",), tuple((one,) for one in versus.remarks)))
-    return found
+        sections.append(Table("Beside it", ("remark",), tuple((remark,) for remark in versus.remarks)))
+    return sections
 
 
 def _time(timing: Timing | None) -> str:
-    return "" if timing is None else f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
+    return "" if timing is None else units.timing(timing)
 
 
 def _count(timing: Timing | None) -> str:
@@ -64,22 +67,22 @@ def _count(timing: Timing | None) -> str:
 
 
 def _change(versus: AbResult) -> str:
-    found = versus.comparison
-    if found is None or found.low is None or found.high is None:
+    ab_verdict = versus.comparison
+    if ab_verdict is None or ab_verdict.low is None or ab_verdict.high is None:
         return ""
-    return f"{_signed(found.ratio)} ({_signed(found.low)} to {_signed(found.high)}): {found.verdict}"
+    return f"{_signed(ab_verdict.ratio)} ({_signed(ab_verdict.low)} to {_signed(ab_verdict.high)}): {ab_verdict.verdict}"
 
 
-def _value(one: Moved, value: float) -> str:
-    if one.unit in _SIZES:
-        return _SIZES[one.unit](value)
-    if one.unit == "%":
+def _value(figure: Moved, value: float) -> str:
+    if figure.unit in _SIZES:
+        return _SIZES[figure.unit](value)
+    if figure.unit == "%":
         return f"{value:.1f}%"
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def change(one: Moved) -> str:
+def change(figure: Moved) -> str:
     """In points where it is a share, else relative to what it was."""
-    if one.unit == "%":
-        return f"{one.after - one.before:+.1f} points"
-    return f"{100 * (one.after / one.before - 1):+.0f}%" if one.before else ""
+    if figure.unit == "%":
+        return f"{figure.after - figure.before:+.1f} points"
+    return f"{100 * (figure.after / figure.before - 1):+.0f}%" if figure.before else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 from lsprotocol import types as lsp
 
+from orbit_lsp.kernels import Scan
 from orbit_lsp.state import fitting
 from orbit_lsp.state.documents import Document
 from orbit_lsp.state.session import Session
@@ -19,20 +21,39 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     """Messages whose line has been edited since they were made are left out until the next compile."""
     file = session.files.get(uri)
     document = file.document if file else None
-    found: list[lsp.Diagnostic] = []
-    found += [
+    reported: list[lsp.Diagnostic] = []
+    reported += [
         problem_view.as_shown(session, document, line, problem)
         for problem, line in problem_view.present(session, uri)
     ]
-    found += spec_diagnostics.diagnostics(session, uri)
-    found += cost_diagnostics.diagnostics(session, uri)
-    if file and (beyond := file.scan.left_out):
-        text = f"Kernels from this one on are left out: {limits.KERNELS.most:,} are shown of a file."
-        where = positions.whole_line(session, file.document, beyond.line)
-        found.append(lsp.Diagnostic(where, text, severity=lsp.DiagnosticSeverity.Information, source="orbit"))
+    reported += spec_diagnostics.diagnostics(session, uri)
+    reported += cost_diagnostics.diagnostics(session, uri)
+    if file:
+        reported += [
+            lsp.Diagnostic(
+                positions.whole_line(session, file.document, line),
+                text,
+                severity=lsp.DiagnosticSeverity.Information,
+                source="orbit",
+            )
+            for line, text in _left_out(file.scan)
+        ]
     if session.client.mirror_hints and document:
-        found += _mirrored(session, uri, document)
-    return found
+        reported += _mirrored(session, uri, document)
+    return reported
+
+
+def _left_out(scan: Scan) -> Iterator[tuple[int, str]]:
+    if scan.left_out:
+        most = f"{limits.KERNELS.most:,}"
+        yield scan.left_out.line, f"Kernels from this one on are left out: {most} are shown of a file."
+    if scan.unread is not None:
+        if scan.language == "cuda":
+            why = f"{limits.DECLARATIONS.most:,} declarations stand above it"
+        else:
+            most = f"{limits.STATEMENTS.most:,} statements stand above it"
+            why = f"it has more than {limits.STATEMENT.size}, or {most}"
+        yield scan.unread, f"Kernels in the code that begins here are left out: {why}."
 
 
 def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagnostic]:
@@ -48,9 +69,9 @@ def _mirrored(session: Session, uri: str, document: Document) -> list[lsp.Diagno
             positions.of_span(session, document, names[line])
             if line in names
             else positions.whole_line(session, document, line),
-            fitting.BETWEEN.join(said),
+            fitting.BETWEEN.join(text),
             severity=lsp.DiagnosticSeverity.Hint,
             source="orbit",
         )
-        for line, said in texts.items()
+        for line, text in texts.items()
     ]

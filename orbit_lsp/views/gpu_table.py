@@ -17,9 +17,9 @@ def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> 
     """A row for each GPU by the name that NVML gave, the columns that no GPU fills left out. Dollars are of
     the whole container; a launch costs its device time alone.
     """
-    rows = [_row(comparison, one) for one in comparison.rows]
+    rows = [_row(comparison, row) for row in comparison.rows]
     filled = [number for number in range(len(_HEADER)) if number < 2 or any(row[number] for row in rows)]
-    prices = sorted({one.rates for one in comparison.rows if one.rates})
+    prices = sorted({row.rates for row in comparison.rows if row.rates})
     gpus = "1 GPU" if len(rows) == 1 else f"{len(rows)} GPUs"
     title = f"{name} on {gpus}, {kernel_status.ago(now - comparison.at)}{', edited since' if stale else ''}"
     if prices:
@@ -31,24 +31,24 @@ def table(comparison: MultiGpuResult, name: str, now: float, *, stale: bool) -> 
     )
 
 
-def _row(comparison: MultiGpuResult, one: GpuResult) -> tuple[str, ...]:
-    finished = one.finished
-    name = finished.device.name if finished.device else one.gpu
-    price = "" if one.usd_per_s is None else f"{units.money(one.usd_per_s * 3600)}/h"
-    chosen = launches(one)
+def _row(comparison: MultiGpuResult, gpu_result: GpuResult) -> tuple[str, ...]:
+    finished = gpu_result.finished
+    name = finished.device.name if finished.device else gpu_result.gpu
+    price = "" if gpu_result.usd_per_s is None else f"{units.money(gpu_result.usd_per_s * 3600)}/h"
+    chosen = launches(gpu_result)
     if not chosen:
         why = finished.failure.message if finished.failure else "the program did not launch it"
         return name, "", "", "", price, "", why.splitlines()[0]
-    per_million = usd_per_million(one)
+    per_million = usd_per_million(gpu_result)
     held = (
-        kernel_status.launch_occupancy(chosen[0], _capability(one), finished.resources)
+        kernel_status.launch_occupancy(chosen[0], _capability(gpu_result), finished.resources)
         if len(chosen) == 1
         else None
     )
     return (
         name,
         sweep_tables.time_text(chosen),
-        _rate(comparison, one),
+        _rate(comparison, gpu_result),
         f"≤{units.occupancy(held.fraction)}{kernel_status.limited_by(held)}" if held else "",
         price,
         "" if per_million is None else units.money(per_million),
@@ -56,34 +56,36 @@ def _row(comparison: MultiGpuResult, one: GpuResult) -> tuple[str, ...]:
     )
 
 
-def launches(one: GpuResult) -> tuple[Launches, ...]:
+def launches(gpu_result: GpuResult) -> tuple[Launches, ...]:
     """Those that its time speaks of: all that a launch spec makes with its first values, else the
     configuration that took most of the program's time.
     """
-    if every := sweep_tables.timed(one.finished.points):
+    if every := sweep_tables.timed(gpu_result.finished.points):
         return every[0].launches
-    main = kernel_status.main_launch(one.launches)
+    main = kernel_status.main_launch(gpu_result.launches)
     return (main,) if main else ()
 
 
-def usd_per_million(one: GpuResult) -> float | None:
+def usd_per_million(gpu_result: GpuResult) -> float | None:
     """Dollars for the device time of a million launches; None where the time or the price is not known."""
-    total = sweep_tables.total_ns(launches(one))
-    return None if total is None or one.usd_per_s is None else total * 1e-9 * one.usd_per_s * 1e6
+    total = sweep_tables.total_ns(launches(gpu_result))
+    return (
+        None if total is None or gpu_result.usd_per_s is None else total * 1e-9 * gpu_result.usd_per_s * 1e6
+    )
 
 
-def _rate(comparison: MultiGpuResult, one: GpuResult) -> str:
-    every = sweep_tables.timed(one.finished.points)
+def _rate(comparison: MultiGpuResult, gpu_result: GpuResult) -> str:
+    every = sweep_tables.timed(gpu_result.finished.points)
     if not every:
         return ""
-    found = rates.of(
-        every[0], sweep_tables.total_ns(every[0].launches), one.finished.device, comparison.elements
+    reached_rates = rates.of(
+        every[0], sweep_tables.rated_ns(every[0].launches), gpu_result.finished.device, comparison.elements
     )
-    return next(iter(rates.short(found)), "")
+    return next(iter(rates.short(reached_rates)), "")
 
 
-def _capability(one: GpuResult) -> str:
-    device = one.finished.device
+def _capability(gpu_result: GpuResult) -> str:
+    device = gpu_result.finished.device
     return (device.capability if device else None) or ""
 
 
@@ -95,15 +97,15 @@ def as_json(name: str, comparison: MultiGpuResult) -> dict[str, Any]:
         "kernel": name,
         "gpus": [
             {
-                "gpu": one.gpu,
-                "device": one.finished.device.name if one.finished.device else None,
-                "outcome": one.finished.outcome,
-                "time_ns": sweep_tables.total_ns(launches(one)),
-                "usd_per_s": one.usd_per_s,
-                "rates": one.rates or None,
-                "usd_per_million_launches": usd_per_million(one),
-                "finished": dataclasses.asdict(one.finished),
+                "gpu": row.gpu,
+                "device": row.finished.device.name if row.finished.device else None,
+                "outcome": row.finished.outcome,
+                "time_ns": sweep_tables.total_ns(launches(row)),
+                "usd_per_s": row.usd_per_s,
+                "rates": row.rates or None,
+                "usd_per_million_launches": usd_per_million(row),
+                "finished": dataclasses.asdict(row.finished),
             }
-            for one in comparison.rows
+            for row in comparison.rows
         ],
     }

@@ -16,21 +16,21 @@ def hints(session: Session, uri: str, first: int, last: int) -> list[lsp.InlayHi
     file = session.files.get(uri)
     if file is None:
         return []
-    found: list[lsp.InlayHint] = []
+    inlay_hints: list[lsp.InlayHint] = []
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line > last or first > whole.end_line:
             continue
         line = place.line(file.document, known.kernel, has_lens=session.client.draws_lenses)
         if first <= line <= last and (text := labels.hint(session, uri, known)):
-            found.append(_at(session, file.document, line, text))
+            inlay_hints.append(_at(session, file.document, line, text))
     for line, label in profile_lines.labels(session, uri):
         if first <= line <= last:
-            found.append(_at(session, file.document, line, label))
+            inlay_hints.append(_at(session, file.document, line, label))
     line, text = harness_view.label(session, uri)
     if text and first <= line <= last:
-        found.append(_at(session, file.document, line, text))
-    return found
+        inlay_hints.append(_at(session, file.document, line, text))
+    return inlay_hints
 
 
 def _at(session: Session, document: Document, line: int, text: str) -> lsp.InlayHint:

@@ -13,7 +13,7 @@ from orbit_lsp.views import kernel_commands, kernel_status
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition, and the contract whose name, meets the lines `first` to `last`."""
-    found: list[lsp.Command] = []
+    offered: list[lsp.Command] = []
     entries = session.files[uri].scan.entries if uri in session.files else ()
     for known in kernel_status.of(session, uri):
         kernel = known.kernel
@@ -21,28 +21,30 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
             continue
         runs = known.plan.through != "program" or entries
         if kernel.launchable and kernel.dsl in RUNNABLE and runs and not known.running:
-            found += commands(session, known.target, kernel.name)
+            offered += commands(session, known.target, kernel.name)
     checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
-        found += commands(session, checked.entry.target, checked.entry.name)
-    return [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in found]
+        offered += commands(session, checked.entry.target, checked.entry.name)
+    return [
+        lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command) for command in offered
+    ]
 
 
 def commands(session: Session, target: KernelId, name: str) -> list[lsp.Command]:
     choices = compare_candidates.choices(session, target)
-    found: list[lsp.Command] = []
+    offered: list[lsp.Command] = []
     if choices and session.client.can_ask:
-        found.append(kernel_commands.of_kernel(f"Compare with… ({name})", "orbit.compareWith", target))
+        offered.append(kernel_commands.of_kernel(f"Compare with… ({name})", "orbit.compareWith", target))
     elif choices:
-        found += [
+        offered += [
             kernel_commands.of_kernel(
-                f"Compare with {one.title} ({name})", "orbit.compareWith", target, **{"with": one.word}
+                f"Compare with {choice.title} ({name})", "orbit.compareWith", target, **{"with": choice.word}
             )
-            for one in choices
+            for choice in choices
         ]
     if target in session.results.runs or target in session.results.profiles:
-        found.append(kernel_commands.of_kernel(f"Open the history ({name})", "orbit.history", target))
+        offered.append(kernel_commands.of_kernel(f"Open the history ({name})", "orbit.history", target))
     if (versus := session.results.ab.get(target)) and versus.comparison:
         title = f"Open the comparison with {versus.against} ({name})"
-        found.append(kernel_commands.of_kernel(title, "orbit.compareWith", target, show="report"))
-    return found
+        offered.append(kernel_commands.of_kernel(title, "orbit.compareWith", target, show="report"))
+    return offered

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from lsprotocol import types as lsp
 
 from orbit_lsp.state.session import Session
-from orbit_lsp.views import harness_view, kernel_status, kernel_tables, listing_hover, positions
+from orbit_lsp.views import harness_view, kernel_status, kernel_tables, positions
 from orbit_lsp.views.answer import place, summary_lines
+from orbit_lsp.views.explain import listing_hover
 from orbit_lsp.views.profile import profile_hover
 from orbit_lsp.views.tables import Section, render
 
@@ -53,28 +54,38 @@ def _of_line(session: Session, uri: str, line: int, *, markdown: bool) -> lsp.Ho
 
 
 def _of_contract(session: Session, uri: str, line: int, *, markdown: bool, now: float) -> lsp.Hover | None:
-    found = kernel_status.harness_status(session, uri)
-    if found is None or line != found.entry.span.line or not (found.result or found.profile):
+    harness_status = kernel_status.harness_status(session, uri)
+    if (
+        harness_status is None
+        or line != harness_status.entry.span.line
+        or not (harness_status.result or harness_status.profile)
+    ):
         return None
     sections: list[Section] = []
-    if found.result:
-        mark = ", edited since" if found.stale else ""
-        title = f"{found.entry.name}: checked {kernel_status.ago(now - found.result.at)}{mark}"
-        sections.append(
-            (title, harness_view.rows(found.result) + kernel_tables.run_rows(found.result.finished))
+    if harness_status.result:
+        mark = ", edited since" if harness_status.stale else ""
+        title = (
+            f"{harness_status.entry.name}: checked {kernel_status.ago(now - harness_status.result.at)}{mark}"
         )
-    if found.profile:
+        sections.append(
+            (
+                title,
+                harness_view.rows(harness_status.result)
+                + kernel_tables.run_rows(harness_status.result.finished),
+            )
+        )
+    if harness_status.profile:
         sections += kernel_tables.profile_sections(
-            found.entry.name, found.profile, now, stale=found.profile_stale
+            harness_status.entry.name, harness_status.profile, now, stale=harness_status.profile_stale
         )
     kind = lsp.MarkupKind.Markdown if markdown else lsp.MarkupKind.PlainText
     return lsp.Hover(lsp.MarkupContent(kind, _rendered(sections, markdown=markdown)))
 
 
-def fenced(found: lsp.Hover) -> lsp.Hover:
+def fenced(answer: lsp.Hover) -> lsp.Hover:
     """A hover of plain text as a block of code in markdown: columns stay columns where tables are not drawn."""
-    assert isinstance(found.contents, lsp.MarkupContent)
-    text = found.contents.value
+    assert isinstance(answer.contents, lsp.MarkupContent)
+    text = answer.contents.value
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     value = f"{fence}text\n{text}\n{fence}"
-    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, value), found.range)
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, value), answer.range)

@@ -15,13 +15,13 @@ from orbit_lsp.views.kernel_status import KernelStatus
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
-    found: list[lsp.CodeAction] = []
+    offered: list[lsp.CodeAction] = []
     for known in kernel_status.of(session, uri):
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line and known.kernel.dsl in RUNNABLE:
-            found += [
-                lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
-                for one in commands(session, uri, known)
+            offered += [
+                lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command)
+                for command in commands(session, uri, known)
             ]
     checked = kernel_status.harness_status(session, uri)
     if checked and first <= checked.entry.span.line <= last:
@@ -29,51 +29,55 @@ def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeA
             kernel_commands.check_harness(session, checked, time.monotonic()),
             kernel_commands.profile_harness(checked),
         )
-        found += [
-            lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one)
-            for one in commands_of
-            if one
+        offered += [
+            lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command)
+            for command in commands_of
+            if command
         ]
-    return found
+    return offered
 
 
 def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
     name, target = known.kernel.name, known.target
     by_spec = known.plan.through == "spec"
     entries = session.files[uri].scan.entries
-    found: list[lsp.Command] = []
+    offered: list[lsp.Command] = []
     if by_spec and entries and not known.running:
-        found.append(
+        offered.append(
             kernel_commands.of_kernel(f"▶ Run {entries[0]} ({name})", "orbit.run", target, through="program")
         )
     if target in session.live:
-        found.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))
+        offered.append(kernel_commands.of_kernel(f"◉ Live: stop ({name})", "orbit.live", target))
     elif known.kernel.launchable and (by_spec or entries):
-        found.append(kernel_commands.of_kernel(f"○ Live: run at every save ({name})", "orbit.live", target))
+        offered.append(kernel_commands.of_kernel(f"○ Live: run at every save ({name})", "orbit.live", target))
     if known.kernel.launchable and (by_spec or entries) and not known.running:
-        found.append(
+        offered.append(
             kernel_commands.of_kernel(f"Profile in full ({name})", "orbit.profile", target, detail="full")
         )
+    offered += [
+        lsp.Command(f"{command.title} ({name})", command.command, arguments=command.arguments)
+        for command in kernel_commands.debug(session, uri, known)
+    ]
     if check := kernel_commands.check_memory(session, uri, known):
-        found.append(check)
-    if known.result and known.result.through == "spec":
-        found.append(
+        offered.append(check)
+    if known.result:
+        offered.append(
             kernel_commands.of_kernel(f"Open the report ({name})", "orbit.openReport", target, what="run")
         )
     if known.profile and known.profile.profiles:
-        found.append(
+        offered.append(
             kernel_commands.of_kernel(
                 f"Open the profile's report ({name})", "orbit.openReport", target, what="profile"
             )
         )
         if known.profile.profiles[0].tier == "counters":
-            found.append(
+            offered.append(
                 kernel_commands.of_kernel(
                     f"Open in Nsight Compute ({name})", "orbit.openReport", target, what="nsight"
                 )
             )
     made = ("ttgir", "ptx", "sass") if known.kernel.dsl == "triton" else ("ptx", "sass")
-    found += [
+    offered += [
         kernel_commands.of_kernel(
             f"Show {dump_files.TITLES[level]} ({name})", "orbit.disassemble", target, kind=level
         )
@@ -83,12 +87,12 @@ def commands(session: Session, uri: str, known: KernelStatus) -> list[lsp.Comman
     levels = {level: dump_files.TITLES[level] for level in dump_files.levels(known.profile)}
     if session.client.can_ask and len(levels) > 1:
         *most, last = levels.values()
-        found.append(
+        offered.append(
             kernel_commands.of_kernel(f"Open {', '.join(most)} or {last}… ({name})", "orbit.openIr", target)
         )
     else:
-        found += [
+        offered += [
             kernel_commands.of_kernel(f"Open {title} ({name})", "orbit.openIr", target, kind=level)
             for level, title in levels.items()
         ]
-    return found
+    return offered

@@ -13,6 +13,7 @@ from orbit_lsp.views import harness_view, kernel_status, positions
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.answer.outcome import EDITED
 from orbit_lsp.views.kernel_status import HarnessStatus, KernelStatus
+from orbit_remote.common.messages import DEBUGGING
 
 
 def of_kernel(title: str, command: str, target: KernelId, **more: str) -> lsp.Command:
@@ -27,49 +28,54 @@ def answer(known: KernelStatus, text: str) -> lsp.Command:
         return of_kernel(text, "orbit.showFailure", target)
     if known.profile and known.profile.profiles and not known.profile_stale:
         return of_kernel(text, "orbit.openReport", target, what="profile")
-    if known.result and known.result.through == "spec":
+    if known.result:
         return of_kernel(text, "orbit.openReport", target, what="run")
     return of_kernel(text, "orbit.history", target)
 
 
 def harness_lenses(session: Session, uri: str, now: float) -> list[lsp.CodeLens]:
     """`now` is on the monotonic clock."""
-    found = kernel_status.harness_status(session, uri)
+    harness_status = kernel_status.harness_status(session, uri)
     file = session.files.get(uri)
-    if found is None or file is None:
+    if harness_status is None or file is None:
         return []
-    where = positions.whole_line(session, file.document, found.entry.span.line)
-    profile = profile_harness(found)
-    check = check_harness(session, found, now)
-    row = [None if found.running else _harness_answer(session, found), check, profile]
-    return [lsp.CodeLens(where, one) for one in row if one]
+    where = positions.whole_line(session, file.document, harness_status.entry.span.line)
+    profile = profile_harness(harness_status)
+    check = check_harness(session, harness_status, now)
+    row = [None if harness_status.running else _harness_answer(session, harness_status), check, profile]
+    return [lsp.CodeLens(where, command) for command in row if command]
 
 
-def _harness_answer(session: Session, found: HarnessStatus) -> lsp.Command | None:
-    target = found.entry.target
+def _harness_answer(session: Session, harness_status: HarnessStatus) -> lsp.Command | None:
+    target = harness_status.entry.target
     if failed := session.results.failures.get(target):
         return of_kernel(outcome.failed(failed), "orbit.showFailure", target)
-    if found.result is None:
+    if harness_status.result is None:
         return None
-    parts = Part.of(0, *harness_view.forms(found.result)) + Part.of(1, EDITED if found.stale else "")
+    parts = Part.of(0, *harness_view.forms(harness_status.result)) + Part.of(
+        1, EDITED if harness_status.stale else ""
+    )
     return of_kernel(fitting.fit(parts, fitting.LENS - len(" | ✓ Check | Profile")), "orbit.history", target)
 
 
-def profile_harness(found: HarnessStatus) -> lsp.Command | None:
+def profile_harness(harness_status: HarnessStatus) -> lsp.Command | None:
     """Of one call of what the file offers, unless something runs."""
-    return None if found.running else of_kernel("Profile", "orbit.profile", found.entry.target)
+    return (
+        None if harness_status.running else of_kernel("Profile", "orbit.profile", harness_status.entry.target)
+    )
 
 
-def check_harness(session: Session, found: HarnessStatus, now: float) -> lsp.Command:
-    if found.running:
-        why = f": {found.running.why}" if found.running.why else ""
-        title = f"⏳ {found.running.state} {int(now - found.running.began)} s (cancel){why}"
-        return of_kernel(title, "orbit.cancel", found.entry.target)
+def check_harness(session: Session, harness_status: HarnessStatus, now: float) -> lsp.Command:
+    """The lens that checks and times a KernelBench or popcorn file; `now` is on the monotonic clock, in seconds."""
+    if harness_status.running:
+        why = f": {harness_status.running.why}" if harness_status.running.why else ""
+        title = f"⏳ {harness_status.running.state} {int(now - harness_status.running.began)} s (cancel){why}"
+        return of_kernel(title, "orbit.cancel", harness_status.entry.target)
     gpu = kernel_status.gpu_name(session)
     title = f"✓ Check on {gpu}" if gpu else "✓ Check"
-    if found.result or found.entry.target in session.results.failures:
+    if harness_status.result or harness_status.entry.target in session.results.failures:
         title = "✓ Check"
-    return of_kernel(title, "orbit.check", found.entry.target)
+    return of_kernel(title, "orbit.check", harness_status.entry.target)
 
 
 def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:
@@ -78,6 +84,21 @@ def check_memory(session: Session, uri: str, known: KernelStatus) -> lsp.Command
     if not (started and known.kernel.launchable and known.kernel.dsl in RUNNABLE) or known.running:
         return None
     return of_kernel(f"Check memory ({known.kernel.name})", "orbit.checkMemory", known.target)
+
+
+def debug(session: Session, uri: str, known: KernelStatus) -> list[lsp.Command]:
+    """*Debug*, of a Triton kernel that something launches, where this machine has what it takes. The first is the lens."""
+    machine = session.setup.machine
+    able = machine is not None and all(machine.packages.get(name) for name in DEBUGGING)
+    able = able and not session.setup.settings.modal.restricted  # code that stays off this machine
+    started = known.plan.through == "spec" or session.files[uri].scan.entries
+    if not (able and started and known.kernel.launchable and known.kernel.dsl == "triton") or known.running:
+        return []
+    commands = [of_kernel("Debug", "orbit.debug", known.target)]
+    if known.failed and known.failed.outcome == "wrong answer" and known.plan.through == "spec":
+        title = "Debug at the first wrong element"
+        commands.append(of_kernel(title, "orbit.debug", known.target, what="wrong"))
+    return commands
 
 
 def memory_lens(session: Session, uri: str, known: KernelStatus) -> lsp.Command | None:

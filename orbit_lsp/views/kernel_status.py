@@ -34,6 +34,8 @@ class KernelStatus:
     profile: Profiled | None = None
     profile_stale: bool = False
     failed: Failed | None = None
+    so_far: tuple[Launches, ...] = ()
+    """What a program has launched of it that still runs."""
 
 
 def of(session: Session, uri: str) -> list[KernelStatus]:
@@ -44,14 +46,14 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
     known = session.kernels(uri)
     made = {target: launch_plan.of(session, uri, kernel) for target, kernel, _ in known}
     inputs = _Inputs(session, frozen, made)
-    found: list[KernelStatus] = []
+    kernel_statuses: list[KernelStatus] = []
     for target, kernel, digest in known:
         figures = session.results.figures.get(target)
         result = session.results.runs.get(target)
         profile = session.results.profiles.get(target)
 
-        def changed(one: Figures | Result | Profiled, digest: str = digest) -> bool:
-            return one.digest != digest or session.disk.changed(path_of(uri), one.files)
+        def changed(figures: Figures | Result | Profiled, digest: str = digest) -> bool:
+            return figures.digest != digest or session.disk.changed(path_of(uri), figures.files)
 
         # a build for a run has its launch spec's flags, one for figures alone has not
         figures_stale = figures is not None and (
@@ -61,17 +63,22 @@ def of(session: Session, uri: str) -> list[KernelStatus]:
             changed(result) or result.inputs != inputs.of(result.asked or target, result.through)
         )
         profile_stale = profile is not None and (
-            changed(profile) or profile.inputs != inputs.of(profile.asked or target, profile.through)
+            changed(profile)
+            or (
+                profile.detail != "imported"  # which is of another machine anyway
+                and profile.inputs != inputs.of(profile.asked or target, profile.through)
+            )
         )
         running = session.running.get(target)
         plan = inputs.plans[target]
-        found.append(
+        kernel_statuses.append(
             KernelStatus(
                 target, kernel, figures, figures_stale, result, stale, running, plan, digest, profile,
                 profile_stale, session.results.failures.get(target),
+                session.results.so_far.get(target, ("", ()))[1],
             )
         )  # fmt: skip
-    return found
+    return kernel_statuses
 
 
 class _Inputs:
@@ -129,7 +136,7 @@ def warmth(session: Session, gpu: str) -> str:
 
 def main_launch(launches: tuple[Launches, ...]) -> Launches | None:
     """The configuration that took most of the kernel's time: the one a single number speaks of."""
-    return max(launches, key=lambda one: one.timing.median * one.count, default=None)
+    return max(launches, key=lambda launches: launches.timing.median * launches.count, default=None)
 
 
 def block_of(session: Session, uri: str, kernel: Kernel) -> int | None:
@@ -149,9 +156,9 @@ def launch_shape(session: Session, uri: str, kernel: Kernel, resources: Resource
     """(threads a block, bytes of dynamic shared memory) as launch spec, host code or launch bounds say; None where
     nothing does.
     """
-    said = spec_cache.shape(session, uri, kernel) or (0, 0)
-    threads = resources.threads or said[0] or block_of(session, uri, kernel) or resources.max_threads
-    return threads or None, resources.dynamic_shared or said[1]
+    shape = spec_cache.shape(session, uri, kernel) or (0, 0)
+    threads = resources.threads or shape[0] or block_of(session, uri, kernel) or resources.max_threads
+    return threads or None, resources.dynamic_shared or shape[1]
 
 
 def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
@@ -164,15 +171,15 @@ def launched_instance(known: KernelStatus) -> tuple[Resources, bool]:
     if main is None and known.profile:
         main = main_launch(known.profile.finished.launches)
     if main:
-        same = [one for one in resources if one.symbol == main.symbol]
+        same = [resource for resource in resources if resource.symbol == main.symbol]
         exact = [
-            one
-            for one in same
-            if all(main.constants.get(name) == value for name, value in one.constants.items())
+            resources
+            for resources in same
+            if all(main.constants.get(name) == value for name, value in resources.constants.items())
         ]
         if same:
             return (exact or same)[0], True
-    return max(resources, key=lambda one: one.registers or 0), False
+    return max(resources, key=lambda resources: resources.registers or 0), False
 
 
 def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Resources) -> tuple[str, ...]:
@@ -184,19 +191,19 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
     shared = resources.static_shared or 0
     threads, dynamic = launch_shape(session, uri, kernel, resources)
     if threads:
-        found = occupancy.occupancy(
+        limits = occupancy.occupancy(
             resources.architecture, resources.registers, threads, shared, dynamic,
             barriers=resources.barriers or 0, max_threads=resources.max_threads,
         )  # fmt: skip
-        if found is None:
+        if limits is None:
             return ()
-        if found.reason:
+        if limits.reason:
             cannot = f"cannot launch with {threads} threads"
-            return f"{cannot}: {found.reason}", f"⚠ {cannot}"
-        text = f"occ {units.occupancy(found.fraction)}"
+            return f"{cannot}: {limits.reason}", f"⚠ {cannot}"
+        text = f"occ {units.occupancy(limits.fraction)}"
         return (
-            f"{text}{limited_by(found)} at {threads} threads",
-            f"{text}{_abbreviated(limited_by(found))}",
+            f"{text}{limited_by(limits)} at {threads} threads",
+            f"{text}{_abbreviated(limited_by(limits))}",
             text,
         )
     best = occupancy.best(
@@ -204,9 +211,9 @@ def static_occupancy(session: Session, uri: str, kernel: Kernel, resources: Reso
     )
     if best is None:
         return ()
-    block, found = best
-    text = f"occ {units.occupancy(found.fraction)} from {block} threads"
-    return f"{text}{limited_by(found)}", f"{text}{_abbreviated(limited_by(found))}", text
+    block, limits = best
+    text = f"occ {units.occupancy(limits.fraction)} from {block} threads"
+    return f"{text}{limited_by(limits)}", f"{text}{_abbreviated(limited_by(limits))}", text
 
 
 def _abbreviated(limit: str) -> str:
@@ -216,22 +223,25 @@ def _abbreviated(limit: str) -> str:
 def launch_occupancy(
     launches: Launches, architecture: str, compiled: Iterable[Resources] = ()
 ) -> occupancy.Occupancy | None:
-    """Theoretical occupancy of the launch as it was made; barriers are what the compiler said."""
+    """Theoretical occupancy of the launch as it was made, with the compiler's number of barriers."""
     if launches.registers is None:
         return None
     x, y, z = launches.block
-    barriers = next((one.barriers for one in compiled if one.symbol == launches.symbol), None)
+    barriers = next(
+        (resources.barriers for resources in compiled if resources.symbol == launches.symbol), None
+    )
     return occupancy.occupancy(
         architecture, launches.registers, x * y * z, launches.static_shared or 0, launches.dynamic_shared or 0,
         barriers=barriers or 0,
     )  # fmt: skip
 
 
-def limited_by(found: occupancy.Occupancy) -> str:
-    return f" ({', '.join(found.limiters)})" if found.fraction < 1 and found.limiters else ""
+def limited_by(limits: occupancy.Occupancy) -> str:
+    return f" ({', '.join(limits.limiters)})" if limits.fraction < 1 and limits.limiters else ""
 
 
 def ago(seconds: float) -> str:
+    """`just now`, `5 min ago`, `3 days ago`."""
     if seconds < 60:
         return "just now"
     if seconds < 3600:
@@ -256,12 +266,12 @@ def harness_status(session: Session, uri: str) -> HarnessStatus | None:
         return None
     result, profile = session.results.runs.get(entry.target), session.results.profiles.get(entry.target)
 
-    def stale(one: Result | Profiled | None) -> bool:
-        return one is not None and (
-            one.digest != entry.digest
-            or one.inputs
+    def stale(figures: Result | Profiled | None) -> bool:
+        return figures is not None and (
+            figures.digest != entry.digest
+            or figures.inputs
             != staleness.job_key(job_builder.make(session, frozen, "run", "", launch_plan.CONTRACT))
-            or session.disk.changed(path_of(uri), one.files)
+            or session.disk.changed(path_of(uri), figures.files)
         )
 
     running = session.running.get(entry.target)

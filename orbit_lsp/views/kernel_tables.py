@@ -21,52 +21,56 @@ from orbit_lsp.views.tables import Code, Row, Section
 from orbit_remote.common import measure, occupancy
 from orbit_remote.common.messages import Cost, Device, Finished, Launches, Resources, Telemetry, Timing
 
+_BUSY = 0.9
+_STEPS = 20
+"""A launch's energy is stated where its kernel ran for this share of the time, and for this many steps of the counter."""
 _MOST_REASONS = 6
 """How many inferred flags and folders a hover names."""
 
 
 def profile_sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
-    found = profile_hover.sections(name, profiled, now, stale=stale)
-    return [*found, ("conditions of the profile", run_rows(profiled.finished))]
+    """A profile with its conditions; `now` is Unix time in seconds."""
+    sections = profile_hover.sections(name, profiled, now, stale=stale)
+    return [*sections, ("conditions of the profile", run_rows(profiled.finished))]
 
 
 def content(session: Session, uri: str, known: KernelStatus, now: float) -> list[Section]:
     """Titled tables; empty where nothing is known yet."""
-    found: list[Section] = []
+    sections: list[Section] = []
     name = known.kernel.qualified
     if known.result:
         mark = ", edited since" if known.stale else ""
         title = f"{name}: run {kernel_status.ago(now - known.result.at)}{mark}"
-        rows = [row for one in known.result.launches for row in _launch_rows(one, known)]
+        rows = [row for launch in known.result.launches for row in _launch_rows(launch, known)]
         if known.result.through == "spec":
             rows += _spec_rows(known.result)
         elif not rows:
             rows = [("launches", "none: the program did not launch it", "CUPTI")]
-        found.append((title, rows + run_rows(known.result.finished)))
+        sections.append((title, rows + run_rows(known.result.finished)))
         if known.result.through == "spec" and (
             table := sweep_tables.table(known.result, f"{name}: every run")
         ):
-            found.append(table)
-        found += [table for one in known.result.launches if (table := sweep_tables.tuning(one))]
+            sections.append(table)
+        sections += [table for launch in known.result.launches if (table := sweep_tables.tuning(launch))]
     if known.profile:
-        found += profile_sections(name, known.profile, now, stale=known.profile_stale)
+        sections += profile_sections(name, known.profile, now, stale=known.profile_stale)
     if checked := memory_view.section(session, uri, known, now):
-        found.append(checked)
+        sections.append(checked)
     if comparison := session.results.multi_gpu.get(known.target):
         stale = comparison.digest != known.digest
-        found.append(gpu_table.table(comparison, name, now, stale=stale))
+        sections.append(gpu_table.table(comparison, name, now, stale=stale))
     if in_turn := session.results.ab.get(known.target):
         stale = in_turn.digest != known.digest
-        found += tables_in_turn(name, in_turn, now, stale=stale)
+        sections += tables_in_turn(name, in_turn, now, stale=stale)
     if known.figures:
-        mark = " (before your edits)" if known.figures_stale else ""
+        mark = " (edited since)" if known.figures_stale else ""
         for resources in known.figures.resources:
             title = f"{resources.name}, compiled for {resources.architecture}{mark}"
-            found.append((title, _resource_rows(session, uri, known, resources)))
-    found += gpu_occupancy.sections(session, uri, known)
-    if found and (rows := compilation_rows(session, uri)):
-        found.append(("how the file is compiled", rows))
-    return found
+            sections.append((title, _resource_rows(session, uri, known, resources)))
+    sections += gpu_occupancy.sections(session, uri, known)
+    if sections and (rows := compilation_rows(session, uri)):
+        sections.append(("how the file is compiled", rows))
+    return sections
 
 
 def compilation_rows(session: Session, uri: str) -> list[Row]:
@@ -88,15 +92,17 @@ def _spec_rows(result: Result) -> list[Row]:
     finished = result.finished
     rows: list[Row] = []
     if point := sweep_tables.shown(finished.points):
-        found = rates.of(point, sweep_tables.total_ns(result.launches), finished.device, result.elements)
-        rows += [(f"{one.kind} rate", *rates.explained(one)) for one in found]
+        reached_rates = rates.of(
+            point, sweep_tables.rated_ns(result.launches), finished.device, result.elements
+        )
+        rows += [(f"{rate.kind} rate", *rates.explained(rate)) for rate in reached_rates]
         if point.footprint is not None:
             rows.append(("memory of its arguments", units.size(point.footprint), "launch spec"))
     if result.difference:
-        said = labels.change(result.difference)
+        sentence = labels.change(result.difference)
         if result.difference.verdict == "inconclusive":
-            said = "no more than two runs of the same code may differ"
-        rows.append(("against the version before", said, "two runs, 99 % intervals of the medians"))
+            sentence = "no more than two runs of the same code may differ"
+        rows.append(("against the version before", sentence, "two runs, 99 % intervals of the medians"))
     return rows + sweep_tables.check_rows(sweep_tables.telling(finished.points))
 
 
@@ -105,10 +111,10 @@ def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
     rows: list[Row] = [
         (Code(f"{launches.name}{labels.configuration(launches)}"), f"{launches.count} launches", "CUPTI")
     ]
-    rows.append(("time, median", f"{labels.time_text(timing)} ({timing.label})", timing.clock))
+    rows.append(("time, median", f"{units.timing(timing)} ({timing.label})", timing.clock))
     if launches.warm:
         warm = launches.warm
-        rows.append(("time, median, warm", f"{labels.time_text(warm)} ({warm.label})", warm.clock))
+        rows.append(("time, median, warm", f"{units.timing(warm)} ({warm.label})", warm.clock))
     if timing.stopped:
         rows.append(("measured until", _stopped(timing), "orbit"))
     if timing.dropped:
@@ -116,10 +122,8 @@ def _launch_rows(launches: Launches, known: KernelStatus) -> list[Row]:
         rows.append(("launches left out", left_out, "NVML"))
     if timing.sm_clock_mhz is not None:
         rows.append(("SM clock while it ran", f"{timing.sm_clock_mhz:.0f} MHz", "the SMs' cycle counters"))
-    if timing.low is not None and timing.high is not None:
-        rows.append(
-            ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
-        )
+    if timing.under is None:
+        rows += _spread_rows(timing)
     if timing.first is not None:
         rows.append(("first launch", units.time(timing.first), timing.clock))
     if held := _occupancy(launches, known):
@@ -146,6 +150,27 @@ def _stopped(timing: Timing) -> str:
     return f"n={timing.n}, the most that is made" + (f": {error}" if error else "")
 
 
+def _spread_rows(timing: Timing) -> list[Row]:
+    """How the launches lie around their median, as far as they are enough to tell."""
+    rows: list[Row] = []
+    if timing.low is not None and timing.high is not None:
+        rows.append(
+            ("time, 20 % to 80 %", f"{units.time(timing.low)} to {units.time(timing.high)}", timing.clock)
+        )
+    if timing.mean is not None and timing.deviation is not None:
+        mean = f"{units.time(timing.mean)}, standard deviation {units.time(timing.deviation)}"
+        rows.append(("time, mean", mean, timing.clock))
+    late = [
+        (f"{percent} %", value)
+        for percent, value in ((95, timing.p95), (99, timing.p99))
+        if value is not None
+    ]
+    if late:
+        value = ", ".join(units.time(value) for _, value in late)
+        rows.append((f"time, {' and '.join(name for name, _ in late)}", value, timing.clock))
+    return rows
+
+
 def _occupancy(launches: Launches, known: KernelStatus) -> occupancy.Occupancy | None:
     capability = labels.architecture_of(known)
     assert known.result
@@ -159,7 +184,7 @@ def run_rows(finished: Finished) -> list[Row]:
     if finished.device:
         rows += _device_rows(finished.device)
     if finished.telemetry:
-        rows += _telemetry_rows(finished.telemetry)
+        rows += _telemetry_rows(finished.telemetry, finished.launches)
     if finished.outcome != "ok":
         why = f": {finished.failure.message}" if finished.failure else ""
         rows.append(("outcome", f"{finished.outcome}{why}", "program"))
@@ -189,7 +214,7 @@ def _device_rows(device: Device) -> list[Row]:
     return [("GPU", f"{device.name}{driver}", "NVML")]
 
 
-def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
+def _telemetry_rows(telemetry: Telemetry, launches: tuple[Launches, ...]) -> list[Row]:
     rows: list[Row] = []
     source = f"NVML, n={telemetry.samples}"
     if telemetry.sm_clock_mhz:
@@ -203,9 +228,25 @@ def _telemetry_rows(telemetry: Telemetry) -> list[Row]:
         rows.append(("temperature", f"{telemetry.temperature_c[2]:.0f} °C at most", source))
     if telemetry.power_w:
         rows.append(("power", f"{telemetry.power_w[2]:.0f} W at most", source))
+    if telemetry.utilization:
+        low, median, high = telemetry.utilization
+        rows.append(("GPU in use", f"{median:.0f} % of the time ({low:.0f} to {high:.0f})", source))
+    if telemetry.energy_j is not None and telemetry.energy_step_j:
+        rows.append(("energy, the whole GPU", _energy(telemetry, telemetry.energy_step_j, launches), source))
     if telemetry.memory_used is not None:
         rows.append(("memory used", units.size(telemetry.memory_used), source))
     return rows
+
+
+def _energy(telemetry: Telemetry, step_j: float, launches: tuple[Launches, ...]) -> str:
+    """`12.3 J, to 0.4 J`, and of a launch where one kernel had the GPU nearly all of the time."""
+    total = telemetry.energy_j or 0.0
+    text = f"{total:.3g} J, to {step_j:.2g} J"
+    alone = len(launches) == 1 and (telemetry.busy or 0.0) >= _BUSY
+    if not alone or total < _STEPS * step_j:
+        return text
+    count = launches[0].count
+    return f"{text}; {1000 * total / count:.3g} mJ a launch, to {1000 * step_j / count:.2g} mJ"
 
 
 def _resource_rows(session: Session, uri: str, known: KernelStatus, resources: Resources) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The numbers of a kernel as short texts: for the end of its line, for lenses and tables."""
+"""The numbers of a kernel as short texts: the inlay hint at the end of its line, and cells of tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
 from orbit_lsp.views.profile import profile_hints
 from orbit_remote.common.measure import Difference
-from orbit_remote.common.messages import Launches, Timing
+from orbit_remote.common.messages import Launches
 
 
 def hint(session: Session, uri: str, known: KernelStatus) -> str:
@@ -27,6 +27,9 @@ def hint(session: Session, uri: str, known: KernelStatus) -> str:
     wanted = session.setup.settings.hints
     lens = session.client.draws_lenses
     parts: list[Part] = []
+    if wanted.measured and (running := kernel_status.main_launch(known.so_far)):
+        count = f"so far, n={running.timing.n}"
+        return fitting.fit([*outcome.timed("⏱", running.timing), *Part.of(1, count)], fitting.HINT)
     profile = known.profile if wanted.profile and not (known.profile_stale and known.result) else None
     if wanted.measured and (known.result or (known.failed and not lens)):
         parts += _measured(known, lens=lens)
@@ -63,7 +66,7 @@ def _measured(known: KernelStatus, *, lens: bool) -> list[Part]:
         return Part.of(0, "⏱ the program did not launch it", "⏱ not launched") + stale
     parts = outcome.timed("⏱", main.timing) + change_text + stale
     if len(result.launches) > 1:
-        total = sum(one.count for one in result.launches)
+        total = sum(launch.count for launch in result.launches)
         parts += Part.of(
             5, f"{total} launches in {len(result.launches)} configurations",
             f"{total} in {len(result.launches)} configurations", f"{total} launches",
@@ -91,8 +94,10 @@ def _by_spec(result: Result, *, lens: bool) -> list[Part]:
     if len(result.launches) > 1:
         parts += Part.of(1, f"in {len(result.launches)} launches")
     if shown:
-        found = rates.of(shown, sweep_tables.total_ns(result.launches), finished.device, result.elements)
-        parts += Part.of(2, *rates.short(found))
+        reached_rates = rates.of(
+            shown, sweep_tables.rated_ns(result.launches), finished.device, result.elements
+        )
+        parts += Part.of(2, *rates.short(reached_rates))
     return parts
 
 
@@ -123,16 +128,13 @@ def _static(session: Session, uri: str, known: KernelStatus, *, counted: bool) -
     if resources.stack and not spills:
         parts += Part.of(10, f"{units.size(resources.stack)} stack")
     instances = len(known.figures.resources)
+    if any(value.endswith("(assumed)") for value in resources.constants.values()):
+        parts += Part.of(3, "arguments assumed", "assumed")
     if instances > 1 and not launched:
         parts += Part.of(3, f"the widest of {instances} instances", f"widest of {instances}")
     if not counted:
         parts += Part.of(12, resources.architecture)
-    return parts + Part.of(1, "before your edits" if known.figures_stale and not known.stale else "")
-
-
-def time_text(timing: Timing) -> str:
-    """`288 µs ±0.2%`, the spread only where enough launches allow one."""
-    return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
+    return parts + Part.of(1, "edited since" if known.figures_stale and not known.stale else "")
 
 
 def architecture_of(known: KernelStatus) -> str | None:

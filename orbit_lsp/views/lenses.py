@@ -29,37 +29,53 @@ def lenses(session: Session, uri: str, now: float | None = None) -> list[lsp.Cod
     file = session.files.get(uri)
     if file is None:
         return []
-    found: list[lsp.CodeLens] = []
+    shown: list[lsp.CodeLens] = []
     now = time.monotonic() if now is None else now
-    for known in kernel_status.of(session, uri):
+    every = kernel_status.of(session, uri)
+    callers = _callers(every)
+    for known in every:
         where = positions.whole_line(session, file.document, known.kernel.line)
-        found += [lsp.CodeLens(where, command) for command in row(session, uri, known, now)]
-    found += kernel_commands.harness_lenses(session, uri, now)
-    if found and (command := gpu_command(session)):
-        found.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
-    return found
+        shown += [lsp.CodeLens(where, command) for command in row(session, uri, known, callers, now)]
+    shown += kernel_commands.harness_lenses(session, uri, now)
+    if shown and (command := gpu_command(session)):
+        shown.insert(0, lsp.CodeLens(positions.whole_line(session, file.document, 0), command))
+    return shown
 
 
-def row(session: Session, uri: str, known: KernelStatus, now: float) -> list[lsp.Command]:
+Callers = dict[str, list[KernelStatus]]
+
+
+def _callers(every: list[KernelStatus]) -> Callers:
+    """The kernels that can be run, by name."""
+    callers: Callers = {}
+    for status in every:
+        if status.kernel.launchable:
+            callers.setdefault(status.kernel.qualified, []).append(status)
+    return callers
+
+
+def row(session: Session, uri: str, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
     """A kernel's lenses: its answer and its commands, in the order of the setting, within `fitting.LENS` columns."""
-    available = commands(session, uri, known, now)
-    more = [kernel_commands.memory_lens(session, uri, known)]
+    available = commands(session, known, callers, now)
+    more = [*kernel_commands.debug(session, uri, known)[:1], kernel_commands.memory_lens(session, uri, known)]
     if known.target in session.live:
         more.append(kernel_commands.of_kernel("◉ Live", "orbit.live", known.target))
     if not available or known.running or not _is_started(session, known):
-        return [_cut(command) for command in available] + [one for one in more if one]
+        return [_cut(command) for command in available] + [command for command in more if command]
     by_part = {"run": available[:1], "profile": available[1:]}
     wanted = session.setup.settings.lens.parts
-    answers = [one for one in wanted if one in ("outcome", "verdict")]
-    rest = [one for part in wanted for one in by_part.get(part, [])] + [one for one in more if one]
+    answers = [part for part in wanted if part in ("outcome", "verdict")]
+    rest = [command for part in wanted for command in by_part.get(part, [])] + [
+        command for command in more if command
+    ]
     if not answers:
         return rest
-    columns = fitting.LENS - sum(len(one.title) + len(_JOIN) for one in rest)
-    short = [_briefly(one) for one in rest]
+    columns = fitting.LENS - sum(len(command.title) + len(_JOIN) for command in rest)
+    short = [_briefly(command) for command in rest]
     parts = _answer(session, known, answers)
     text = fitting.fit(parts, columns)
     if text != fitting.fit(parts, fitting.LENS):  # the GPU's name gives way: what ran names it in its hover
-        columns += sum(len(one.title) for one in rest) - sum(len(one.title) for one in short)
+        columns += sum(len(command.title) for command in rest) - sum(len(command.title) for command in short)
         rest, text = short, fitting.fit(parts, columns)
     if not text:
         return rest
@@ -71,8 +87,8 @@ def row(session: Session, uri: str, known: KernelStatus, now: float) -> list[lsp
 
 def _answer(session: Session, known: KernelStatus, wanted: list[str]) -> list[Part]:
     parts: list[Part] = []
-    for one in wanted:
-        if one == "verdict":
+    for part in wanted:
+        if part == "verdict":
             parts += [] if known.failed else outcome.verdict(known)
         else:
             parts += outcome.parts(known) + ([] if known.stale or known.failed else regressed(session, known))
@@ -103,22 +119,26 @@ def gpu_command(session: Session) -> lsp.Command | None:
 
 def actions(session: Session, uri: str, first: int, last: int) -> list[lsp.CodeAction]:
     """For the kernels whose definition meets the lines `first` to `last`."""
-    found: list[lsp.CodeAction] = []
+    offered: list[lsp.CodeAction] = []
     together: list[lsp.Command] = []
-    for known in kernel_status.of(session, uri):
+    every = kernel_status.of(session, uri)
+    callers = _callers(every)
+    for known in every:
         whole = known.kernel.whole
         if whole.line <= last and first <= whole.end_line:
-            if one := all_command(session, known):
-                together.append(one)
-            for command in commands(session, uri, known, time.monotonic()):
+            if all_kernels := all_command(session, known):
+                together.append(all_kernels)
+            for command in commands(session, known, callers, time.monotonic()):
                 title = f"{command.title} ({known.kernel.name})"
-                found.append(_first(session, title, command))
+                offered.append(_first(session, title, command))
                 if restricted := _restricted(session, command, known):
                     title = f"{restricted.title} ({known.kernel.name})"
-                    found.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
-    if found and (command := gpu_command(session)):
+                    offered.append(lsp.CodeAction(title, kind=lsp.CodeActionKind.Empty, command=restricted))
+    if offered and (command := gpu_command(session)):
         together += [command] if session.client.can_ask else _each_gpu(session)
-    return found + [lsp.CodeAction(one.title, kind=lsp.CodeActionKind.Empty, command=one) for one in together]
+    return offered + [
+        lsp.CodeAction(command.title, kind=lsp.CodeActionKind.Empty, command=command) for command in together
+    ]
 
 
 def _first(session: Session, title: str, command: lsp.Command) -> lsp.CodeAction:
@@ -153,19 +173,21 @@ def all_command(session: Session, known: KernelStatus) -> lsp.Command | None:
 def _each_gpu(session: Session) -> list[lsp.Command]:
     """A client that cannot be asked chooses in its list of code actions."""
     settings = session.setup.settings
-    others = [gpu for gpu in settings.gpus if gpu != settings.gpu]
+    other_gpus = [gpu for gpu in settings.gpus if gpu != settings.gpu]
     return [
-        lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}]) for gpu in others
+        lsp.Command(f"Modal GPU: use {gpu}", "orbit.chooseGpu", arguments=[{"gpu": gpu}])
+        for gpu in other_gpus
     ]
 
 
-def commands(session: Session, uri: str, known: KernelStatus, now: float) -> list[lsp.Command]:
+def commands(session: Session, known: KernelStatus, callers: Callers, now: float) -> list[lsp.Command]:
+    """The commands of a kernel's lenses; `now` is on the monotonic clock, in seconds."""
     kernel = known.kernel
     if kernel.dsl not in RUNNABLE:
         return []
     target = known.target
     if not kernel.launchable:
-        return _of_caller(session, uri, kernel)
+        return _of_caller(session, kernel, callers)
     if known.running:
         state = known.running.state
         seconds = int(now - known.running.began)
@@ -212,17 +234,17 @@ def _restricted(session: Session, command: lsp.Command, known: KernelStatus) -> 
 
 def regressed(session: Session, known: KernelStatus) -> list[Part]:
     """`+12% since 3 edits`, where the history says that the code as it stands was faster before."""
-    digest, found = session.results.regressions.get(known.target, ("", None))
-    if found is None or digest != known.digest:
+    digest, worse = session.results.regressions.get(known.target, ("", None))
+    if worse is None or digest != known.digest:
         return []
-    text = regression(found)
+    text = regression(worse)
     return Part.of(3, text, text.partition(" ")[0])
 
 
-def regression(found: Regression) -> str:
+def regression(worse: Regression) -> str:
     """`+12% since 3 edits`: against the fastest version, that many versions ago."""
-    edits = "1 edit" if found.edits == 1 else f"{found.edits} edits"
-    percent = 100 * found.change
+    edits = "1 edit" if worse.edits == 1 else f"{worse.edits} edits"
+    percent = 100 * worse.change
     return f"{percent:+.0f}% since {edits}" if percent >= 10 else f"{percent:+.1f}% since {edits}"
 
 
@@ -232,11 +254,10 @@ def missing_entry(kernel: Kernel) -> str:
     return "no main, benchmark or test here"
 
 
-def _of_caller(session: Session, uri: str, helper: Kernel) -> list[lsp.Command]:
+def _of_caller(session: Session, helper: Kernel, callers: Callers) -> list[lsp.Command]:
     """A helper runs what calls it: a caller that can be run as it stands, else the draft of the first one."""
-    callers = [one for one in kernel_status.of(session, uri) if one.kernel.launchable]
-    callers = [one for name in helper.callers for one in callers if one.kernel.qualified == name]
-    for caller in callers:
+    available = [caller for name in helper.callers for caller in callers.get(name, ())]
+    for caller in available:
         if _is_started(session, caller):
             run = kernel_commands.of_kernel(f"▶ Run {caller.target.key}", "orbit.run", caller.target)
             profile = kernel_commands.of_kernel(
@@ -247,7 +268,7 @@ def _of_caller(session: Session, uri: str, helper: Kernel) -> list[lsp.Command]:
         kernel_commands.of_kernel(
             f"✎ Draft a launch spec for {caller.target.key}", "orbit.draft", caller.target
         )
-        for caller in callers[:1]
+        for caller in available[:1]
     ]
 
 

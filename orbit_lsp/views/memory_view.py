@@ -23,6 +23,7 @@ def label(session: Session, uri: str, known: KernelStatus) -> str:
 
 
 def section(session: Session, uri: str, known: KernelStatus, now: float) -> tuple[str, list[Row]] | None:
+    """The last memory check; None without one. `now` is Unix time in seconds."""
     check = session.results.memory_checks.get(known.target)
     if check is None:
         return None
@@ -32,12 +33,12 @@ def section(session: Session, uri: str, known: KernelStatus, now: float) -> tupl
     rows: list[Row] = [("result", f"{_verdict(check)}: {', '.join(check.tools)}", source)]
     problems = check.finished.problems
     for tool in check.tools:
-        found = [one for one in problems if one.tool == tool and one.severity == "error"]
-        lines = sorted({one.place.line for one in found if one.place})
+        faults = [problem for problem in problems if problem.tool == tool and problem.severity == "error"]
+        lines = sorted({problem.place.line for problem in faults if problem.place})
         where = f" in line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}" if lines else ""
-        rows.append((tool, f"{len(found)}{where}" if found else "nothing", source))
-    others = [one for one in problems if one.severity != "error"]
-    rows += [(one.tool, one.message, source) for one in others]
+        rows.append((tool, f"{len(faults)}{where}" if faults else "nothing", source))
+    remarks = [problem for problem in problems if problem.severity != "error"]
+    rows += [(other.tool, other.message, source) for other in remarks]
     rows += [("remark", remark, "orbit") for remark in check.finished.remarks]
     return title, rows
 
@@ -56,9 +57,9 @@ def is_stale(session: Session, uri: str, known: KernelStatus, check: MemoryCheck
 
 
 def _verdict(check: MemoryCheck) -> str:
-    faults = sum(one.severity == "error" for one in check.finished.problems)
+    faults = sum(problem.severity == "error" for problem in check.finished.problems)
     if faults:
         return f"✗ {faults} fault{'s' * (faults > 1)} of memory"
-    if any(one.code == NOT_LAUNCHED for one in check.finished.problems):
+    if any(problem.code == NOT_LAUNCHED for problem in check.finished.problems):
         return "memory not checked: never launched"
     return "✓ memory checked"

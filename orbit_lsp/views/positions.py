@@ -7,9 +7,11 @@ from lsprotocol import types as lsp
 from orbit_lsp.kernels import Span
 from orbit_lsp.state.documents import Document, to_client
 from orbit_lsp.state.session import Session
+from orbit_remote.common import limits
 
 
 def position(session: Session, document: Document, line: int, column: int) -> lsp.Position:
+    """`line` and `column` count from 0, the column in code points; the answer is in the client's encoding."""
     return lsp.Position(line, to_client(document.line(line), column, session.client.encoding))
 
 
@@ -21,14 +23,20 @@ def of_span(session: Session, document: Document, span: Span) -> lsp.Range:
 
 
 def line_end(session: Session, document: Document, line: int) -> lsp.Position:
-    return position(session, document, line, len(document.line(line).rstrip()))
+    """Behind the last character that is not white space; `line` counts from 0. Of a line that is longer than `limits.KERNEL_LINE`, there."""
+    return position(session, document, line, len(shown(document, line).rstrip()))
 
 
 def whole_line(session: Session, document: Document, line: int) -> lsp.Range:
     """From the first character that is not white space to the last."""
-    text = document.line(line).rstrip()
+    text = shown(document, line).rstrip()
     start = len(text) - len(text.lstrip())
     return lsp.Range(position(session, document, line, start), position(session, document, line, len(text)))
+
+
+def shown(document: Document, line: int) -> str:
+    """A line as far as views look at it: its beginning, if it is endless."""
+    return document.line(line)[: limits.KERNEL_LINE.most]
 
 
 def edit_of(document: Document, edits: list[lsp.TextEdit], *, versioned: bool) -> lsp.WorkspaceEdit:

@@ -17,7 +17,8 @@ _OPERATIONS: dict[str, tuple[peaks.Operation, ...]] = {
     "float8_e4m3fn": ("fp8 tensor",),
     "float8_e5m2": ("fp8 tensor",),
 }
-"""What can work on elements of a type. Which of them a kernel uses only counters tell, so the fastest counts."""
+"""Units that compute on elements of a type. Only hardware counters show which of them a kernel uses, so the
+fastest is assumed."""
 
 _HINT_SHARE = 0.01
 """A share of the peak below this says nothing of what holds a kernel back."""
@@ -60,28 +61,28 @@ def of(
     point: Point, nanoseconds: float | None, device: Device | None, elements: tuple[str, ...]
 ) -> list[Rate]:
     """Of the bytes and operations that a spec declares, over the cold time of all its launches."""
-    found: list[Rate] = []
+    rates: list[Rate] = []
     known = peaks.peaks(device) if device else None
     if (value := peaks.rate(point.bytes, nanoseconds)) is not None:
         peak = known.dram if known else None
         l2 = device.l2_bytes if device else None
         suspect = peaks.suspect(value, peak, declared=True, footprint=point.footprint, l2_bytes=l2)
         resident = point.footprint is not None and l2 is not None and point.footprint <= l2
-        found.append(Rate("memory", value, peak, "DRAM", suspect, resident))
+        rates.append(Rate("memory", value, peak, "DRAM", suspect, resident))
     if (value := peaks.rate(point.flops, nanoseconds)) is not None:
         operations = {operation for name in elements for operation in _OPERATIONS.get(name, ())}
         stated = [(name, peak) for name, peak in known.flops.items() if name in operations] if known else []
-        name, peak = max(stated, key=lambda one: one[1].rate, default=("", None))
+        name, peak = max(stated, key=lambda pair: pair[1].rate, default=("", None))
         suspect = peaks.suspect(value, peak, declared=True)
-        found.append(Rate("arithmetic", value, peak, _spelled(name), suspect))
-    return found
+        rates.append(Rate("arithmetic", value, peak, _spelled(name), suspect))
+    return rates
 
 
-def short(found: list[Rate]) -> tuple[str, ...]:
+def short(rates: list[Rate]) -> tuple[str, ...]:
     """The one that says most, for a kernel's line, the longest form first: a doubt, else the one nearest to its peak."""
-    if not found:
+    if not rates:
         return ()
-    best = max(found, key=lambda one: (one.suspect is not None, one.share or 0, one.kind == "memory"))
+    best = max(rates, key=lambda rate: (rate.suspect is not None, rate.share or 0, rate.kind == "memory"))
     if best.suspect == "L2-resident":
         return f"{best.text} (L2-resident)", f"{best.text} (L2)"
     if best.suspect and best.peak:

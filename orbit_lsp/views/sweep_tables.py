@@ -15,38 +15,53 @@ from orbit_remote.common.messages import Check, Launches, Point, Timing
 
 def timed(points: Sequence[Point]) -> list[Point]:
     """Those that are no cases."""
-    return [one for one in points if not one.case]
+    return [point for point in points if not point.case]
 
 
 def shown(points: Sequence[Point]) -> Point | None:
     """The one that a single number speaks of, as `Finished.launches` does: the first that was timed."""
-    return next((one for one in points if one.launches), None)
+    return next((point for point in points if point.launches), None)
 
 
 def total_ns(launches: Sequence[Launches]) -> float | None:
     """Cold time of all launches of a spec together; None where there is none."""
     if timing := total(launches):
         return timing.median
-    return sum(one.timing.median for one in launches) if launches else None
+    return sum(launch.timing.median for launch in launches) if launches else None
 
 
 def total(launches: Sequence[Launches]) -> Timing | None:
     """Of all launches of a spec together: their sum in each round, where every sample of them is there."""
     if len(launches) < 2:
         return launches[0].timing if launches else None
-    samples = [one.timing.samples for one in launches]
-    if not samples[0] or any(len(one) != len(samples[0]) for one in samples):
+    samples = [launch.timing.samples for launch in launches]
+    if not samples[0] or any(len(sample) != len(samples[0]) for sample in samples):
         return None
-    together = measure.timing([sum(one) for one in zip(*samples, strict=True)], launches[0].timing.label)
-    return replace(together, n=launches[0].timing.n)  # of which at most MAX_SAMPLES have travelled
+    together = measure.timing([sum(parts) for parts in zip(*samples, strict=True)], launches[0].timing.label)
+    under = [launch.timing.under for launch in launches]
+    return replace(
+        together,
+        n=launches[0].timing.n,  # of which at most MAX_SAMPLES have travelled
+        under=sum(elapsed or 0 for elapsed in under) if None not in under else None,
+    )
+
+
+def rated_ns(launches: Sequence[Launches]) -> float | None:
+    """What a rate may be taken of: None too where the time is under what the recording can tell."""
+    timing = total(launches)
+    return None if timing and timing.under is not None else total_ns(launches)
 
 
 def time_text(launches: Sequence[Launches]) -> str:
     """`288 µs ±0.2%`, of several launches their sum."""
     timing = total(launches)
-    if timing is None:
-        return units.time(total_ns(launches))
-    return f"{units.time(timing.median)} {units.spread(timing.spread)}".strip()
+    return units.timing(timing) if timing else units.time(total_ns(launches))
+
+
+def median_text(launches: Sequence[Launches]) -> str:
+    """As `time_text`, without the spread."""
+    timing = total(launches)
+    return units.median(timing) if timing else units.time(total_ns(launches))
 
 
 def values_text(point: Point) -> str:
@@ -78,8 +93,10 @@ def differing(check: Check) -> str:
 
 def telling(points: Sequence[Point]) -> list[Point]:
     """Those whose checks a hover has room for: the one on the line, and what went wrong. The table has all."""
-    one = shown(points) or next(iter(points), None)
-    return [point for point in points if point is one or not all(check.passed for check in point.checks)]
+    point_shown = shown(points) or next(iter(points), None)
+    return [
+        point for point in points if point is point_shown or not all(check.passed for check in point.checks)
+    ]
 
 
 def check_rows(points: Sequence[Point]) -> list[tuple[str, str, str]]:
@@ -116,9 +133,11 @@ def table(result: Result, title: str) -> Table | None:
         return None
     names = tuple(dict.fromkeys(name for point in points for name in point.values))
     device = result.finished.device
-    every = [rates.of(point, total_ns(point.launches), device, result.elements) for point in points]
+    every = [rates.of(point, rated_ns(point.launches), device, result.elements) for point in points]
     kinds = [
-        kind for kind in ("memory", "arithmetic") if any(one.kind == kind for found in every for one in found)
+        kind
+        for kind in ("memory", "arithmetic")
+        if any(rate.kind == kind for point_rates in every for rate in point_rates)
     ]
     cases = any(point.case for point in points)
     header = (
@@ -127,13 +146,16 @@ def table(result: Result, title: str) -> Table | None:
         "occupancy", "check",
     )  # fmt: skip
     rows: list[tuple[str, ...]] = []
-    for point, found in zip(points, every, strict=True):
-        one = total(point.launches)
+    for point, rates_of_point in zip(points, every, strict=True):
+        timing = total(point.launches)
         cells = [*((point.case or "-",) if cases else ()), *(point.values.get(name, "") for name in names)]
-        cells += [units.time(total_ns(point.launches)) if point.launches else "not timed"]
-        cells += [units.spread(one.spread) if one else "", str(one.n) if one else ""]
+        cells += [median_text(point.launches) if point.launches else "not timed"]
+        cells += [
+            units.spread(timing.spread) if timing and timing.under is None else "",
+            str(timing.n) if timing else "",
+        ]
         for kind in kinds:
-            rate = next((each for each in found if each.kind == kind), None)
+            rate = next((each for each in rates_of_point if each.kind == kind), None)
             cells += [rate.text if rate else "", _share(rate)]
         cells += [_occupancy(result, point.launches), verdict([point])]
         rows.append(tuple(cells))
@@ -144,14 +166,14 @@ def tuning(launches: Launches) -> Table | None:
     """What autotuning tried, the fastest first; None for a kernel that was not tuned."""
     if not launches.tuning:
         return None
-    tried = sorted(launches.tuning, key=lambda one: (one.median is None, one.median or 0))
+    tried = sorted(launches.tuning, key=lambda tried: (tried.median is None, tried.median or 0))
     rows = tuple(
         (
-            "chosen" if one.chosen else "",
-            one.configuration,
-            units.time(one.median) if one.median else "did not run",
+            "chosen" if trial.chosen else "",
+            trial.configuration,
+            units.time(trial.median) if trial.median else "did not run",
         )
-        for one in tried
+        for trial in tried
     )
     return Table(f"{launches.name}: autotuned", ("", "configuration", "median, Triton's own"), rows)
 

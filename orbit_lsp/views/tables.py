@@ -42,6 +42,10 @@ Row = tuple[str, str, str]
 Section = tuple[str, list[Row]] | Table | Drawing | Lines
 _SOURCE = 26
 """Columns of a source in a markdown table: a longer one would make the column of values narrow."""
+_MOST = 3
+"""Rows of a sentence in plain text."""
+_COUNTER = 40
+"""Columns of a counter's name there, which no editor wraps: the report has the whole of a longer one."""
 
 
 def render(sections: Sequence[Section], *, markdown: bool, columns: int | None = None) -> str:
@@ -55,7 +59,7 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
             parts.append(_drawing(section, markdown=markdown))
             continue
         if isinstance(section, Lines):
-            parts.append(_sentences(section, markdown=markdown))
+            parts.append(_sentences(section, columns, markdown=markdown))
             continue
         title, rows = section
         if markdown:
@@ -77,7 +81,9 @@ def render(sections: Sequence[Section], *, markdown: bool, columns: int | None =
 def _short(row: Row) -> Row:
     """Without the details of a long source: a report has them."""
     what, value, source = row
-    if isinstance(source, Code) or len(source) <= _SOURCE:
+    if isinstance(source, Code):
+        return row if len(source) <= _COUNTER else (what, value, Code(f"{source[: _COUNTER - 1]}…"))
+    if len(source) <= _SOURCE:
         return row
     return what, value, re.split(r"[;:,]", source)[0]
 
@@ -96,12 +102,19 @@ def _wrapped(row: Row, width: int, columns: int | None) -> list[str]:
     return [head + pieces[0], *(" " * left + piece for piece in pieces[1:])]
 
 
-def _sentences(section: Lines, *, markdown: bool) -> str:
+def _sentences(section: Lines, columns: int | None, *, markdown: bool) -> str:
     if markdown:
         return "\n".join(
             [f"**{escape(section.title)}**", "", *(f"- {escape(line)}" for line in section.lines)]
         )
-    return "\n".join([section.title, *(f"  {line}" for line in section.lines)])
+    lines = [
+        piece
+        for line in section.lines
+        for piece in (
+            textwrap.wrap(line, columns - 2, max_lines=_MOST, placeholder=" …") if columns else [line]
+        )
+    ]
+    return "\n".join([section.title, *(f"  {line}" for line in lines)])
 
 
 def _drawing(drawing: Drawing, *, markdown: bool) -> str:
@@ -129,7 +142,7 @@ def _code(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """What a program or compiler said must not become markup or break the table."""
+    """Text of a program or compiler must not become markup or break the table."""
     for character in "\\`*_[]<>|#~":
         text = text.replace(character, "\\" + character)
     return text.replace("\r", " ").replace("\n", " ")

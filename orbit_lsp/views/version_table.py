@@ -39,7 +39,7 @@ class Row:
 
 def rows(entries: Sequence[Entry]) -> list[Row]:
     """Versions in the order in which they were run, a row for each setup that a version was run in."""
-    found: list[Row] = []
+    listed: list[Row] = []
     for number, version in enumerate(grouped(entries), 1):
         setups = list(dict.fromkeys(setup(run) for run in version.runs if run.action == "run")) or [None]
         for each in setups:
@@ -47,15 +47,15 @@ def rows(entries: Sequence[Entry]) -> list[Row]:
             times = [
                 total
                 for run in runs
-                if each is not None and (total := sweep_tables.total_ns(run.said.launches)) is not None
+                if each is not None and (total := sweep_tables.rated_ns(run.result.launches)) is not None
             ]
             part = Version(version.digest, runs)
-            found.append(
+            listed.append(
                 Row(number, part, each, median(times), min(times), max(times))
                 if times
                 else Row(number, part, each)
             )
-    return found
+    return listed
 
 
 def table(entries: Sequence[Entry], kernel: str, now: float | None = None) -> Table:
@@ -67,43 +67,43 @@ def table(entries: Sequence[Entry], kernel: str, now: float | None = None) -> Ta
         cells.append(_cells(row, before.get(row.setup), time.time() if now is None else now))
         if row.ns is not None:
             before[row.setup] = row.ns
-    filled = [at for at in range(len(HEADER)) if at < 3 or any(one[at] for one in cells)]
+    filled = [at for at in range(len(HEADER)) if at < 3 or any(cell[at] for cell in cells)]
     runs = "1 run" if len(entries) == 1 else f"{len(entries)} runs"
     count = len({row.number for row in every})
     versions = "1 version" if count == 1 else f"{count} versions"
     return Table(
         f"{kernel}: {versions}, {runs}",
         tuple(HEADER[at] for at in filled),
-        tuple(tuple(one[at] for at in filled) for one in cells),
+        tuple(tuple(cell[at] for at in filled) for cell in cells),
     )
 
 
 def _cells(row: Row, before: float | None, now: float) -> tuple[str, ...]:
     runs = [run for run in row.version.runs if run.action == "run"]
     last = runs[-1] if runs else row.version.runs[-1]
-    said = last.said
-    one = kernel_status.main_launch(said.launches) if runs else None
-    device = said.finished.device
+    stored = last.result
+    launches = kernel_status.main_launch(stored.launches) if runs else None
+    device = stored.finished.device
     change = "" if before is None or row.ns is None else f"{100 * (row.ns / before - 1):+.1f}%"
     capability = device.capability if device else None
     held = (
-        kernel_status.launch_occupancy(one, capability, said.finished.resources)
-        if one and capability
+        kernel_status.launch_occupancy(launches, capability, stored.finished.resources)
+        if launches and capability
         else None
     )
-    launch = labels.configuration(one) if one and one.kernels is None else ""
-    values = sweep_tables.values_text(point) if (point := sweep_tables.shown(said.finished.points)) else ""
+    launch = labels.configuration(launches) if launches and launches.kernels is None else ""
+    values = sweep_tables.values_text(point) if (point := sweep_tables.shown(stored.finished.points)) else ""
     return (
         str(row.number),
         kernel_status.ago(now - last.at),
-        sweep_tables.time_text(said.launches) if runs and said.launches else "",
+        sweep_tables.time_text(stored.launches) if runs and stored.launches else "",
         change,
-        units.time(one.warm.median) if one and one.warm else "",
+        units.median(launches.warm) if launches and launches.warm else "",
         f"≤{units.occupancy(held.fraction)}" if held else "",
         f"{launch} {values}".strip(),
         device.name.removeprefix("NVIDIA ") if device else "",
         str(len(row.version.runs)),
-        "" if said.finished.outcome == "ok" else said.finished.outcome,
+        "" if stored.finished.outcome == "ok" else stored.finished.outcome,
         _profiled(row.version),
     )
 
@@ -111,13 +111,13 @@ def _cells(row: Row, before: float | None, now: float) -> tuple[str, ...]:
 def _profiled(version: Version) -> str:
     """`memory 92%, compute 31%, occupancy 78%` of the last profile of a version."""
     for run in reversed(version.runs):
-        profile = counter_diff.main(run.said.finished.profiles) if run.action == "profile" else None
+        profile = counter_diff.main(run.result.finished.profiles) if run.action == "profile" else None
         if profile:
-            said = {
+            metrics = {
                 name: profile.metrics.get(metric)
                 for name, metric in (*_SPEED.items(), ("occupancy", profile_hints.ACHIEVED))
             }
-            return ", ".join(f"{name} {_percent(metric)}" for name, metric in said.items() if metric)
+            return ", ".join(f"{name} {_percent(metric)}" for name, metric in metrics.items() if metric)
     return ""
 
 

@@ -17,6 +17,7 @@ ROLES = {
     "devices": ("worker.probe", "list_devices"),
     "template": ("worker.zygote", "main"),
     "child": ("child.child_main", "child_main"),
+    "judge": ("judge.judge_main", "main"),
     "overhead": ("recording.overhead", "main"),
     "keeper": ("worker.keeper", "main"),
     "cells": ("child.notebook_kernel", "main"),
@@ -30,14 +31,14 @@ def register() -> None:
     if "orbit_remote" in sys.modules:
         return
     folder = Path(__file__).resolve().parent
-    found = importlib.util.spec_from_file_location(
+    module_spec = importlib.util.spec_from_file_location(
         "orbit_remote", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
-    assert found is not None
-    assert found.loader is not None
-    package = importlib.util.module_from_spec(found)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    package = importlib.util.module_from_spec(module_spec)
     sys.modules["orbit_remote"] = package
-    found.loader.exec_module(package)
+    module_spec.loader.exec_module(package)
 
 
 def main() -> int:

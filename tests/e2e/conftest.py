@@ -216,39 +216,41 @@ class Editor:
     async def titles(self) -> list[tuple[int, str]]:
         """Of the lenses besides *Profile*, which stands beside every *Run*."""
         commands = [(lens.range.start.line, lens.command) for lens in await self.lenses() if lens.command]
-        return [(line, one.title) for line, one in commands if one.command != "orbit.profile"]
+        return [(line, command.title) for line, command in commands if command.command != "orbit.profile"]
 
     async def hints(self) -> list[tuple[int, str]]:
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(999, 0))
-        found = await self.client.text_document_inlay_hint_async(lsp.InlayHintParams(self._document(), whole))
-        return [(hint.position.line, str(hint.label)) for hint in found or []]
+        inlay_hints = await self.client.text_document_inlay_hint_async(
+            lsp.InlayHintParams(self._document(), whole)
+        )
+        return [(hint.position.line, str(hint.label)) for hint in inlay_hints or []]
 
     async def hover(self, line: int, character: int = 0) -> str:
         params = lsp.HoverParams(self._document(), lsp.Position(line, character))
-        found = await self.client.text_document_hover_async(params)
-        return found.contents.value if found and isinstance(found.contents, lsp.MarkupContent) else ""
+        result = await self.client.text_document_hover_async(params)
+        return result.contents.value if result and isinstance(result.contents, lsp.MarkupContent) else ""
 
     async def actions(self, line: int) -> list[lsp.Command]:
         here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
         params = lsp.CodeActionParams(self._document(), here, lsp.CodeActionContext([]))
-        found = await self.client.text_document_code_action_async(params)
+        results = await self.client.text_document_code_action_async(params)
         # lsprotocol 2025.0.0 takes a code action that carries its command for a bare command; those with an
         # edit it takes for what they are
-        commands = [action for action in found or [] if isinstance(action, lsp.Command)]
+        commands = [action for action in results or [] if isinstance(action, lsp.Command)]
         return [lsp.Command(**ast.literal_eval(str(action.command))) for action in commands]
 
     async def complete(self, line: int, character: int) -> list[lsp.CompletionItem]:
         params = lsp.CompletionParams(self._document(), lsp.Position(line, character))
-        found = await self.client.text_document_completion_async(params)
-        assert not isinstance(found, lsp.CompletionList)
-        return list(found or [])
+        results = await self.client.text_document_completion_async(params)
+        assert not isinstance(results, lsp.CompletionList)
+        return list(results or [])
 
     async def drafts(self, line: int) -> list[lsp.CodeAction]:
         """The code actions that edit the file."""
         here = lsp.Range(lsp.Position(line, 0), lsp.Position(line, 0))
         params = lsp.CodeActionParams(self._document(), here, lsp.CodeActionContext([]))
-        found = await self.client.text_document_code_action_async(params)
-        return [action for action in found or [] if isinstance(action, lsp.CodeAction) and action.edit]
+        results = await self.client.text_document_code_action_async(params)
+        return [action for action in results or [] if isinstance(action, lsp.CodeAction) and action.edit]
 
     async def command(self, name: str, *arguments: Any) -> Any:
         params = lsp.ExecuteCommandParams(name, list(arguments))
@@ -257,8 +259,8 @@ class Editor:
     async def click(self, number: int = 0) -> None:
         """A lens that does something: what shows the last answer is left out."""
         shows = ("orbit.openReport", "orbit.history", "orbit.showFailure")
-        commands = [one.command for one in await self.lenses() if one.command]
-        command = [one for one in commands if one.command not in shows][number]
+        commands = [lens.command for lens in await self.lenses() if lens.command]
+        command = [command for command in commands if command.command not in shows][number]
         await self.command(command.command, *(command.arguments or []))
 
     def progress(self) -> list[list[Any]]:
@@ -288,13 +290,13 @@ class Editor:
     def diagnostics(self) -> list[tuple[str, int, int, int, str]]:
         return [
             (
-                str(found.source),
-                found.range.start.line,
-                found.range.start.character,
-                found.range.end.character,
-                found.message,
+                str(diagnostic.source),
+                diagnostic.range.start.line,
+                diagnostic.range.start.character,
+                diagnostic.range.end.character,
+                diagnostic.message,
             )
-            for found in self.client.diagnostics.get(self.uri, [])
+            for diagnostic in self.client.diagnostics.get(self.uri, [])
         ]
 
     def messages(self) -> list[str]:

@@ -62,7 +62,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A conftest that imports this name has failures of its folder reported with their conversations."""
     report = yield
     if report.failed:
-        for one in item.stash.get(CONVERSATIONS, []):
-            report.sections.append((f"conversation with {one.title} ({report.when})", one.text()))
-            report.sections.append((f"log of the server of {one.title} ({report.when})", one.log_end()))
+        for conversation in item.stash.get(CONVERSATIONS, []):
+            report.sections.append(
+                (f"conversation with {conversation.title} ({report.when})", conversation.text())
+            )
+            report.sections.append(
+                (f"log of the server of {conversation.title} ({report.when})", conversation.log_end())
+            )
     return report

@@ -149,18 +149,21 @@ class Ended:
 
 
 def command(
-    folder: Path, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = LIMIT_S
+    folder: Path,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+    limit_s: float = LIMIT_S,
 ) -> Ended:
-    """`orbit-lsp WORDS` in `folder`, with this process's environment and what is added to it here, and nothing on
+    """`orbit-lsp WORDS` in `folder`, with this process's environment and what is added to it here; `given` is its
     standard input.
     """
-    with (
-        tempfile.TemporaryFile() as out,
-        tempfile.TemporaryFile() as err,
-        Path(os.devnull).open("rb") as none,
-    ):
-        streams = [none.fileno(), out.fileno(), err.fileno()]
-        status = fork(words, folder, streams, environment)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        far_in, near_in = os.pipe()
+        status = fork(words, folder, [far_in, out.fileno(), err.fileno()], environment)
+        os.close(far_in)
+        writer = threading.Thread(target=_write, args=[near_in, given])
+        writer.start()
         status.settimeout(limit_s)
         with status, status.makefile("rb") as lines:
             lines.readline()
@@ -168,6 +171,12 @@ def command(
                 code = int(lines.readline())
             except TimeoutError:
                 raise AssertionError(f"orbit-lsp {' '.join(words)} did not end in {limit_s:g} s") from None
+        writer.join()
         out.seek(0)
         err.seek(0)
         return Ended(code, out.read().decode(), err.read().decode())
+
+
+def _write(pipe: int, given: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(pipe, "wb") as stdin:
+        stdin.write(given)

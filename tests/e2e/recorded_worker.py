@@ -105,8 +105,8 @@ def by_counters(request: c.Job) -> None:
         return
     if names := sheet(request.text):
         answer, _ = read_report("memory_bound")
-        one = replace(answer.profiles[0], lines=())
-        profiles = tuple(replace(one, name=name, symbol=name) for name in names)
+        profile = replace(answer.profiles[0], lines=())
+        profiles = tuple(replace(profile, name=name, symbol=name) for name in names)
         say(replace(answer, run=request.run, profiles=profiles))
         return
     for name in (f"{Path(request.path).stem}.full", *profiled.NAMES)[request.detail != "full" :]:
@@ -179,7 +179,7 @@ def by_sanitizer(request: c.Job) -> None:
         problems += sanitizer_findings.problems(
             tool, records, lambda file: file if file == request.path else None
         )
-    errors = sum(one.severity == "error" for one in problems)
+    errors = sum(problem.severity == "error" for problem in problems)
     failure = (
         c.Failure("runtime error", f"{errors} faults were found", place=problems[0].place) if errors else None
     )
@@ -220,11 +220,11 @@ def by_spec(request: c.Job) -> None:
         return
     (right,) = points[0].checks
     wrong = replace(right, passed=False, differing=12, index=(7,), actual="0.5", expected="2.5", error=2.0)
-    told = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
+    message = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
     finished(
-        request.run, "wrong answer", failure=c.Failure("wrong answer", told), run_s=0.2,
+        request.run, "wrong answer", failure=c.Failure("wrong answer", message), run_s=0.2,
         points=(replace(points[0], launches=(), checks=(wrong,)),),
-        problems=(c.Problem("error", told, "orbit", right.place),),
+        problems=(c.Problem("error", message, "orbit", right.place),),
     )  # fmt: skip
 
 
@@ -256,8 +256,8 @@ def main() -> None:
             case c.Warm(language=language) if "--cache" in sys.argv:
                 folder = Path(sys.argv[sys.argv.index("--cache") + 1])
                 folder.mkdir(parents=True, exist_ok=True)
-                with (folder / "prepared").open("a") as said:
-                    said.write(f"{language}\n")
+                with (folder / "prepared").open("a") as answer:
+                    answer.write(f"{language}\n")
             case c.Cancel(run=run) if run in waiting:
                 waiting.discard(run)
                 finished(run, "cancelled", failure=c.Failure("cancelled", "cancelled by the user"))

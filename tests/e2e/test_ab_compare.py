@@ -47,8 +47,10 @@ def target(editor: Editor, **more: str) -> dict[str, str]:
 
 
 async def said(editor: Editor, begins: str) -> str:
-    found = await editor.until(lambda: [one for one in editor.messages() if one.startswith(begins)])
-    return found[-1]
+    results = await editor.until(
+        lambda: [message for message in editor.messages() if message.startswith(begins)]
+    )
+    return results[-1]
 
 
 async def test_with_the_version_before(start, recorded_python) -> None:
@@ -56,7 +58,7 @@ async def test_with_the_version_before(start, recorded_python) -> None:
     await click(editor)
     editor.edit(5, 65, 83, "")
     asked = answering(editor, "the version before")
-    action = next(one for one in await editor.actions(5) if one.title == "Compare with… (saxpy)")
+    action = next(action for action in await editor.actions(5) if action.title == "Compare with… (saxpy)")
     await editor.command(action.command, *action.arguments)
     text = await said(editor, "orbit: saxpy takes")
     assert asked == ["orbit: compare saxpy with what?"]
@@ -66,7 +68,31 @@ async def test_with_the_version_before(start, recorded_python) -> None:
     for fact in ("268 µs", "288 µs", "+7.5% (+7.5% to +7.5%): slower", "300 (cold L2, 6 runs)"):
         assert fact in hover.replace("\\", "")
     titles = [step.message for step in editor.progress()[-1] if step.message]
-    assert any(one.startswith("running: pair 6 of 6 to 10: now ") for one in titles)
+    assert any(title.startswith("running: pair 6 of 6 to 10: now ") for title in titles)
+
+
+async def test_the_list_has_versions_commits_and_files(start, recorded_python) -> None:
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    short = committed(editor.folder, saxpy_cu=SAXPY, beside_cu=SAXPY)
+    editor.open("saxpy.cu", FASTER)
+    await named_gpu(editor)
+    for edit in ("int a;", "int b;", "int c;"):
+        await click(editor)
+        editor.edit(5, 65, 65, edit)
+    asked: list[lsp.ShowMessageRequestParams] = []
+
+    @editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)
+    def _(params: lsp.ShowMessageRequestParams) -> None:
+        asked.append(params)
+
+    await editor.command("orbit.compareWith", target(editor))
+    await editor.until(lambda: asked)
+    last, head, *versions, commit, file = [one.title for one in asked[0].actions or []]
+    assert (last, head, file) == ("the version before", "HEAD", "beside.cu")
+    numbers = [(version[:14], version[-9:]) for version in versions]
+    assert numbers == [("version 2, of ", " · 268 µs"), ("version 1, of ", " · 268 µs")]
+    assert commit.startswith(f"{short} · ")
+    assert commit.endswith(" ago · x")
 
 
 async def test_with_a_git_revision_whatever_the_text_says_now(start, recorded_python) -> None:
@@ -110,19 +136,19 @@ async def test_a_revision_without_a_launch_spec_is_run_by_the_one_of_now(start, 
         ("revision:HEAD~1", "git knows no revision HEAD~1 of "),
         ("revision:HEAD", "HEAD ("),
         ("kernel:absent", "there is no kernel absent in saxpy.cu; it has: saxpy"),
-        ("gpu:L4", "another GPU is one on Modal: `modal token new` makes a token"),
+        ("gpu:L4", "another GPU must be rented from Modal: make a token"),
         ("file:absent.cu", "absent.cu cannot be read: No such file or directory"),
-        ("whatever", "orbit: 'whatever' is nothing to compare with; it takes `last`, "),
+        ("whatever", "orbit: cannot compare with 'whatever'; use `last`, "),
     ],
 )
 async def test_what_cannot_be_compared_is_a_sentence(start, recorded_python, word: str, text: str) -> None:
     editor = await opened(start, recorded_python)
     committed(editor.folder, saxpy_cu=SAXPY.replace("{", "{BUG"))
     await editor.command("orbit.compareWith", target(editor, **{"with": word}))
-    found = await said(editor, text)
+    result = await said(editor, text)
     if word == "revision:HEAD":
-        assert found.endswith('does not compile: 1 error: identifier "BUG" is undefined')
-    assert not [one for _, one in await editor.titles() if "cancel" in one]
+        assert result.endswith('does not compile: 1 error: identifier "BUG" is undefined')
+    assert not [title for _, title in await editor.titles() if "cancel" in title]
 
 
 async def test_a_contract_is_compared_and_its_result_comes_back(start, recorded_python) -> None:
@@ -155,7 +181,7 @@ async def test_cancelling_in_the_middle(start, recorded_python, how: str) -> Non
     await editor.command("orbit.compareWith", target(editor, **{"with": "revision:HEAD"}))
     await editor.until(lambda: "HEAD (" in str([step.message for bar in editor.progress() for step in bar]))
     lens = next(
-        one.command for one in await editor.lenses() if one.command and "(cancel)" in one.command.title
+        lens.command for lens in await editor.lenses() if lens.command and "(cancel)" in lens.command.title
     )
     if how == "lens":
         await editor.command(lens.command, *(lens.arguments or []))
@@ -165,7 +191,7 @@ async def test_cancelling_in_the_middle(start, recorded_python, how: str) -> Non
         (token,) = editor.tokens()
         editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
     await editor.until(lambda: editor.ended() == ["cancelled"])
-    assert not [one for _, one in await editor.titles() if "cancel" in one]
+    assert not [title for _, title in await editor.titles() if "cancel" in title]
     assert editor.messages() == []
 
 
@@ -174,10 +200,10 @@ async def test_an_editor_that_cannot_ask_has_a_code_action_for_each(start, recor
     editor = await opened(start, recorded_python, SAXPY + SAXPY.partition("__global__")[0] + second, "emacs")
     await editor.command("orbit.run", target(editor))
     await editor.until(editor.ended)
-    titles = [one.title for one in await editor.actions(5) if "Compare" in one.title]
+    titles = [action.title for action in await editor.actions(5) if "Compare" in action.title]
     assert titles == ["Compare with other (saxpy)"]  # there is no version before
     editor.edit(5, 65, 65, "int edited;")
-    titles = [one.title for one in await editor.actions(5) if "Compare" in one.title]
+    titles = [action.title for action in await editor.actions(5) if "Compare" in action.title]
     assert titles == ["Compare with the version before (saxpy)", "Compare with other (saxpy)"]
     await editor.command("orbit.compareWith", target(editor))
     assert "this editor cannot show a choice" in await said(editor, "orbit: this")
@@ -195,11 +221,12 @@ async def test_the_history_and_a_comparison_open_as_pages(
     await editor.command("orbit.compareWith", target(editor, **{"with": "last"}))
     await said(editor, "orbit: saxpy takes 7.5% more")
     for title in ("Open the history (saxpy)", "Open the comparison with the version of"):
-        action = next(one for one in await editor.actions(5) if one.title.startswith(title))
+        action = next(action for action in await editor.actions(5) if action.title.startswith(title))
         await editor.command(action.command, *action.arguments)
     await editor.until(lambda: len(editor.client.shown_documents) == 2)
     pages = sorted(
-        (read(one.uri) for one in editor.client.shown_documents), key=lambda one: "2 runs" not in one
+        (read(shown_document.uri) for shown_document in editor.client.shown_documents),
+        key=lambda name: "2 runs" not in name,
     )
     assert "2 versions, 2 runs · +7.5% since 1 edit" in pages[0]
     assert pages[0].count("<svg") == 1
@@ -220,6 +247,7 @@ def profiled(state: Path, path: Path, text: str, name: str) -> None:
     Store(lambda: state).keep(entry, text)
 
 
+@pytest.mark.slow
 async def test_where_both_sides_were_profiled_the_counters_that_differ_stand_beside(
     start, recorded_python, state: Path
 ) -> None:

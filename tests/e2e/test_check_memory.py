@@ -41,9 +41,9 @@ async def test_a_race_stands_on_both_its_lines(start, recorded_python, name: str
     await check(editor, "race.cu", RACE)
     assert await editor.until(lambda: racing(editor)) == [(4, WRITE), (5, READ)]
     related = [
-        one.related_information[0].location.range.start.line
-        for one in editor.client.diagnostics[editor.uri]
-        if one.related_information
+        diagnostic.related_information[0].location.range.start.line
+        for diagnostic in editor.client.diagnostics[editor.uri]
+        if diagnostic.related_information
     ]
     assert related == [5, 4]
     line = 2 if name in ("helix", "emacs") else 1  # where no lens is drawn, a line with room for it
@@ -60,7 +60,7 @@ async def test_the_correct_program_is_said_to_be_clean(start, recorded_python) -
     assert editor.ended() == ["no memory fault was found"]
     assert not racing(editor)
     assert await editor.hints() == [(1, "✓ memory checked")]
-    assert "Check memory (reverse)" in [one.title for one in await editor.actions(1)]
+    assert "Check memory (reverse)" in [action.title for action in await editor.actions(1)]
 
 
 async def test_while_it_checks_it_can_be_cancelled(start, recorded_python) -> None:
@@ -102,7 +102,7 @@ def test_a_clean_program_exits_with_0_and_one_tool_can_be_asked_for(recorded_pyt
 def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> None:
     (tmp_path / "race.cu").write_text(RACE)
     ran = orbit(tmp_path, "check", "race.cu", "--json", "--python", recorded_python)
-    said = json.loads(ran.stdout)
-    assert set(said) == set(json.loads(schema.text())["properties"])
-    finished = TypeAdapter(c.Finished).validate_python(said)
-    assert [one.place.line for one in finished.problems if one.place] == [5, 6]
+    answer = json.loads(ran.stdout)
+    assert set(answer) == set(json.loads(schema.text())["properties"])
+    finished = TypeAdapter(c.Finished).validate_python(answer)
+    assert [problem.place.line for problem in finished.problems if problem.place] == [5, 6]

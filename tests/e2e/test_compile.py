@@ -15,6 +15,7 @@ import pytest
 from lsprotocol import types as lsp
 
 from orbit_lsp.views.compiler import gpu_occupancy
+from orbit_remote.common import limits
 from orbit_remote.common import messages as c
 from orbit_remote.toolchain import disassembly, nvcc
 from tests.e2e.conftest import Editor
@@ -35,7 +36,7 @@ async def test_static_figures_stand_on_the_kernels_line(start) -> None:
     assert (occupancy, architecture) == ("occ 100%", "sm_90a")
     assert "| registers per thread |" in await editor.hover(0)
     editor.edit(0, 45, 46, "x")
-    assert [text for _, text in await editor.hints()] == [label.replace("sm_90a", "before your edits")]
+    assert [text for _, text in await editor.hints()] == [label.replace("sm_90a", "edited since")]
 
 
 async def test_a_hover_has_what_the_kernel_needs_on_every_gpu_and_the_curve_over_block_sizes(start) -> None:
@@ -45,11 +46,11 @@ async def test_a_hover_has_what_the_kernel_needs_on_every_gpu_and_the_curve_over
     assert "soon: hover again" in await editor.hover(0)
     text = await editor.asked_until(lambda: editor.hover(0), lambda shown: "RTX PRO" in shown)
     rows = [re.split(r" *\| *", line)[1:-1] for line in text.splitlines() if line.startswith("| ")]
-    found = {row[0]: row[1:] for row in rows}
-    assert found["T4"][0] == "sm\\_75"
-    assert found["B200"][3:5] == ["16 of 128 threads", "100%"]
-    assert found["L40S"][3:5] == ["12 of 128 threads", "100%"]
-    assert all(0 < int(found[gpu][1]) < 40 for gpu in gpu_occupancy.GPUS)
+    result = {row[0]: row[1:] for row in rows}
+    assert result["T4"][0] == "sm\\_75"
+    assert result["B200"][3:5] == ["16 of 128 threads", "100%"]
+    assert result["L40S"][3:5] == ["12 of 128 threads", "100%"]
+    assert all(0 < int(result[gpu][1]) < 40 for gpu in gpu_occupancy.GPUS)
     assert "^ 128 now: 100%" in text
 
 
@@ -62,7 +63,7 @@ async def test_errors_come_while_typing_and_go_with_the_mistake(start) -> None:
     assert (source, line, begin, end, text) == ("nvcc", 0, 34, 39, 'identifier "wrong" is undefined')
     editor.edit(0, 34, 39, "x")
     await editor.until(lambda: not editor.diagnostics())
-    assert "before your edits" not in (await editor.hints())[0][1]
+    assert "edited since" not in (await editor.hints())[0][1]
 
 
 @pytest.mark.parametrize("name", ["helix", "emacs"])
@@ -77,7 +78,11 @@ async def test_where_hints_cannot_be_refreshed_figures_are_a_hint_diagnostic_too
     editor.edit(0, 0, 0, "// y *= 2\n")
     editor.save("// y *= 2\n// scale\n" + KERNEL.replace("float*", "double*"))
     ((_, _, begin, end, after),) = await editor.until(
-        lambda: [found for found in editor.diagnostics() if found[1] == 1 and "before your" not in found[4]]
+        lambda: [
+            diagnostic
+            for diagnostic in editor.diagnostics()
+            if diagnostic[1] == 1 and "before your" not in diagnostic[4]
+        ]
     )
     assert (begin, end) == (0, 8)
     assert await editor.hints() == [(1, after)]
@@ -101,10 +106,10 @@ async def test_the_chain_of_instantiations_is_related_information(start) -> None
         "__global__ void k(short* x) { x[0] = half_of(x[0]); }\n",
     )
     await editor.until(editor.diagnostics)
-    (found,) = editor.client.diagnostics[editor.uri]
-    assert found.message == 'static assertion failed with "too small"'
-    assert found.related_information
-    (step,) = found.related_information
+    (result,) = editor.client.diagnostics[editor.uri]
+    assert result.message == 'static assertion failed with "too small"'
+    assert result.related_information
+    (step,) = result.related_information
     assert (step.location.uri, step.location.range.start.line) == (editor.uri, 1)
     assert step.message.startswith("detected during")
 
@@ -115,12 +120,33 @@ async def test_an_error_in_a_header_stands_in_the_header_and_goes_with_its_fix(s
     header.write_text("__device__ float half_of(float v) { return v / two; }\n")
     editor.open("k.cu", '#include "half.cuh"\n__global__ void k(float* x) { x[0] = half_of(x[0]); }\n')
     await editor.until(lambda: editor.client.diagnostics.get(header.as_uri()))
-    (found,) = editor.client.diagnostics[header.as_uri()]
-    assert found.message == 'identifier "two" is undefined'
+    (result,) = editor.client.diagnostics[header.as_uri()]
+    assert result.message == 'identifier "two" is undefined'
     header.write_text("__device__ float half_of(float v) { return v / 2; }\n")
     change = lsp.FileEvent(header.as_uri(), lsp.FileChangeType.Changed)
     editor.client.workspace_did_change_watched_files(lsp.DidChangeWatchedFilesParams([change]))
     await editor.until(lambda: not editor.client.diagnostics[header.as_uri()])
+
+
+@pytest.mark.parametrize("grows", [False, True])
+async def test_a_file_that_is_too_long_is_left_alone_until_it_is_opened_again(start, grows: bool) -> None:
+    kernel, long = "__global__ void k() {}\n", " " * limits.OPENED.most
+    editor: Editor = await start("vscode")
+    editor.open("k.cu", kernel if grows else kernel + long)
+    if grows:
+        assert await editor.lenses()
+        editor.edit(1, 0, 0, long)
+    assert await editor.lenses() == []
+    assert editor.messages() == [
+        f"k.cu is left alone: {limits.OPENED.exceeded}. Make it shorter and open it again."
+    ]
+    editor.edit(0, 0, 0, "// what is sent of it now means nothing\n")
+    assert await editor.lenses() == []
+    editor.client.text_document_did_close(
+        lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(editor.uri))
+    )
+    editor.open("k.cu", kernel)
+    assert await editor.lenses()
 
 
 async def test_a_header_has_lenses_and_figures_through_its_source_and_a_kernel_may_be_typed_later(
@@ -158,8 +184,10 @@ async def test_a_warning_has_its_number_as_code(start) -> None:
     editor: Editor = await start("helix")
     editor.open("k.cu", "__global__ void k(float* x) { int unused; x[0] = 1; }\n")
     await editor.until(editor.diagnostics)
-    (found,) = [one for one in editor.client.diagnostics[editor.uri] if one.source == "nvcc"]
-    assert (found.severity, found.code) == (lsp.DiagnosticSeverity.Warning, "#177-D")
+    (result,) = [
+        diagnostic for diagnostic in editor.client.diagnostics[editor.uri] if diagnostic.source == "nvcc"
+    ]
+    assert (result.severity, result.code) == (lsp.DiagnosticSeverity.Warning, "#177-D")
 
 
 async def test_what_is_typed_while_it_compiles_is_not_lost(start) -> None:
@@ -172,13 +200,14 @@ async def test_what_is_typed_while_it_compiles_is_not_lost(start) -> None:
     assert editor.diagnostics() == []
 
 
+@pytest.mark.slow
 async def test_line_ends_and_byte_order_marks(start) -> None:
     editor: Editor = await start("vscode")
     for number, (ending, bom) in enumerate(itertools.product(("\n", "\r\n"), ("", "\ufeff"))):
         text = f"{bom}// first{ending}__global__ void k(float* x) {{ x[0] = wrong; }}{ending}"
         editor.open(f"k{number}.cu", text)
-        found = await editor.until(editor.diagnostics)
-        assert [(line, start) for _, line, start, _, _ in found] == [(1, 37)], (ending, bom)
+        results = await editor.until(editor.diagnostics)
+        assert [(line, start) for _, line, start, _, _ in results] == [(1, 37)], (ending, bom)
 
 
 async def test_no_compiler_is_said_once_with_what_mends_it(start) -> None:
@@ -339,6 +368,7 @@ if True:
     assert "missing is not defined" in message
 
 
+@pytest.mark.slow
 async def test_files_that_are_hardly_files(start) -> None:
     editor: Editor = await start("vscode")
     for name, text in {
@@ -367,7 +397,7 @@ async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.
     editor: Editor = await start("vscode")
     text = "__global__ void scale(float* x) {\n  x[threadIdx.x] *= 3;\n}\n"
     editor.open("k.cu", text)
-    (action,) = [one for one in await editor.actions(0) if one.title == "Show SASS (scale)"]
+    (action,) = [action for action in await editor.actions(0) if action.title == "Show SASS (scale)"]
     await editor.command("orbit.disassemble", *(action.arguments or []))
     folder = tmp_path / "cache" / "orbit-lsp" / "listings"
     (file,) = await editor.until(lambda: list(folder.glob("k-scale-*.sass")))
@@ -386,5 +416,5 @@ async def test_sass_follows_the_file(start, tmp_path: Path, monkeypatch: pytest.
     async with asyncio.timeout(LIMIT_S):  # no message follows when the file is written
         while not [row for row in file.read_text().splitlines() if row.startswith("+ ") and "FADD" in row]:
             await editor.hover(1)
-    assert [one for one in file.read_text().splitlines() if one.startswith("- ") and "FMUL" in one]
+    assert [line for line in file.read_text().splitlines() if line.startswith("- ") and "FMUL" in line]
     assert "adds fp32" in await editor.hover(1)

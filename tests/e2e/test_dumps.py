@@ -73,8 +73,8 @@ def remove(folder: Path, name: str) -> None:
 
 
 async def said(editor: Editor, part: str) -> str:
-    (found,) = await editor.until(lambda: [one for one in editor.messages() if part in one])
-    return found
+    (text,) = await editor.until(lambda: [message for message in editor.messages() if part in message])
+    return text
 
 
 @pytest.mark.parametrize("name", EDITORS)
@@ -82,7 +82,9 @@ async def test_every_editor_opens_what_the_compiler_made(start, recorded_python,
     editor: Editor = await start(name, python=recorded_python)
     kernel = await profiled(editor)
     assert ", ".join(LEVELS) in await editor.hover(LINE, 5)
-    actions = {one.title: one for one in await editor.actions(LINE) if one.command == "orbit.openIr"}
+    actions = {
+        action.title: action for action in await editor.actions(LINE) if action.command == "orbit.openIr"
+    }
     if name == "emacs":  # which cannot show a choice
         assert list(actions) == [f"Open {level} (softmax)" for level in LEVELS]
         (arguments,) = actions["Open SASS (softmax)"].arguments or []
@@ -96,7 +98,7 @@ async def test_every_editor_opens_what_the_compiler_made(start, recorded_python,
     assert file == "softmax.sass"
     assert "// softmax.py:13\n" in text
     if name != "emacs":
-        assert [one.title for one in asked[0].actions or []] == list(LEVELS)
+        assert [action.title for action in asked[0].actions or []] == list(LEVELS)
     assert arguments.items() >= kernel.items()
 
 
@@ -106,7 +108,7 @@ async def test_of_several_instances_the_author_chooses(start, recorded_python) -
     asked = answering(editor, "2: softmax, BLOCK=4096")
     await editor.command("orbit.openIr", kernel | {"kind": "ttgir"})
     assert await opened(editor) == ("softmax-2.ttgir", "// the ttgir of softmax, 1\n")
-    assert [one.title for one in asked[0].actions or []] == [
+    assert [action.title for action in asked[0].actions or []] == [
         "1: softmax, BLOCK=2048",
         "2: softmax, BLOCK=4096",
     ]
@@ -174,7 +176,7 @@ async def test_where_nothing_can_be_kept_nothing_is_offered(start, recorded_pyth
     make_a_file(cache)
     editor: Editor = await start("vscode", python=recorded_python)
     await profiled(editor, SAXPY, "memory_bound.cu")
-    assert [one for one in await editor.actions(3) if one.command == "orbit.openIr"] == []
+    assert [action for action in await editor.actions(3) if action.command == "orbit.openIr"] == []
 
 
 # -- the command line -------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ def test_dump_writes_them_into_a_folder(recorded_python, tmp_path: Path) -> None
     assert ran.returncode == 0, ran.stderr
     names = [f"softmax.{kind}" for kind in KINDS]
     assert f"in made/ir: {', '.join(names)}\n" in ran.stderr
-    assert sorted(one.name for one in (tmp_path / "made" / "ir").iterdir()) == sorted(names)
+    assert sorted(path.name for path in (tmp_path / "made" / "ir").iterdir()) == sorted(names)
     assert (tmp_path / "made" / "ir" / "softmax.ttir").read_text() == "// the ttir of softmax, 0\n"
     assert "what the compiler made of it" in ran.stdout
 

@@ -36,10 +36,10 @@ async def test_check_without_a_contract_says_so(start, recorded_python) -> None:
 
 def test_a_contract_on_the_command_line(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "model.py").write_text(KERNELBENCH)
-    code, out, said = orbit(tmp_path, recorded_python, "run", "model.py")
+    code, out, message = orbit(tmp_path, recorded_python, "run", "model.py")
     assert code == 0
     assert out.startswith("ModelNew: ✓ 1.42x · 3.10 ms vs 4.41 ms\n")
-    assert said.endswith("ok: ModelNew 3.10 ms, Model 4.41 ms, 1 check passed\n")
+    assert message.endswith("ok: ModelNew 3.10 ms, Model 4.41 ms, 1 check passed\n")
 
 
 @pytest.mark.parametrize("takes", [True, False])

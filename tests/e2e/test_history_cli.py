@@ -29,17 +29,17 @@ class Author:
         self.folder, self.python = folder, python
 
     def orbit(self, *words: str) -> tuple[int, str, str]:
-        code, out, said = orbit(self.folder, self.python, *words)
-        return code, re.sub(r"of \d\d:\d\d", "of 14:05", out), said
+        code, out, message = orbit(self.folder, self.python, *words)
+        return code, re.sub(r"of \d\d:\d\d", "of 14:05", out), message
 
     def history(self, *words: str) -> tuple[int, str, str]:
-        code, out, said = orbit(self.folder, None, "history", *words)
-        return code, out, said
+        code, out, message = orbit(self.folder, None, "history", *words)
+        return code, out, message
 
     def run(self, text: str) -> None:
         (self.folder / "saxpy.cu").write_text(text)
-        code, _, said = self.orbit("run", "saxpy.cu", "--kernel", "saxpy")
-        assert code == 0, said
+        code, _, message = self.orbit("run", "saxpy.cu", "--kernel", "saxpy")
+        assert code == 0, message
 
 
 @pytest.fixture
@@ -48,17 +48,17 @@ def author(tmp_path: Path, recorded_python: str) -> Author:
 
 
 def valid(kind: str, text: str) -> dict:
-    found = json.loads(text)
+    result = json.loads(text)
     TypeAdapter(schema.KINDS[kind]).validate_json(text, strict=True)
-    assert set(found) == set(json.loads((SCHEMAS / f"{kind}-{VERSION}.json").read_text())["properties"])
-    return found
+    assert set(result) == set(json.loads((SCHEMAS / f"{kind}-{VERSION}.json").read_text())["properties"])
+    return result
 
 
 def test_a_comparison_with_the_last_version_and_with_a_revision(author: Author) -> None:
     author.run(FASTER)
     short = committed(author.folder, saxpy_cu=FASTER)
     (author.folder / "saxpy.cu").write_text(SAXPY)
-    code, out, said = author.orbit("compare", "saxpy.cu")
+    code, out, message = author.orbit("compare", "saxpy.cu")
     assert (code, out) == (
         0,
         """\
@@ -67,13 +67,13 @@ saxpy takes 7.5% more time than the version of 14:05 (7.5% to 7.5% more, 6 pairs
   time, median  268 µs ±0.1%           288 µs ±0.1%           +7.5% (+7.5% to +7.5%): slower
   launches      300 (cold L2, 6 runs)  300 (cold L2, 6 runs)
 """,
-    ), said
-    assert "pair 6 of 6 to 10: now running" in said
-    code, out, said = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
-    found = valid("compared", out)
-    assert (code, said) == (0, "")
-    assert (found["verdict"], found["pairs"], found["against"]) == ("slower", 6, f"HEAD ({short})")
-    assert found["ratio"] == pytest.approx(288_032 / 267_870, abs=0.0001)
+    ), message
+    assert "pair 6 of 6 to 10: now running" in message
+    code, out, message = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
+    result = valid("compared", out)
+    assert (code, message) == (0, "")
+    assert (result["verdict"], result["pairs"], result["against"]) == ("slower", 6, f"HEAD ({short})")
+    assert result["ratio"] == pytest.approx(288_032 / 267_870, abs=0.0001)
 
 
 def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
@@ -82,9 +82,9 @@ def test_a_comparison_with_another_file_and_kernel(author: Author) -> None:
     code, out, _ = author.orbit("compare", "saxpy.cu", "--with", "fast.cu", "--json")
     assert (code, valid("compared", out)["against"]) == (0, "fast.cu")
     (author.folder / "both.cu").write_text(SAXPY + SAXPY.replace("saxpy", "other"))
-    code, out, said = author.orbit("compare", "both.cu")
+    code, out, message = author.orbit("compare", "both.cu")
     assert (code, out) == (64, "")
-    assert said == "orbit-lsp: error: which kernel? Add --kernel; this file has: saxpy, other\n"
+    assert message == "orbit-lsp: error: which kernel? Add --kernel; this file has: saxpy, other\n"
     code, out, _ = author.orbit("compare", "both.cu", "--kernel", "saxpy", "--with-kernel", "other", "--json")
     assert (code, valid("compared", out)["verdict"]) == (0, "inconclusive")
 
@@ -95,8 +95,8 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
     (author.folder / "HEAD").write_text("no kernel")
     assert author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")[0] == 0
     (author.folder / "none.cu").write_text("int main() {}\n")
-    code, out, said = author.orbit("compare", "none.cu")
-    assert (code, out, said) == (64, "", "orbit-lsp: error: no kernel in this file can be launched\n")
+    code, out, message = author.orbit("compare", "none.cu")
+    assert (code, out, message) == (64, "", "orbit-lsp: error: no kernel in this file can be launched\n")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_revision_is_one_though_a_file_has_its_name(author: Author) -> None:
         (
             ("--with", "last", "--with-kernel", "x"),
             64,
-            "compare with one thing: --with, --with-kernel or --with-gpu",
+            "give only one of --with, --with-kernel and --with-gpu",
         ),
-        (("--with-gpu", "L4"), 5, "another GPU is one on Modal"),
+        (("--with-gpu", "L4"), 5, "another GPU must be rented from Modal"),
     ],
 )
 def test_what_cannot_be_compared(
@@ -117,32 +117,32 @@ def test_what_cannot_be_compared(
 ) -> None:
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(author.folder / "absent"))
     (author.folder / "saxpy.cu").write_text(SAXPY)
-    found, out, told = author.orbit("compare", "saxpy.cu", *words)
-    assert (found, out) == (code, "")
-    assert said in told
+    result, out, message = author.orbit("compare", "saxpy.cu", *words)
+    assert (result, out) == (code, "")
+    assert said in message
 
 
 def test_one_side_that_does_not_compile_is_a_sentence_and_valid_json(author: Author) -> None:
     committed(author.folder, saxpy_cu=SAXPY.replace("{", "{BUG"))
     (author.folder / "saxpy.cu").write_text(SAXPY)
-    code, out, said = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
-    found = valid("compared", out)
-    assert (code, found["verdict"], found["failure"]["category"]) == (1, None, "compile error")
-    assert 'does not compile: 1 error: identifier "BUG" is undefined' in said
+    code, out, message = author.orbit("compare", "saxpy.cu", "--with", "HEAD", "--json")
+    result = valid("compared", out)
+    assert (code, result["verdict"], result["failure"]["category"]) == (1, None, "compile error")
+    assert 'does not compile: 1 error: identifier "BUG" is undefined' in message
 
 
 def test_a_file_to_compare_with_that_is_not_there(author: Author) -> None:
     (author.folder / "saxpy.cu").write_text(SAXPY)
-    code, _, said = author.orbit("compare", "saxpy.cu", "--with", "saxpi.cu")
-    assert (code, said) == (64, "orbit-lsp: error: there is no file saxpi.cu to compare with\n")
+    code, _, message = author.orbit("compare", "saxpy.cu", "--with", "saxpi.cu")
+    assert (code, message) == (64, "orbit-lsp: error: there is no file saxpi.cu to compare with\n")
 
 
 def test_the_history_of_a_file(author: Author) -> None:
     author.run(FASTER)
     author.run(SAXPY)
     author.run(SAXPY)
-    code, out, said = author.history("saxpy.cu")
-    assert (code, said) == (0, "")
+    code, out, message = author.history("saxpy.cu")
+    assert (code, message) == (0, "")
     assert (
         out
         == """\
@@ -154,10 +154,10 @@ saxpy: 2 versions, 3 runs
 
 """
     )
-    found = valid("history", author.history("saxpy.cu", "--kernel", "saxpy", "--json")[1])
-    (kernel,) = found["kernels"]
+    result = valid("history", author.history("saxpy.cu", "--kernel", "saxpy", "--json")[1])
+    (kernel,) = result["kernels"]
     assert kernel["regression"] == {"change": pytest.approx(0.0753, abs=0.0001), "edits": 1}
-    assert [(one["version"], one["time_ns"]) for one in kernel["runs"]] == [
+    assert [(item["version"], item["time_ns"]) for item in kernel["runs"]] == [
         (1, 267870),
         (2, 288032),
         (2, 288032),
@@ -171,14 +171,14 @@ saxpy: 2 versions, 3 runs
         (("saxpy.cu",), 0, "the history has no run of a kernel in "),
         (("saxpy.cu", "--kernel", "other"), 64, "the history has no run of other in "),
         (("absent.cu",), 64, "there is no file absent.cu"),
-        (("saxpy.cu", "--text", "1"), 64, "--text is of one kernel's versions: add --kernel"),
+        (("saxpy.cu", "--text", "1"), 64, "--text needs one kernel: add --kernel"),
     ],
 )
 def test_a_history_that_is_not_there(author: Author, words: tuple[str, ...], code: int, text: str) -> None:
     (author.folder / "saxpy.cu").write_text(SAXPY)
-    found, out, said = author.history(*words)
-    assert found == code
-    assert text in out + said
+    result, out, message = author.history(*words)
+    assert result == code
+    assert text in out + message
 
 
 def shape(text: str, kernel: str) -> list[str]:

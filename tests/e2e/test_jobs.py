@@ -11,20 +11,20 @@ from tests.e2e.test_spec_runs import orbit
 
 
 def jobs(folder: Path, python: str, *words: str) -> tuple[int, str, str]:
-    code, out, said = orbit(folder, python, "jobs", *words)
-    return code, re.sub(r"\b[0-9a-f]{16}\b", "ID", out), re.sub(r"\b[0-9a-f]{16}\b", "ID", said)
+    code, out, message = orbit(folder, python, "jobs", *words)
+    return code, re.sub(r"\b[0-9a-f]{16}\b", "ID", out), re.sub(r"\b[0-9a-f]{16}\b", "ID", message)
 
 
 def test_files_become_jobs_with_results_and_a_record(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "saxpy.cu").write_text(SAXPY)
     (tmp_path / "bad.cu").write_text("__global__ void k() { BUG; }\n")
     (tmp_path / "two.cu").write_text(SAXPY + SAXPY.replace("saxpy", "other"))
-    code, out, said = jobs(
+    code, out, message = jobs(
         tmp_path, recorded_python, "submit", "saxpy.cu", "bad.cu", "two.cu", "--pool", "local:0"
     )
     assert code == 1
-    assert "ID  queued          run bad.cu\n" in said
-    assert "ID  starting        run two.cu: on local:0\n" in said
+    assert "ID  queued          run bad.cu\n" in message
+    assert "ID  starting        run two.cu: on local:0\n" in message
     assert (
         "ID  ok              run saxpy.cu: saxpy(int, float, const float *, float *) 288 µs, 1 check passed\n"
         in out
@@ -54,13 +54,13 @@ def test_files_become_jobs_with_results_and_a_record(tmp_path: Path, recorded_py
 def test_words_that_no_job_has(tmp_path: Path) -> None:
     error = "orbit-lsp: error: "
     (tmp_path / "k.cu").write_text("__global__ void k() {}\n")
-    for words, said in [
+    for words, message in [
         (["submit"], "orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file"),
         (["submit", "absent.cu"], "there is no file absent.cu"),
-        (["submit", "k.cu", "--pool", "gpu"], "'gpu' is no place of a pool; write local:0 or modal:H100*4, with commas between"),
+        (["submit", "k.cu", "--pool", "gpu"], "'gpu' is not a place of a pool; write local:0 or modal:H100*4, with commas between"),
         (["submit", "k.cu", "--pool", "local:0", "--gpu", "B200"], "no place of this pool is 'B200'; it has local:0"),
         (["show"], "orbit-lsp jobs show needs the id of a job; `orbit-lsp jobs list` has them"),
         (["cancel", "ffff"], "there is no job 'ffff', or several; `orbit-lsp jobs list` has their ids"),
         (["prune", "--older", "soon"], "--older is 'soon'; write a number and a unit, as in 7d, 12h, 30m or 0s"),
     ]:  # fmt: skip
-        assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{said}\n")
+        assert orbit(tmp_path, None, "jobs", *words) == (64, "", f"{error}{message}\n")

@@ -21,7 +21,7 @@ async def turned_on(start, python: str, editor_name: str = "vscode", **live: obj
     editor: Editor = await start(editor_name, python=python, live=live)
     editor.open("saxpy.cu", SAXPY)
     await named_gpu(editor)
-    assert "○ Live: run at every save (saxpy)" in [one.title for one in await editor.actions(5)]
+    assert "○ Live: run at every save (saxpy)" in [action.title for action in await editor.actions(5)]
     assert await editor.command("orbit.live", LIVE | {"uri": editor.uri}) is True
     await editor.until(editor.ended)
     assert await editor.hints() == [(5, MEASURED)]
@@ -85,7 +85,7 @@ async def test_one_in_flight_and_the_newest_text_waits(start, recorded_python) -
     await editor.until(lambda: any("running" in str(step.message) for step in editor.progress()[1]))
     token = editor.tokens()[1]
     editor.client.window_work_done_progress_cancel(lsp.WorkDoneProgressCancelParams(token))
-    await editor.until(lambda: any("268 µs" in one for one in editor.ended()))
+    await editor.until(lambda: any("268 µs" in name for name in editor.ended()))
     assert len(editor.progress()) == 3  # the text in between was never run
 
 
@@ -107,7 +107,7 @@ async def test_it_ends_by_its_lens(start, recorded_python) -> None:
 async def test_a_gpu_that_cannot_be_reached_ends_it(start, recorded_python) -> None:
     editor = await turned_on(start, recorded_python)
     editor.save(typed(editor, "/*CRASH*/ int crash;"))
-    await editor.until(lambda: "orbit: Live of saxpy has ended with that" in editor.messages())
+    await editor.until(lambda: "orbit: Live of saxpy was turned off" in editor.messages())
     assert (5, "◉ Live") not in await editor.titles()
 
 
@@ -127,15 +127,17 @@ async def test_a_report_is_opened_or_its_place_is_said(
     await editor.until(lambda: any("to report on; run it first" in text for text in editor.messages()))
     await editor.click()
     await editor.until(editor.ended)
-    action = next(one for one in await editor.actions(5) if one.title == "Open the report (saxpy)")
+    action = next(action for action in await editor.actions(5) if action.title == "Open the report (saxpy)")
     await editor.command(action.command, *action.arguments)
     if opens:
         shown = await editor.until(lambda: editor.client.shown_documents)
         assert shown[0].external
         path = Path(unquote(urlsplit(shown[0].uri).path))
     else:
-        said = await editor.until(lambda: [one for one in editor.messages() if "the report is" in one])
-        path = Path(said[0].partition("the report is ")[2])
+        messages = await editor.until(
+            lambda: [message for message in editor.messages() if "the report is" in message]
+        )
+        path = Path(messages[0].partition("the report is ")[2])
     text = path.read_text(encoding="utf-8")
     assert path.parent == tmp_path / "cache" / "orbit-lsp" / "reports"
     assert "NVIDIA H100 80GB HBM3" in text

@@ -10,12 +10,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
+import uvicorn
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from orbit_lsp.agents import mcp_server
+from orbit_lsp.api import connections, http_app
+from orbit_lsp.api.guard import Limits
 from orbit_lsp.queue import pool
 from orbit_lsp.queue.job_queue import JobQueue, local_engines
 from orbit_lsp.queue.job_store import JobStore
@@ -69,6 +74,8 @@ async def test_the_tools_and_what_they_answer(tmp_path: Path, recorded_python: s
         assert re.search(r"time, median +288 µs ±0.2% .*\[CUPTI activity records\]", said(ran))
         answer = ran.structured_content
         assert (answer["outcome"], answer["place"], answer["problems"]) == ("ok", "local:0", [])
+        assert (answer["grade"], answer["grade_why"][:8]) == ("author", "author: ")
+        assert "\ngrade: author: the candidate's code shares the process that measures it" in said(ran)
         assert answer["numbers"][0] == {
             "kernel": name, "what": f"time, median ({answer['numbers'][0]['what'][14:-1]})", "value": 288_032,
             "unit": "ns", "source": "CUPTI activity records",
@@ -114,24 +121,30 @@ async def test_a_long_job_is_followed_by_its_id_and_cancelled(tmp_path: Path, re
         assert queue.waiting() == 0
 
 
+async def outcome_of_a_cancelled_call(client: Any, queue: JobQueue) -> str:
+    """Of the job of a call that is cancelled while its kernel runs."""
+    runs = asyncio.Event()
+
+    async def step(_: float, __: float | None, message: str | None) -> None:
+        if "running" in (message or ""):
+            runs.set()
+
+    call = asyncio.create_task(
+        client.call_tool("run", {"text": SLOW, "name": "saxpy.cu"}, progress_callback=step)
+    )
+    async with asyncio.timeout(LIMIT_S):
+        await runs.wait()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    [job] = queue.store.jobs()
+    ended = await queue.wait(job.id, LIMIT_S)
+    assert ended
+    return ended.outcome
+
+
 async def test_a_call_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_python: str) -> None:
     async with agent(tmp_path, recorded_python) as (client, queue):
-        runs = asyncio.Event()
-
-        async def step(_: float, __: float | None, message: str | None) -> None:
-            if "running" in (message or ""):
-                runs.set()
-
-        call = asyncio.create_task(
-            client.call_tool("run", {"text": SLOW, "name": "saxpy.cu"}, progress_callback=step)
-        )
-        await runs.wait()
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        [job] = queue.store.jobs()
-        ended = await queue.wait(job.id, LIMIT_S)
-        assert ended
-        assert ended.outcome == "cancelled"
+        assert await outcome_of_a_cancelled_call(client, queue) == "cancelled"
 
 
 @pytest.mark.parametrize(
@@ -158,6 +171,68 @@ async def test_what_is_refused(
         assert sentence in said(refused)
         with pytest.raises(MCPError):
             await client.read_resource("orbit://job/ffffffff/text")
+
+
+# -- /mcp of `orbit-lsp api` ------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def agent_over_http(
+    folder: Path, python: str, token: str
+) -> AsyncIterator[tuple[Client, JobQueue, str]]:
+    """A client whose server listens on the loopback, with the evaluation server's guard before it."""
+    options = EngineOptions({"python": python, "modal": {"budget_usd": 0.0}})
+    queue = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), local_engines(options), "api")
+    await queue.start()
+    app = http_app.app(queue, Limits(token=token), ["127.0.0.1"], mcp_server.over_http(queue, budget_usd=0.0))
+    config = uvicorn.Config(app, port=0, http=connections.Connection, ws="none", log_level="critical")
+    served = uvicorn.Server(config)
+    headers = {"Authorization": f"Bearer {token}"}
+    with config.bind_socket() as socket:
+        serving = asyncio.create_task(served.serve([socket]))
+        address = f"http://127.0.0.1:{socket.getsockname()[1]}"
+        try:
+            async with (
+                asyncio.timeout(LIMIT_S),
+                httpx2.AsyncClient(headers=headers, timeout=LIMIT_S) as http,
+                Client(streamable_http_client(f"{address}/mcp", http_client=http)) as client,
+            ):
+                yield client, queue, address
+        finally:
+            served.should_exit = True
+            await serving
+            await queue.close()
+            queue.store.close()
+
+
+async def test_the_same_tools_over_http(tmp_path: Path, recorded_python: str) -> None:
+    (tmp_path / "saxpy.cu").write_text(SAXPY)
+    async with agent_over_http(tmp_path, recorded_python, "secret") as (client, queue, address):
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        assert sorted(listed) == ["check", "compare", "gpus", "job", "profile", "run", "submit"]
+        ran = await client.call_tool("run", {"text": SAXPY, "name": "saxpy.cu"})
+        assert ran.structured_content["outcome"] == "ok"
+        log = await client.read_resource(f"orbit://job/{ran.structured_content['job']}/text")
+        assert "288 µs" in getattr(log.contents[0], "text", "")
+
+        file = str(tmp_path / "saxpy.cu")
+        for arguments in ({"file": file}, {"text": SAXPY, "other_file": file}):
+            tool = "compare" if "text" in arguments else "run"
+            refused = await client.call_tool(tool, arguments)
+            assert "this server reads no files of its own machine" in said(refused)
+        assert len(queue.store.jobs()) == 1
+
+        async with httpx2.AsyncClient(base_url=address) as stranger:
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+            assert (await stranger.post("/mcp", json=call)).status_code == 401
+            own = {"Authorization": "Bearer secret"}
+            answer = await stranger.post("/mcp", json=call, headers=own | {"Host": "evil.example"})
+            assert (answer.status_code, answer.json()["error"][:26]) == (400, "this server is not called ")
+
+
+async def test_a_call_over_http_that_is_cancelled_ends_its_job(tmp_path: Path, recorded_python: str) -> None:
+    async with agent_over_http(tmp_path, recorded_python, "secret") as (client, queue, _):
+        assert await outcome_of_a_cancelled_call(client, queue) == "cancelled"
 
 
 async def test_the_real_command_over_stdio(tmp_path: Path, recorded_python: str) -> None:

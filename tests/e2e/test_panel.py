@@ -32,10 +32,12 @@ def plain(value: Any) -> Any:
 async def shown(editor: Editor, suffix: str) -> str:
     """The text of the newest file of that suffix that the editor was asked to open."""
     documents = editor.client.shown_documents
-    found = await editor.until(
-        lambda: [one for one in documents if one.uri.endswith(suffix) and not one.external]
+    show_document_paramses = await editor.until(
+        lambda: [
+            document for document in documents if document.uri.endswith(suffix) and not document.external
+        ]
     )
-    return content(unquote(urlsplit(found[-1].uri).path))[1]
+    return content(unquote(urlsplit(show_document_paramses[-1].uri).path))[1]
 
 
 async def test_the_trees_have_the_run_the_gpu_and_the_history(start, recorded_python) -> None:
@@ -43,7 +45,7 @@ async def test_the_trees_have_the_run_the_gpu_and_the_history(start, recorded_py
     before = await panel(editor)
     assert (before["runs"], before["history"], before["done"]) == ([], [], ["gpu", "kernel", "spec"])
     assert before["status"]["text"] == "H100 80GB HBM3"
-    assert [(one["label"], one["description"]) for one in before["gpus"]] == [
+    assert [(item["label"], item["description"]) for item in before["gpus"]] == [
         ("H100 80GB HBM3", "this machine · runs go here")
     ]
     await click(editor)
@@ -58,7 +60,9 @@ async def test_the_trees_have_the_run_the_gpu_and_the_history(start, recorded_py
     assert "288 µs" in run["description"]
     assert (kernel["label"], kernel["children"][0]["label"]) == ("saxpy", "288 µs")
     assert after["done"] == ["gpu", "kernel", "run", "spec"]
-    assert next(one["label"] for one in after["choices"] if one["now"]) == "H100 80GB HBM3, of this machine"
+    assert (
+        next(item["label"] for item in after["choices"] if item["now"]) == "H100 80GB HBM3, of this machine"
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "md"])
@@ -86,7 +90,7 @@ async def test_answers_that_a_client_drops_are_shown(start, recorded_python) -> 
         start, recorded_python, name="helix", text="int main() {}\n__global__ void k(int n) {}\n"
     )
     assert await editor.command("orbit.cancel") is False
-    await editor.until(lambda: "orbit: nothing runs" in editor.messages())
+    await editor.until(lambda: "orbit: nothing is running" in editor.messages())
     await editor.command("orbit.showOutput")
     await editor.until(lambda: "orbit: nothing has been run yet" in editor.messages())
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "k"})

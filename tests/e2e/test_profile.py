@@ -77,8 +77,8 @@ async def test_a_click_puts_the_findings_on_the_lines(start, recorded_python, na
     assert "gpu" in hover
     assert "long scoreboard" in await editor.hover(6, 8)
     if name == "helix":  # which asks for hints again only after an edit
-        told = [(line, text) for source, line, *_, text in editor.diagnostics() if source == "orbit"]
-        assert told == [(line, signature), (6, HOT)]
+        messages = [(line, text) for source, line, *_, text in editor.diagnostics() if source == "orbit"]
+        assert messages == [(line, signature), (6, HOT)]
     editor.edit(6, 15, 16, "b")
     stale = signature.replace(" of 100% · 16 regs", " · edited since").replace(
         "% · occ", "% · edited since · occ"
@@ -93,8 +93,8 @@ async def test_lenses_actions_and_the_report(start, recorded_python, cache: Path
     await profile(editor)
     await ended(editor)
     lenses = [lens.command for lens in await editor.lenses() if lens.command]
-    assert [one.command for one in lenses] == ["orbit.openReport", "orbit.run", "orbit.profile"]
-    titles = [one.title for one in await editor.actions(6)]
+    assert [lens.command for lens in lenses] == ["orbit.openReport", "orbit.run", "orbit.profile"]
+    titles = [action.title for action in await editor.actions(6)]
     for title in (
         "Profile",
         "Profile in full (saxpy)",
@@ -104,8 +104,8 @@ async def test_lenses_actions_and_the_report(start, recorded_python, cache: Path
         assert title in titles
     here = {"uri": editor.uri, "kernel": "saxpy"}
     await editor.command("orbit.openReport", here | {"what": "nsight"})
-    (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
-    assert kept(said) == (cache, RECORDED)
+    (answer,) = await editor.until(lambda: [message for message in editor.messages() if "ncu-ui" in message])
+    assert kept(answer) == (cache, RECORDED)
     await editor.command("orbit.openReport", here)
     shown = await editor.until(lambda: editor.client.shown_documents)
     assert "memory 79% of peak" in page(shown[0].uri)
@@ -120,8 +120,8 @@ async def test_a_profile_is_back_after_a_restart_with_its_report(start, recorded
     editor.open("memory_bound.cu", SOURCE)
     await editor.asked_until(editor.hints, lambda hints: hints == [(3, SIGNATURE), (6, HOT)])
     await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
-    (said,) = await editor.until(lambda: [one for one in editor.messages() if "ncu-ui" in one])
-    assert kept(said) == (cache, RECORDED)
+    (answer,) = await editor.until(lambda: [message for message in editor.messages() if "ncu-ui" in message])
+    assert kept(answer) == (cache, RECORDED)
 
 
 async def test_where_nothing_can_be_kept_the_findings_stand_and_a_remark_says_so(
@@ -135,7 +135,7 @@ async def test_where_nothing_can_be_kept_the_findings_stand_and_a_remark_says_so
     assert "the profiler's report cannot be kept in" in await editor.hover(3, 18)
     await editor.command("orbit.openReport", {"uri": editor.uri, "kernel": "saxpy", "what": "nsight"})
     await editor.until(
-        lambda: [one for one in editor.messages() if "no longer kept; profile it again" in one]
+        lambda: [message for message in editor.messages() if "no longer kept; profile it again" in message]
     )
 
 
@@ -154,7 +154,7 @@ async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_pyt
 
     async def profiling() -> Any:
         commands = [lens.command for lens in await editor.lenses()]
-        return next((one for one in commands if one and "profiling" in one.title), None)
+        return next((item for item in commands if item and "profiling" in item.title), None)
 
     lens = await editor.asked_until(profiling, bool)
     assert lens.command == "orbit.cancel"
@@ -166,8 +166,8 @@ async def test_while_it_profiles_the_lens_counts_and_cancels(start, recorded_pyt
 async def test_refused_counters_and_a_kernel_that_is_never_launched(start, recorded_python) -> None:
     editor: Editor = await start("vscode", python=recorded_python)
     await profile(editor, SOURCE.replace("// DRAM", "// DENIED DRAM"))
-    (said,) = await ended(editor)
-    assert "times only, no counters: this machine does not permit its counters" in said
+    (message,) = await ended(editor)
+    assert "times only, no counters: this machine does not permit its counters" in message
     assert await editor.hints() == [(3, "◔ 288 µs ±0.2% · 16 regs · no counters")]
     assert "its administrator can permit them" in await editor.hover(3, 18)
     editor.edit(0, 3, 9, "NEVER")
@@ -194,8 +194,8 @@ def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Pat
     page = orbit(tmp_path, "report", "memory_bound.cu", "--kernel", "saxpy", "--output", "page.html")
     assert page.returncode == 0, page.stderr
     assert "memory 79% of peak" in (tmp_path / "page.html").read_text()
-    told = orbit(tmp_path, "report", "memory_bound.cu", "--json")
-    finished = TypeAdapter(c.Finished).validate_json(told.stdout)
+    answer = orbit(tmp_path, "report", "memory_bound.cu", "--json")
+    finished = TypeAdapter(c.Finished).validate_json(answer.stdout)
     assert finished.profiles[0].lines
     assert finished.report == ""
     # one that this version cannot read, of another kernel, lends neither its name nor its numbers
@@ -206,7 +206,7 @@ def test_profile_and_report_from_the_command_line(recorded_python, tmp_path: Pat
     again = orbit(tmp_path, "report", "memory_bound.cu", "--output", "page.html")
     assert again.returncode == 0, again.stderr
     assert "<h1>saxpy: 70.3 µs" in (tmp_path / "page.html").read_text()
-    assert orbit(tmp_path, "report", "memory_bound.cu", "--json").stdout == told.stdout
+    assert orbit(tmp_path, "report", "memory_bound.cu", "--json").stdout == answer.stdout
 
 
 def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> None:
@@ -214,14 +214,14 @@ def test_the_json_is_what_the_schema_says(recorded_python, tmp_path: Path) -> No
     ran = orbit(
         tmp_path, "profile", "memory_bound.cu", "--json", "--python", recorded_python, "--runner", "local"
     )
-    said = json.loads(ran.stdout)
-    assert set(said) == set(json.loads(schema.text())["properties"])
-    assert said["profiles"][0]["metrics"]["gpu__time_duration.sum"] == {
+    answer = json.loads(ran.stdout)
+    assert set(answer) == set(json.loads(schema.text())["properties"])
+    assert answer["profiles"][0]["metrics"]["gpu__time_duration.sum"] == {
         "name": "gpu__time_duration.sum",
         "value": 70336.0,
         "unit": "ns",
     }
-    TypeAdapter(c.Finished).validate_python(said)
+    TypeAdapter(c.Finished).validate_python(answer)
 
 
 @pytest.mark.parametrize(
@@ -241,3 +241,17 @@ def test_what_is_not_asked_for_rightly(tmp_path: Path, text: str, arguments: lis
     ran = orbit(tmp_path, verb, *(rest if "absent.cu" in rest else ["k.cu", *rest]))
     assert ran.returncode == 64
     assert said in ran.stderr
+
+
+@pytest.mark.parametrize(("wanted", "opened"), [("never", []), ("profile", ["p"]), ("run", ["p", "r"])])
+async def test_reports_that_open_by_themselves(
+    start, recorded_python, tmp_path, monkeypatch, wanted: str, opened: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    editor: Editor = await start("vscode", python=recorded_python, report={"open": wanted})
+    await profile(editor)
+    await ended(editor)
+    await editor.until(lambda: len(editor.client.shown_documents) == min(1, len(opened)))
+    await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
+    await editor.until(lambda: len(editor.ended()) == 2)
+    await editor.until(lambda: len(editor.client.shown_documents) == len(opened))

@@ -117,7 +117,7 @@ async def test_diagnostics_are_never_older_than_the_text(start, recorded_python)
     await named_gpu(editor)
     editor.edit(0, 0, 0, "\n\n")
     await editor.click()  # the run meets the error two lines further down
-    await editor.until(lambda: [found[1] for found in editor.diagnostics()] == [3])
+    await editor.until(lambda: [diagnostic[1] for diagnostic in editor.diagnostics()] == [3])
 
 
 @pytest.mark.parametrize("how", ["lens", "progress", "command"])
@@ -129,7 +129,7 @@ async def test_cancel(start, recorded_python, how: str) -> None:
     await editor.until(
         lambda: any("running" in str(step.message) for bar in editor.progress() for step in bar)
     )
-    (lens,) = [one.command for one in await editor.lenses() if "(cancel)" in one.command.title]
+    (lens,) = [lens.command for lens in await editor.lenses() if "(cancel)" in lens.command.title]
     assert lens.title.startswith("⏳ running ")
     if how == "lens":
         await editor.command(lens.command, *lens.arguments)
@@ -209,8 +209,8 @@ async def test_info_says_what_a_report_of_a_fault_needs(start, recorded_python) 
     editor: Editor = await start("neovim-0.12", python=recorded_python)
     editor.open("saxpy.cu", SOURCE)
     await named_gpu(editor)
-    found = await editor.command("orbit.info")
-    shown = found if isinstance(found, dict) else vars(found)
+    result = await editor.command("orbit.info")
+    shown = result if isinstance(result, dict) else vars(result)
     text = str(shown)
     for fact in ("orbit-lsp", "utf-8", "NVIDIA H100 80GB HBM3", "codeLens.refresh"):
         assert fact in text
@@ -221,6 +221,7 @@ async def named_gpu(editor: Editor) -> list[tuple[int, str]]:
     return await editor.asked_until(
         editor.titles,
         lambda titles: (
-            titles and any(said in title for said in ("HBM3", "BUG", " µs", " ms ") for _, title in titles)
+            titles
+            and any(message in title for message in ("HBM3", "BUG", " µs", " ms ") for _, title in titles)
         ),
     )

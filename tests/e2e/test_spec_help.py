@@ -22,7 +22,11 @@ def units(editor: Editor, text: str, column: int) -> int:
 
 
 def specs(editor: Editor) -> list[tuple[int, int, int, str]]:
-    return [one[1:] for one in editor.diagnostics() if one[0] == "orbit" and not one[4].startswith("⏱")]
+    return [
+        diagnostic[1:]
+        for diagnostic in editor.diagnostics()
+        if diagnostic[0] == "orbit" and not diagnostic[4].startswith("⏱")
+    ]
 
 
 @pytest.mark.parametrize("name", EDITORS)
@@ -52,8 +56,8 @@ async def test_positions_are_in_the_encoding_that_the_client_chose(start, record
         )
         editor.open("saxpy.cu", LINES)
         assert editor.encoding == encoding
-        found = await editor.until(lambda e=editor: specs(e))
-        assert [one[1] for one in found if "'m'" in one[3]] == [column]
+        results = await editor.until(lambda e=editor: specs(e))
+        assert [item[1] for item in results if "'m'" in item[3]] == [column]
         hover = await editor.hover(0, column + 4)  # y
         assert "float32 (1048576,), 4 MiB" in hover
 
@@ -73,19 +77,19 @@ async def test_completion_and_hover_stay_within_specs(start, recorded_python) ->
     editor.open("saxpy.cu", LINES)
     first, second = LINES.splitlines()[:2]
     at = units(editor, first, first.index("randn(m)") + 2)
-    found = await editor.complete(0, at)
-    randn = next(one for one in found if one.label == "randn")
+    results = await editor.complete(0, at)
+    randn = next(item for item in results if item.label == "randn")
     assert randn.detail == "randn(*size, dtype=None)"
     assert isinstance(randn.text_edit, lsp.TextEdit)
     assert (randn.text_edit.range.start.character, randn.text_edit.range.end.character) == (at - 2, at)
-    assert [one.label for one in await editor.complete(1, second.index("launch ") + 7)] == ["saxpy"]
+    assert [item.label for item in await editor.complete(1, second.index("launch ") + 7)] == ["saxpy"]
     assert await editor.complete(2, 12) == []
     assert "of a kernel" in await editor.hover(1, second.index("launch"))
     assert "is used" not in await editor.hover(2, 0)
-    assert [one.command for one in await editor.actions(0)] == [
-        one.command for one in await editor.actions(2)
+    assert [action.command for action in await editor.actions(0)] == [
+        action.command for action in await editor.actions(2)
     ]
-    assert "orbit.run" in [one.command for one in await editor.actions(0)]
+    assert "orbit.run" in [action.command for action in await editor.actions(0)]
 
 
 @pytest.mark.parametrize("name", EDITORS)
@@ -109,7 +113,7 @@ async def test_a_draft_is_applied_and_has_no_fault(start, recorded_python, name:
     editor.edit(line - (language == "triton"), 0, 0, "")  # whatever is published next is of this text
     assert await editor.hover(0, 0) == ""
     assert specs(editor) == []
-    launch = next(at for at, one in enumerate(text.splitlines()) if "orbit: launch" in one)
+    launch = next(at for at, name in enumerate(text.splitlines()) if "orbit: launch" in name)
     column = text.splitlines()[launch].index("launch")
     assert "its arguments take 8 MiB in 2 tensors" in await editor.hover(launch, column)
 
@@ -120,16 +124,16 @@ def applied(editor: Editor, edit: lsp.WorkspaceEdit, text: str) -> str:
         (change,) = edit.document_changes
         assert isinstance(change, lsp.TextDocumentEdit)
         assert change.text_document.version == editor.version
-        (one,) = change.edits
+        (item,) = change.edits
     else:
         assert edit.changes
-        (one,) = edit.changes[editor.uri]
-    assert isinstance(one, lsp.TextEdit)
-    at = one.range.start
-    editor.edit(at.line, at.character, at.character, one.new_text)
+        (item,) = edit.changes[editor.uri]
+    assert isinstance(item, lsp.TextEdit)
+    at = item.range.start
+    editor.edit(at.line, at.character, at.character, item.new_text)
     lines = text.splitlines(keepends=True)
     column = from_client(lines[at.line], at.character, editor.encoding)
-    lines[at.line] = lines[at.line][:column] + one.new_text + lines[at.line][column:]
+    lines[at.line] = lines[at.line][:column] + item.new_text + lines[at.line][column:]
     return "".join(lines)
 
 
@@ -138,6 +142,6 @@ async def test_a_click_on_a_faulty_spec_says_the_first_fault_and_runs_nothing(st
     editor.open("saxpy.cu", LINES)
     await editor.until(lambda: specs(editor))
     await editor.click()
-    said = await editor.until(editor.messages)
-    assert "'m' is not known here" in " ".join(said)
+    messages = await editor.until(editor.messages)
+    assert "'m' is not known here" in " ".join(messages)
     assert editor.ended() == []

@@ -34,8 +34,8 @@ async def test_a_click_puts_time_rate_and_verdict_on_the_line(start, recorded_py
     editor.open("saxpy.cu", SPEC + KERNEL)
     assert await named_gpu(editor) == [(5, RUN)]
     await editor.click()
-    said = "saxpy(int, float, const float *, float *) 288 µs, 1 check passed"
-    assert await editor.until(editor.ended) == [said]
+    message = "saxpy(int, float, const float *, float *) 288 µs, 1 check passed"
+    assert await editor.until(editor.ended) == [message]
     mark = "✓" if name in ("helix", "emacs") else "⏱"  # the others have it on the lens
     line = 4 if name in ("helix", "emacs") else 5  # a line with room for it in a window of 80 columns
     measured, stale = MEASURED.replace("⏱", mark), STALE.replace("⏱", mark)
@@ -52,12 +52,12 @@ async def test_a_wrong_answer_stands_on_the_expect_line(start, recorded_python) 
     editor.open("saxpy.cu", SPEC + KERNEL.replace("{", "{  // WRONG"))
     await named_gpu(editor)
     await editor.click()
-    told = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
-    assert await editor.until(editor.ended) == [f"wrong answer: {told}"]
-    assert [(line, text) for _, line, *_, text in await editor.until(editor.diagnostics)] == [(3, told)]
+    message = "y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ"
+    assert await editor.until(editor.ended) == [f"wrong answer: {message}"]
+    assert [(line, text) for _, line, *_, text in await editor.until(editor.diagnostics)] == [(3, message)]
     assert await editor.hints() == [(5, "✗ 12 of 67,108,864 differ")]
     assert await editor.titles() == [(5, "✗ 12 of 67,108,864 differ"), (5, "▶ Run")]
-    assert told not in editor.messages()
+    assert message not in editor.messages()
 
 
 async def test_a_spec_with_a_mistake_is_not_run(start, recorded_python) -> None:
@@ -75,7 +75,7 @@ async def test_the_program_of_a_file_is_a_code_action_away(start, recorded_pytho
     editor: Editor = await start("vscode", python=recorded_python)
     editor.open("saxpy.cu", SPEC + KERNEL + "int main() {}\n")
     await named_gpu(editor)
-    action = next(one for one in await editor.actions(5) if one.title == "▶ Run main (saxpy)")
+    action = next(action for action in await editor.actions(5) if action.title == "▶ Run main (saxpy)")
     await editor.command(action.command, *action.arguments)
     await editor.until(editor.ended)
     assert await editor.hints() == [(5, "⏱ 288 µs ±0.2% · n=19 · occ ≤100%")]
@@ -146,20 +146,20 @@ saxpy: every run
 
 def test_a_wrong_answer_on_the_command_line_is_exit_code_3(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "saxpy.cu").write_text(SPEC + KERNEL + "// WRONG\n")
-    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--kernel", "saxpy")
+    code, out, message = orbit(tmp_path, recorded_python, "run", "saxpy.cu", "--kernel", "saxpy")
     assert code == 3
     assert "saxpy.cu:4: error: y[7] is 0.5 and not 2.5; 12 of 67,108,864 elements differ" in out
     assert "first at [7]: 0.5 instead of 2.5" in out
-    assert "orbit-lsp: error: y[7] is 0.5 and not 2.5" in said
+    assert "orbit-lsp: error: y[7] is 0.5 and not 2.5" in message
 
 
 def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "saxpy.cu").write_text("// orbit: args 'never closed\n" + KERNEL + "int main() {}\n")
-    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
+    code, out, message = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "saxpy.cu:1:" in out) == (1, True)
-    assert "orbit-lsp: error: line 1, in the launch spec: A quotation mark is never closed." in said
+    assert "orbit-lsp: error: line 1, in the launch spec: A quotation mark is never closed." in message
     (tmp_path / "saxpy.cu").write_text("// orbit: args closed\n" + KERNEL + "int main() {}\n")
-    code, out, said = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
+    code, out, message = orbit(tmp_path, recorded_python, "run", "saxpy.cu")
     assert (code, "288 µs ±0.2% (in program, n=19)" in out) == (0, True)
 
 
@@ -168,15 +168,15 @@ def test_a_program_is_run_as_the_spec_without_a_launch_says(tmp_path: Path, reco
     [
         (SPEC.replace("x, y)", "z, y)"), (), 1, "orbit-lsp: error: line 3, in the launch spec: "),
         (SPEC, ("--sweep",), 64, "orbit-lsp: error: no launch spec of this file has a sweep, as in `n = sweep("),
-        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: error: --json is of one run"),
+        ((SPEC + KERNEL).replace("saxpy", "other") + SPEC, ("--json",), 64, "orbit-lsp: error: --json prints one run"),
     ],
 )  # fmt: skip
 def test_what_is_not_run(
     tmp_path: Path, recorded_python: str, text: str, words: tuple[str, ...], code: int, said: str
 ) -> None:
     (tmp_path / "saxpy.cu").write_text(text + KERNEL)
-    found, out, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu", *words)
-    assert found == code
+    result, out, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu", *words)
+    assert result == code
     assert said in err
     assert ("saxpy.cu:3:" in out) is (code == 1)
 
@@ -187,7 +187,7 @@ def test_compiling_says_what_is_wrong_with_launch_specs_too(recorded_python, tmp
     code, out, err = orbit(tmp_path, recorded_python, "compile", "saxpy.cu", "--json")
     finished = json.loads(out)
     assert (code, finished["outcome"]) == (1, "compile error")
-    assert {one["tool"] for one in finished["problems"]} == {"launch spec"}
+    assert {item["tool"] for item in finished["problems"]} == {"launch spec"}
     assert finished["problems"][0]["place"]["line"] == 3
     assert finished["failure"]["message"].startswith("line 3, in the launch spec: ")
     code, _, err = orbit(tmp_path, recorded_python, "run", "saxpy.cu")

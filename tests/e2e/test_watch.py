@@ -58,14 +58,14 @@ def test_the_command_once(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "in" / "kernel_19.cu").write_text("// EXECUTION REQUEST\n// Type: dance\n")
     (tmp_path / "in" / ".hidden.cu").write_text(SAXPY)
     (tmp_path / "in" / "notes.txt").write_text("no kernel")
-    code, _, said = orbit(
+    code, _, message = orbit(
         tmp_path, recorded_python, "watch", "in", "--results", "out", "--once", "--pool", "local:0"
     )
-    assert code in (1, 5), said  # of the first that ended badly
+    assert code in (1, 5), message  # of the first that ended badly
     assert sorted(path.name for path in (tmp_path / "in").iterdir()) == [".hidden.cu", TAKEN, "notes.txt"]
-    found = results(tmp_path)
-    assert list(found) == ["kernel_17_result.json", "kernel_18_result.json", "kernel_19_result.json"]
-    ran, failed, refused = found.values()
+    result = results(tmp_path)
+    assert list(result) == ["kernel_17_result.json", "kernel_18_result.json", "kernel_19_result.json"]
+    ran, failed, refused = result.values()
     n = 1 << 26
     assert {name: ran[name] for name in ("success", "error", "warnings", "hardware", "timestamp", "total_flops")} == {
         "success": True, "error": None, "warnings": [], "hardware": "NVIDIA H100 80GB HBM3", "timestamp": "17",
@@ -78,35 +78,37 @@ def test_the_command_once(tmp_path: Path, recorded_python: str) -> None:
     assert (failed["success"], failed["execution_time"]) == (False, None)
     assert failed["error"] == "does not compile: 1 error"
     assert failed["warnings"][0].startswith('kernel_18.cu:7:23: error: identifier "BUG" is undefined')
-    assert refused["error"] == "Type is 'dance'; it is one of execute, compile_only"
+    assert refused["error"] == "Type is 'dance'; use one of execute, compile_only"
 
 
 async def test_two_watchers_and_a_writer_that_is_slow(tmp_path: Path, recorded_python: str) -> None:
     (tmp_path / "in").mkdir()
     for number in range(6):
         (tmp_path / "in" / f"kernel_{number}.cu").write_text(SAXPY)
-    async with watcher(tmp_path, recorded_python) as one, watcher(tmp_path, recorded_python) as two:
+    async with watcher(tmp_path, recorded_python) as drop_folder, watcher(tmp_path, recorded_python) as two:
         slow = tmp_path / "in" / "slow.cu"
         slow.write_text(SAXPY[:40])
-        assert await one.look()
+        assert await drop_folder.look()
         slow.write_text(SAXPY)  # written between two looks
-        await asyncio.gather(one.look(), two.look())
-        await asyncio.gather(one.look(), two.look())
-        await asyncio.gather(one.once(0), two.once(0))
-        assert len(one.outcomes) + len(two.outcomes) == 7
-        assert {*one.outcomes, *two.outcomes} == {"ok"}
-    assert [found["orbit"]["outcome"] for found in results(tmp_path).values()] == ["ok"] * 7
+        await asyncio.gather(drop_folder.look(), two.look())
+        await asyncio.gather(drop_folder.look(), two.look())
+        await asyncio.gather(drop_folder.once(0), two.once(0))
+        assert len(drop_folder.outcomes) + len(two.outcomes) == 7
+        assert {*drop_folder.outcomes, *two.outcomes} == {"ok"}
+    assert [result["orbit"]["outcome"] for result in results(tmp_path).values()] == ["ok"] * 7
 
 
 async def test_what_a_killed_watcher_had_taken_is_answered(tmp_path: Path, recorded_python: str) -> None:
-    taken = tmp_path / "in" / TAKEN / "1-ffff"  # nobody holds the lock of this owner
+    taken = tmp_path / "in" / TAKEN / "1-0123456789ab"  # nobody holds the lock of this owner
     taken.mkdir(parents=True)
     (taken / "kernel_3.cu").write_text(SAXPY)
     async with watcher(tmp_path, recorded_python) as folder:
         old = tmp_path / "out" / "old_result.json"
         old.write_text("{}")
         folder.clean(keep_s=3600)
-        assert results(tmp_path)["kernel_3_result.json"]["error"].startswith("it ended while it ran")
+        assert results(tmp_path)["kernel_3_result.json"]["error"].startswith(
+            "orbit-lsp was killed or crashed while this job ran"
+        )
         assert not taken.exists()
         folder.clean(keep_s=-1)
         assert results(tmp_path) == {}

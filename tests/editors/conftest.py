@@ -36,8 +36,8 @@ def program(name: str) -> str:
 
 def version(name: str) -> str:
     """`0.12.4` of `NVIM v0.12.4`."""
-    said = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True).stdout
-    return said.split("\n")[0].split()[-1].lstrip("v")
+    message = subprocess.run([program(name), "--version"], capture_output=True, text=True, check=True).stdout
+    return message.split("\n")[0].split()[-1].lstrip("v")
 
 
 Saw = Callable[..., None]
@@ -53,11 +53,11 @@ class Seen:
 
     def of(self, name: str, editor: str, release: str) -> Saw:
         """saw(feature, how) for one editor; `how` where it is not as in the others."""
-        said = self.editors.setdefault(name, {"editor": editor, "version": release, "features": {}})
+        answer = self.editors.setdefault(name, {"editor": editor, "version": release, "features": {}})
 
         def saw(feature: str, how: str = "") -> None:
             assert feature in self.features, feature
-            said["features"][feature] = how
+            answer["features"][feature] = how
 
         return saw
 
@@ -68,12 +68,14 @@ class Seen:
         """One editor's tests may have run in several processes: what each saw is added up."""
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for name, said in self.editors.items():
+            for name, editor in self.editors.items():
                 path = self.folder / f"{name}.json"
                 before = json.loads(path.read_text(encoding="utf-8"))["features"] if path.exists() else {}
-                features = before | said["features"]
-                said["features"] = {one: features[one] for one in self.features if one in features}
-                text = json.dumps(said, indent=2, ensure_ascii=False)
+                features = before | editor["features"]
+                editor["features"] = {
+                    feature: features[feature] for feature in self.features if feature in features
+                }
+                text = json.dumps(editor, indent=2, ensure_ascii=False)
                 path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -81,9 +83,9 @@ class Seen:
 def seen() -> Iterator[Seen]:
     folder = Path(os.environ.get("ORBIT_SEEN", EDITORS / "seen"))
     folder.mkdir(parents=True, exist_ok=True)
-    one = Seen(folder)
-    yield one
-    one.close()
+    item = Seen(folder)
+    yield item
+    item.close()
 
 
 class Captures:
@@ -96,7 +98,7 @@ class Captures:
 
     def check(self, step: str, shown: str | Callable[[], str]) -> None:
         """Raises AssertionError where a text is not as it should be, or what is called does not come to it."""
-        steps = (one.strip("\n").partition("\n") for one in self.expected)
+        steps = (name.strip("\n").partition("\n") for name in self.expected)
         expected = {name: text for name, _, text in steps}.get(f"== {step}")
         look = shown if callable(shown) else lambda: shown
         if WRITE:
@@ -149,8 +151,8 @@ def terminal(tmux: str) -> Iterator[Callable[..., Terminal]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture(params=["nvim-0.11", "nvim-0.12"])
@@ -170,8 +172,8 @@ def neovim(nvim: str, tmp_path: Path) -> Iterator[Callable[..., Neovim]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture

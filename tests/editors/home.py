@@ -46,8 +46,8 @@ class Home:
             "recorded-python", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(worker))} "$@"'
         )
         self.program("orbit-lsp", server)
-        for one in beside:
-            (folder / "bin" / one.name).symlink_to(one)
+        for path in beside:
+            (folder / "bin" / path.name).symlink_to(path)
         self.environment = {
             name: value
             for name, value in os.environ.items()

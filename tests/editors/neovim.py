@@ -126,9 +126,9 @@ class Neovim:
         waited = (
             f"local found; vim.wait({LIMIT_S}000, function() found = {condition}; return found end, 20); "
         )
-        found = self.lua(waited + "return found or false")
-        assert found, f"not within {LIMIT_S} s: {condition}\n{self.screen()}\n{self.messages()}"
-        return found
+        result = self.lua(waited + "return found or false")
+        assert result, f"not within {LIMIT_S} s: {condition}\n{self.screen()}\n{self.messages()}"
+        return result
 
     def until_shown(self, text: str) -> str:
         self.until(f"screen():find({json.dumps(text, ensure_ascii=False)}, 1, true)")

@@ -52,6 +52,9 @@ class Terminal:
     def type(self, text: str) -> None:
         self._ask("send-keys", "-l", "--", text)
 
+    def resize(self, columns: int, rows: int) -> None:
+        self._ask("resize-window", "-x", str(columns), "-y", str(rows))
+
     def screen(self) -> str:
         rows = self._ask("capture-pane", "-p").split("\n")
         return "\n".join(row.rstrip() for row in rows)

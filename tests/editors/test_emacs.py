@@ -22,17 +22,27 @@ INIT = """\
 (setq frame-background-mode 'dark)
 (mapc #'frame-set-background-mode (frame-list))
 (setq browse-url-browser-function (lambda (url &rest _) (write-region url nil "~/opened")))
+(defun look-at (name)
+  (interactive "sLook at: ")
+  (goto-char 1)
+  (re-search-forward (concat "\\\\_<" name "("))
+  (forward-line 0)
+  (recenter))
 (load "{snippet}" nil t)
 (setq orbit-settings '(:python "{python}" :gpu "H100"))
 """
 
 
 class Emacs:
-    def __init__(self, start: Callable[..., Terminal], folder: Path, *, server: str = SERVER) -> None:
+    def __init__(
+        self, start: Callable[..., Terminal], folder: Path, *, server: str = SERVER, **size: int
+    ) -> None:
         self.home = Home(folder, server=server)
         snippet = ROOT / "editors" / "emacs" / "orbit.el"
         init = self.home.configure("emacs/init.el", INIT.format(snippet=snippet, python=self.home.python))
-        self._start = lambda path: start(self.home, program("emacs"), "-nw", "-Q", "-l", str(init), str(path))
+        self._start = lambda path: start(
+            self.home, program("emacs"), "-nw", "-Q", "-l", str(init), str(path), **size
+        )
         self.terminal: Terminal
 
     def open(self, name: str, text: str) -> None:

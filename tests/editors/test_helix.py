@@ -227,7 +227,7 @@ def test_a_server_that_is_not_there_is_said_by_its_health_check(
     saw = seen.of("helix", "Helix", version("hx"))
     home = helix().home
     (home.folder / "bin" / "orbit-lsp").unlink()
-    paths = [one for one in home.environment["PATH"].split(":") if not (Path(one) / "orbit-lsp").exists()]
+    paths = [part for part in home.environment["PATH"].split(":") if not (Path(part) / "orbit-lsp").exists()]
     asked = subprocess.run(
         [program("hx"), "--health", "cpp"], env=home.environment | {"PATH": ":".join(paths)},
         capture_output=True, text=True, check=True,

@@ -62,8 +62,8 @@ def test_a_folder_that_is_not_trusted_has_none_of_its_programs_started(neovim: S
 
 
 def test_ten_thousand_lines(neovim: Start) -> None:
-    one = ALONE + "\n" * 17
-    text = "".join(one.replace("scale", f"scale_{number}") for number in range(480)) + SAXPY
+    name = ALONE + "\n" * 17
+    text = "".join(name.replace("scale", f"scale_{number}") for number in range(480)) + SAXPY
     assert text.count("\n") > 10_000
     editor = neovim()
     editor.open("long.cu", text)

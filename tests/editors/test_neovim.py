@@ -133,7 +133,30 @@ def test_the_commands_act_on_the_kernel_at_the_cursor(neovim: Start) -> None:
     editor.lua("vim.api.nvim_win_set_cursor(0, {4, 0}); vim.cmd('Orbit run')")
     editor.until_said("no kernel at the cursor")
     editor.command("Orbit cancel")
-    editor.until_said("nothing runs")
+    editor.until_said("nothing is running")
+
+
+def test_a_picker_a_status_line_a_list_of_problems_and_an_export(neovim: Start, saw: Saw) -> None:
+    editor = neovim(config=ANSWERS)
+    editor.open("saxpy.cu", SAXPY)
+    editor.until("require('orbit').statusline() == 'H100 80GB HBM3'")
+    editor.lua("vim.api.nvim_win_set_cursor(0, { 2, 0 }); vim.cmd('Orbit')")
+    editor.until_shown(TIME)
+    editor.command("Orbit problems")
+    editor.until_said("orbit: no problems")
+    (editor.workspace / "again.cu").write_text(SAXPY)
+    editor.command("edit again.cu | Orbit run")  # at once: the server has not yet heard of it
+    editor.until_shown("288 µs ±0.2% | ▶ Run")
+
+    editor.command("Orbit export md")
+    editor.until("vim.endswith(vim.api.nvim_buf_get_name(0), '.md')")
+    assert editor.lua("return vim.fn.search('288 µs')") > 0
+    saw("export", "`:Orbit export`")
+    editor.command("edit saxpy.cu | silent %s/a \\* x/BUG * x/ | silent write")
+    editor.until_shown("is undefined")
+    editor.command("Orbit problems")
+    listed = "return vim.tbl_map(function(one) return ('%d: %s'):format(one.lnum, one.text) end, vim.fn.getqflist())"
+    assert editor.lua(listed) == ['2: identifier "BUG" is undefined']
 
 
 def test_a_restarted_server_drafts_runs_and_reports(neovim: Start) -> None:
@@ -199,6 +222,8 @@ def test_every_subcommand_has_its_command_and_its_line_in_the_help(neovim: Start
         "report",
         "restart",
     ]
+    picked = "vim.ui.select = function(items) _G.picked = items end; vim.cmd('Orbit'); return _G.picked"
+    assert sorted(editor.lua(picked)) == sorted(used)
     assert "H100" in editor.lua("return vim.fn.getcompletion('Orbit gpu H', 'cmdline')")
     saw("choose", "`:Orbit gpu <Tab>`")
 
@@ -208,7 +233,7 @@ def test_checkhealth_names_the_server_the_client_and_what_works(neovim: Start) -
     editor.open("saxpy.cu", SAXPY)
     editor.until_shown("▶ Run")
     editor.command("checkhealth orbit")
-    said = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
+    answer = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
     for words in (
         "bin/orbit-lsp",
         "OK version",
@@ -216,7 +241,7 @@ def test_checkhealth_names_the_server_the_client_and_what_works(neovim: Start) -
         "files: saxpy.cu",
         "CUDA files: compiler",
     ):
-        assert words in said
+        assert words in answer
 
 
 def test_a_server_that_is_not_there_is_said_once(neovim: Start, saw: Saw) -> None:
@@ -230,8 +255,8 @@ def test_a_server_that_is_not_there_is_said_once(neovim: Start, saw: Saw) -> Non
     editor.command("Orbit run")
     assert "no server runs; :checkhealth orbit says why" in editor.messages()
     editor.command("checkhealth orbit")
-    said = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
-    assert "ERROR there is no program orbit-lsp-of-nowhere" in said
+    answer = editor.lua("return table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\\n')")
+    assert "ERROR there is no program orbit-lsp-of-nowhere" in answer
     saw("missing")
 
 
@@ -243,10 +268,10 @@ def test_a_server_that_ends_at_once_is_tried_four_times_and_then_left_alone(neov
     )
     editor.open("saxpy.cu", SAXPY)
     editor.until("table.concat(said):find('orbit: the server ended', 1, true)")
-    said = [text for text in editor.lua("return said") if text.startswith("orbit")]
+    messages = [text for text in editor.lua("return said") if text.startswith("orbit")]
     log = editor.folder / "state" / "nvim" / "lsp.log"
-    told = "orbit: the server ended 4 times in a row (exit code 3, signal 0). Its last words: "
-    assert said == [f"{told}{log} (:Orbit log). :checkhealth orbit, then :Orbit restart"]
+    message = "orbit: the server ended 4 times in a row (exit code 3, signal 0). Its last words: "
+    assert messages == [f"{message}{log} (:Orbit log). :checkhealth orbit, then :Orbit restart"]
     assert "no such module" in log.read_text()
     assert (editor.folder / "starts").read_text() == "started\n" * 4
     saw("ended")

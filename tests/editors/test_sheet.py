@@ -1,7 +1,7 @@
 """Twenty real signatures in windows of 80, 120 and 200 columns: is the answer in view without scrolling?
 
 Time, outcome and verdict are to be seen on the kernel's own screen rows, and so are the commands where an editor draws
-lenses; Helix has them in its menu of code actions.
+lenses; Helix and Emacs have them in their menus of code actions.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.editors.conftest import EDITORS, program
 from tests.editors.neovim import Neovim
 from tests.editors.signatures import IN_VIEW, NAMES, SHEET
 from tests.editors.terminal import Terminal
+from tests.editors.test_emacs import Emacs
 from tests.editors.test_helix import Helix
 
 WIDTHS = (80, 120, 200)
@@ -50,33 +49,47 @@ def report(title: str, absent: dict[str, list[str]], shots: list[str]) -> None:
     assert share >= ENOUGH, "\n".join(lines)
 
 
-@pytest.mark.parametrize("wrap", ["wrap", "nowrap"])
-def test_neovim(neovim: Callable[..., Neovim], nvim: str, wrap: str) -> None:
+def test_neovim(neovim: Callable[..., Neovim], nvim: str) -> None:
     editor = neovim(config="vim.o.number = true\n")
     editor.open("sheet.cu", SHEET)
-    editor.command(f"set {wrap} lines=40")
+    editor.command("set lines=40")
     editor.until_shown("▶ Run on H100")
     editor.lua("vim.fn.search('k0', 'w'); vim.cmd('Orbit run')")
     editor.until_shown("⏱ 288 µs")
     editor.command("Orbit profile")
     editor.until_shown("memory 79%")
+    for wrap in ("wrap", "nowrap"):
+        editor.command(f"set {wrap}")
+        absent: dict[str, list[str]] = {}
+        shots: list[str] = []
+        for width in WIDTHS:
+            editor.command(f"set columns={width}")
+            for name in NAMES:
+                find = json.dumps(f"\\<{name}(")
+                editor.lua(f"vim.fn.cursor(1, 1); vim.fn.search({find}, 'w'); vim.cmd('normal! 0zz')")
+                shown = rows_of(editor.screen(), name)
+                absent[f"{name} at {width}"] = missing(shown, tuple(IN_VIEW))
+                shots.append(f"== {name} at {width}\n{shown}")
+        report(f"{nvim}-{wrap}", absent, shots)
+
+
+def sheet(screen: Terminal, title: str, look_at: Callable[[str], None]) -> None:
+    """In an editor without lenses, whose commands are in a menu."""
     absent: dict[str, list[str]] = {}
     shots: list[str] = []
     for width in WIDTHS:
-        editor.command(f"set columns={width}")
+        screen.resize(width, 40)
         for name in NAMES:
-            find = json.dumps(f"\\<{name}(")
-            editor.lua(f"vim.fn.cursor(1, 1); vim.fn.search({find}, 'w'); vim.cmd('normal! 0zz')")
-            shown = rows_of(editor.screen(), name)
-            absent[f"{name} at {width}"] = missing(shown, tuple(IN_VIEW))
+            look_at(name)
+            shown = rows_of(screen.until_shown(f"{name}(", "use(i)"), name)
+            absent[f"{name} at {width}"] = missing(shown, ("time", "outcome", "verdict"))
             shots.append(f"== {name} at {width}\n{shown}")
-    report(f"{nvim}-{wrap}", absent, shots)
+    report(title, absent, shots)
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_helix(terminal: Callable[..., Terminal], tmp_path: Path, width: int) -> None:
+def test_helix(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     program("hx")
-    editor = Helix(terminal, tmp_path / "home", columns=width, rows=40)
+    editor = Helix(terminal, tmp_path / "home", rows=40)
     editor.open("sheet.cu", SHEET)
     screen = editor.terminal
     screen.type("/k0")
@@ -86,14 +99,33 @@ def test_helix(terminal: Callable[..., Terminal], tmp_path: Path, width: int) ->
     screen.until_shown("288 µs")
     editor.command("lsp-workspace-command orbit.profile")
     screen.until_shown("memory 79%")
-    absent: dict[str, list[str]] = {}
-    shots: list[str] = []
-    for name in NAMES:
+
+    def look_at(name: str) -> None:
         editor.command("goto 1")
         screen.type(f"/\\b{name}\\(")
         screen.keys("Enter")
         screen.type("ghzz")
-        shown = rows_of(screen.until_shown(f"{name}(", "use(i)"), name)
-        absent[f"{name} at {width}"] = missing(shown, ("time", "outcome", "verdict"))
-        shots.append(f"== {name} at {width}\n{shown}")
-    report(f"helix-{width}", absent, shots)
+
+    sheet(screen, "helix", look_at)
+
+
+def test_emacs(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
+    program("emacs")
+    editor = Emacs(terminal, tmp_path / "home", columns=120, rows=40)
+    editor.open("sheet.cu", SHEET)
+    screen = editor.terminal
+    screen.until_shown("[eglot:workspace]")
+
+    def look_at(name: str) -> None:
+        editor.command("look-at")
+        screen.until_shown("Look at:")
+        editor.answer(name)
+        screen.until_gone("Look at:")
+
+    look_at("k0")
+    editor.actions("▶ Run on H100 80GB HBM3 (k0)")
+    screen.keys("Enter")
+    screen.until_shown("288 µs")
+    editor.orbit("profile")
+    screen.until_shown("memory 79%")
+    sheet(screen, "emacs", look_at)

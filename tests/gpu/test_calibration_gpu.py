@@ -68,21 +68,21 @@ def test_after_a_first_launch_spec_the_next_ones_know_it(
 
     async def runs() -> list[c.Finished]:
         runner = LocalRunner(Options(python=sys.executable, cache=str(tmp_path / "cache")))
-        found: list[c.Finished] = []
+        results: list[c.Finished] = []
         try:
             for turn in range(4):
                 job = c.Job(
                     f"r{turn}", "run", "cuda", str(path), SPEC, "copy", str(tmp_path), through="spec", definition=where
                 )  # fmt: skip
                 async with aclosing(runner.run(job)) as events:
-                    found += [event async for event in events if isinstance(event, c.Finished)]
+                    results += [event async for event in events if isinstance(event, c.Finished)]
         finally:
             await runner.close()
-        return found
+        return results
 
-    found = asyncio.run(runs())
-    assert [one.outcome for one in found] == ["ok"] * 4
-    last = found[-1].device
+    finisheds = asyncio.run(runs())
+    assert [finished.outcome for finished in finisheds] == ["ok"] * 4
+    last = finisheds[-1].device
     assert last
     assert set(last.reached) == set(calibration.SOURCES), (
         "the first run's answer asks for it, later ones have it"

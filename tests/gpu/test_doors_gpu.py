@@ -101,8 +101,20 @@ async def test_a_candidate_and_its_reference_over_http(tmp_path: Path) -> None:
             assert right["kernel_exec_result"]["correctness"] is True, right
             assert right["ref_runtime"]["median"] > 0
             wrong = whole.replace("0.7071067811865476", "0.5")
-            found = (await client.post("/", json={"ref_code": whole, "custom_code": wrong})).json()
-            judged = found["kernel_exec_result"]
+            result = (await client.post("/", json={"ref_code": whole, "custom_code": wrong})).json()
+            judged = result["kernel_exec_result"]
             assert (judged["compiled"], judged["correctness"], judged["runtime"]) == (True, False, None), (
-                found
+                result
             )
+
+
+async def test_a_launch_spec_runs_no_host_code_of_its_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    host = f'#include <cstdio>\nstatic int made = [] {{ std::fclose(std::fopen("{trace}", "w")); return 1; }}();\n'
+    async with queue(tmp_path, "test") as jobs:
+        job = await jobs.submit(Request(name="copy.cu", text=host + SPEC, timeout_s=60.0))
+        await jobs.wait(job.id)
+        result = jobs.store.result(job.id)
+    assert result
+    assert (result["finished"]["outcome"], result["finished"]["judged"]["grade"]) == ("ok", "referee")
+    assert not trace.exists()

@@ -32,7 +32,7 @@ def launched(path: Path) -> Iterator[tuple[Path, str, c.Definition]]:
             yield path, kernel.name, definition
 
 
-SPECS = [one for path in sorted([*EXAMPLES.glob("*.cu"), *EXAMPLES.glob("*.py")]) for one in launched(path)]
+SPECS = [item for path in sorted([*EXAMPLES.glob("*.cu"), *EXAMPLES.glob("*.py")]) for item in launched(path)]
 
 
 @pytest.fixture(scope="module")

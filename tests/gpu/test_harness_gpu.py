@@ -36,9 +36,21 @@ def carry_out(tmp_path_factory):
         finished = child_main.outcome(folder)
         assert isinstance(finished, c.Finished), done
         for point in finished.points:
-            for one in point.launches[:1]:
-                print(point.values, one.timing.median, one.timing.spread, one.timing.label, one.timing.clock)
-                print("  warm", one.warm.median if one.warm else None, "kernels", one.kernels, point.versus)
+            for launch in point.launches[:1]:
+                print(
+                    point.values,
+                    launch.timing.median,
+                    launch.timing.spread,
+                    launch.timing.label,
+                    launch.timing.clock,
+                )
+                print(
+                    "  warm",
+                    launch.warm.median if launch.warm else None,
+                    "kernels",
+                    launch.kernels,
+                    point.versus,
+                )
         print(finished.outcome, finished.failure, finished.remarks)
         return finished
 
@@ -88,7 +100,7 @@ def test_a_right_solution_is_faster_by_what_it_saves_of_memory_traffic(carry_out
     mine, theirs = finished.points
     assert mine.values == {"version": "ModelNew"}
     assert theirs.values == {"version": "Model"}
-    assert [one.passed for one in mine.checks] == [True] * 6
+    assert [check.passed for check in mine.checks] == [True] * 6
     call, kernel = mine.launches
     assert (call.name, call.kernels, kernel.name) == ("ModelNew", 1, "fused")
     assert kernel.constants["BLOCK"] == "1024"
@@ -115,7 +127,7 @@ def test_the_sum_of_a_models_kernels_is_within_its_call(carry_out, tmp_path):
     assert 0.97 < mine.versus.ratio < 1.03
     for point in (mine, theirs):
         call, *kernels = point.launches
-        total = sum(one.timing.median * one.count / 4 for one in kernels)
+        total = sum(kernel.timing.median * kernel.count / 4 for kernel in kernels)
         assert 0.85 < total / call.timing.median < 1.1
 
 
@@ -223,7 +235,7 @@ def test_the_popcorn_example(carry_out):
     timed = [p for p in finished.points if p.values.get("version") == "custom_kernel"]
     assert [p.values["rows"] for p in timed] == ["4096", "16384"]
     for point in timed:
-        assert [one.when for one in point.checks] == ["first", "again"]
+        assert [check.when for check in point.checks] == ["first", "again"]
         assert point.launches[0].kernels == 1
         assert point.versus is not None
         assert point.versus.verdict == "faster"

@@ -68,12 +68,12 @@ def orbit(folder: Path, *words: str) -> tuple[int, str, str]:
 
 def compared(folder: Path, *words: str) -> dict:
     began = time.monotonic()
-    code, out, said = orbit(folder, "compare", "saxpy.cu", *words, "--kernel", "saxpy", "--json")
-    assert code == 0, said + out
-    found = json.loads(out)
-    runs = [[round(ns / 1000, 2) for ns in each] for each in found["runs"]]
-    print(f"\n{found['sentence']}; {time.monotonic() - began:.1f} s; {found['remarks']}; µs: {runs}")
-    return found
+    code, out, message = orbit(folder, "compare", "saxpy.cu", *words, "--kernel", "saxpy", "--json")
+    assert code == 0, message + out
+    result = json.loads(out)
+    runs = [[round(ns / 1000, 2) for ns in each] for each in result["runs"]]
+    print(f"\n{result['sentence']}; {time.monotonic() - began:.1f} s; {result['remarks']}; µs: {runs}")
+    return result
 
 
 def text(main: str = "", extra: int = 0) -> str:
@@ -85,21 +85,21 @@ def text(main: str = "", extra: int = 0) -> str:
 def test_the_same_code_is_not_told_apart(tmp_path: Path, main: str) -> None:
     (tmp_path / "saxpy.cu").write_text(text(main))
     (tmp_path / "same.cu").write_text("// the same\n" + text(main))
-    found = compared(tmp_path, "--with", "same.cu")
-    assert abs(found["ratio"] - 1) < 0.01
-    assert found["low"] < 1.01
-    assert found["high"] > 0.99
+    result = compared(tmp_path, "--with", "same.cu")
+    assert abs(result["ratio"] - 1) < 0.01
+    assert result["low"] < 1.01
+    assert result["high"] > 0.99
 
 
 @pytest.mark.parametrize("main", ["", MAIN], ids=["spec", "program"])
 def test_code_that_reads_more_is_slower(tmp_path: Path, main: str) -> None:
     (tmp_path / "saxpy.cu").write_text(text(main, 25))
     (tmp_path / "before.cu").write_text(text(main))
-    found = compared(tmp_path, "--with", "before.cu")
-    assert found["verdict"] == "slower"
-    assert 1.04 < found["ratio"] < 1.13
-    assert found["low"] <= found["ratio"] <= found["high"]
-    assert found["devices"][0] == found["devices"][1] != ""
+    result = compared(tmp_path, "--with", "before.cu")
+    assert result["verdict"] == "slower"
+    assert 1.04 < result["ratio"] < 1.13
+    assert result["low"] <= result["ratio"] <= result["high"]
+    assert result["devices"][0] == result["devices"][1] != ""
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git on this machine")
@@ -114,23 +114,23 @@ def test_a_revision_is_built_with_its_own_header(tmp_path: Path) -> None:
     git("add", "-A")
     git("commit", "-q", "-m", "x")
     (tmp_path / "extra.cuh").write_text("#define EXTRA 0\n")
-    found = compared(tmp_path, "--with", "HEAD")
-    assert found["verdict"] == "faster"
-    assert 1 / 1.13 < found["ratio"] < 1 / 1.04
-    assert any("extra.cuh is as in HEAD too" in one for one in found["remarks"])
+    result = compared(tmp_path, "--with", "HEAD")
+    assert result["verdict"] == "faster"
+    assert 1 / 1.13 < result["ratio"] < 1 / 1.04
+    assert any("extra.cuh is as in HEAD too" in item for item in result["remarks"])
 
 
 def test_the_history_tells_a_slower_version(tmp_path: Path) -> None:
     slow = text(extra=45)
     for version in (text(), slow, slow.replace("value", "sum")):
         (tmp_path / "saxpy.cu").write_text(version)
-        code, _, said = orbit(tmp_path, "run", "saxpy.cu", "--kernel", "saxpy")
-        assert code == 0, said
+        code, _, message = orbit(tmp_path, "run", "saxpy.cu", "--kernel", "saxpy")
+        assert code == 0, message
     (kernel,) = json.loads(orbit(tmp_path, "history", "saxpy.cu", "--json")[1])["kernels"]
-    print([round(one["time_ns"]) for one in kernel["runs"]], kernel["regression"])
-    assert [one["version"] for one in kernel["runs"]] == [1, 2, 3]
+    print([round(item["time_ns"]) for item in kernel["runs"]], kernel["regression"])
+    assert [item["version"] for item in kernel["runs"]] == [1, 2, 3]
     assert kernel["regression"]["edits"] == 2
     assert 0.06 < kernel["regression"]["change"] < 0.25
-    found = compared(tmp_path)
-    assert found["against"].startswith("the version of ")
-    assert abs(found["ratio"] - 1) < 0.01
+    result = compared(tmp_path)
+    assert result["against"].startswith("the version of ")
+    assert abs(result["ratio"] - 1) < 0.01

@@ -97,11 +97,11 @@ CASES = {
 
 def counts(records) -> dict[str, int]:
     names = {"_Z4workPfi": "work", "_Z4slowx": "slow"}
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for record in records:
         name = names.get(record.symbol, record.symbol)
-        found[name] = found.get(name, 0) + 1
-    return found
+        result[name] = result.get(name, 0) + 1
+    return result
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -96,18 +96,18 @@ class Driver:
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[Driver]:
-    found = Driver()
-    yield found
-    found.close()
+    result = Driver()
+    yield result
+    result.close()
 
 
 @pytest.fixture(scope="module")
 def sm(driver: Driver) -> occ.Limits:
     # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h
-    found = occ.limits(f"{driver.attribute(75)}.{driver.attribute(76)}")
-    if found is None:
+    limits = occ.limits(f"{driver.attribute(75)}.{driver.attribute(76)}")
+    if limits is None:
         pytest.skip("a GPU that is not in the table")
-    return found
+    return limits
 
 
 def test_the_table_is_what_the_device_says(driver: Driver, sm: occ.Limits) -> None:
@@ -138,7 +138,7 @@ def cubin(sm: occ.Limits, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
     )
     parts = re.split(r"Function properties for (\w+)", done.stderr)
     used = {
-        name: int(found[1]) if (found := re.search(r"used (\d+) barriers", text)) else 0
+        name: int(match[1]) if (match := re.search(r"used (\d+) barriers", text)) else 0
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
     assert set(used) == set(NAMES)
@@ -218,19 +218,19 @@ def test_equal_to_ncus_limits(sm: occ.Limits, cubin, tmp_path: Path) -> None:
     assert len(rows) == 10
     for row in rows:
         number = {key: int(float(row[column].replace(",", ""))) for key, column in launch.items()}
-        found = occ.occupancy(sm.capability, **number, barriers=cubin[1][row["Kernel Name"]])
-        assert found is not None
+        occupancy = occ.occupancy(sm.capability, **number, barriers=cubin[1][row["Kernel Name"]])
+        assert occupancy is not None
         theirs = {
             key: int(float(row[column].replace(",", ""))) for key, column in limits.items() if row[column]
         }
-        assert min(theirs.values()) == found.blocks, (row, found)
-        ours = dict(found.limits)
+        assert min(theirs.values()) == occupancy.blocks, (row, occupancy)
+        ours = dict(occupancy.limits)
         # ncu counts the shared memory that the driver carved out for this launch, we count all there
         # could be: the two agree where it limits
-        if "shared memory" not in found.limiters:
-            assert theirs.pop("shared memory") >= found.blocks
+        if "shared memory" not in occupancy.limiters:
+            assert theirs.pop("shared memory") >= occupancy.blocks
             del ours["shared memory"]
         # ncu names no more blocks for barriers than there can be, and counts one where there is none
         assert theirs.pop("barriers") == min(ours.pop("barriers", sm.blocks), sm.blocks)
-        assert ours == theirs, (row, found)
-        assert 100 * found.fraction == pytest.approx(float(row[warps]), abs=0.01)
+        assert ours == theirs, (row, occupancy)
+        assert 100 * occupancy.fraction == pytest.approx(float(row[warps]), abs=0.01)

@@ -44,13 +44,13 @@ LAUNCH = "k<<<n / 256, 256>>>(n, 2.0f, x, y);"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with profiling.bench(tmp_path) as found:
-        yield found
+    async with profiling.bench(tmp_path) as result:
+        yield result
         assert not await profiling.left_over(tmp_path)
 
 
 def counted(finished: c.Finished) -> list[c.Profile]:
-    assert all(one.tier == "counters" for one in finished.profiles), finished.profiles[0].why
+    assert all(profile.tier == "counters" for profile in finished.profiles), finished.profiles[0].why
     return list(finished.profiles)
 
 
@@ -76,13 +76,13 @@ async def test_values_are_those_of_the_report(bench: Bench) -> None:
     (profile,) = counted(finished)
     tool = ncu_options.find()
     assert tool
-    told = _read_by_itself(tool, bench.report(finished))
+    answer = _read_by_itself(tool, bench.report(finished))
     finite = {
         name: value
-        for name, value in told.items()
+        for name, value in answer.items()
         if math.isfinite(value) and not name.startswith(("device__", "numa__", "nvlink__", "c2clink__"))
     }
-    assert {name: one.value for name, one in profile.metrics.items()} == finite
+    assert {name: metric.value for name, metric in profile.metrics.items()} == finite
 
 
 def _read_by_itself(tool: ncu_options.Tool, report: Path) -> dict[str, float]:
@@ -109,7 +109,7 @@ async def test_a_template_launched_100_000_times(bench: Bench) -> None:
     )
     finished = await bench.profile(bench.job("k.cu", text))
     assert finished.outcome == "ok", (finished.failure, finished.remarks)
-    assert [(one.name, one.grid) for one in counted(finished)] == [
+    assert [(profile.name, profile.grid) for profile in counted(finished)] == [
         ("k<64>", (64, 1, 1)),
         ("k<128>", (8, 1, 1)),
     ]
@@ -120,7 +120,7 @@ async def test_more_configurations_than_anybody_reads(bench: Bench) -> None:
     finished = await bench.profile(bench.job("k.cu", SAXPY + MAIN.format(body=body)))
     assert finished.outcome == "ok", (finished.failure, finished.remarks)
     assert len(counted(finished)) == ncu_options.MOST_RESULTS
-    assert any("each of another configuration" in one for one in finished.remarks)
+    assert any("each of another configuration" in remark for remark in finished.remarks)
 
 
 async def test_a_kernel_that_is_never_launched(bench: Bench) -> None:
@@ -160,7 +160,7 @@ async def test_a_program_that_hangs_after_its_kernel(bench: Bench) -> None:
     text = SAXPY + MAIN.format(body=LAUNCH + " cudaDeviceSynchronize(); for (;;) {}")
     finished = await bench.profile(bench.job("k.cu", text, run_timeout_s=8))
     assert len(counted(finished)) == 1
-    assert any("ended at its limit of 8 s" in one for one in finished.remarks)
+    assert any("ended at its limit of 8 s" in remark for remark in finished.remarks)
 
 
 async def test_a_program_that_forks(bench: Bench) -> None:
@@ -219,7 +219,7 @@ async def test_text_that_is_not_saved(bench: Bench) -> None:
     finished = await bench.profile(job)
     (profile,) = counted(finished)
     assert (Path(hottest(profile).file).name, hottest(profile).line) == ("k.cu", 6)
-    assert any("no source" in one for one in finished.remarks)
+    assert any("no source" in remark for remark in finished.remarks)
 
 
 async def test_the_full_set(bench: Bench) -> None:
@@ -243,7 +243,7 @@ async def test_counters_that_are_denied(bench: Bench, monkeypatch: pytest.Monkey
     job = bench.job("k.cu", SAXPY + MAIN.format(body=LAUNCH))
     finished = await bench.profile(job)
     assert finished.outcome == "ok", (finished.failure, finished.remarks)
-    assert [(one.name, one.tier) for one in finished.profiles] == [("k", "times")]
+    assert [(profile.name, profile.tier) for profile in finished.profiles] == [("k", "times")]
     assert "NVreg_RestrictProfilingToAdminUsers=0" in finished.profiles[0].why
     assert finished.launches[0].timing.median > 0
     fake.write_text("#!/bin/sh\n[ \"$1\" = --version ] && { echo 'Version 2025.3.1.0'; exit; }\nexit 99\n")
@@ -300,10 +300,10 @@ async def test_a_triton_program(bench: Bench) -> None:
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     (profile,) = counted(finished)
     assert (profile.name, profile.grid) == ("k", (8192, 1, 1))
-    assert {Path(one.file).name for one in profile.lines} == {"k.py"}
-    inside = [name for one in profile.lines if one.line in (11, 12) for name in one.inside]
+    assert {Path(line.file).name for line in profile.lines} == {"k.py"}
+    inside = [name for line in profile.lines if line.line in (11, 12) for name in line.inside]
     assert any(name.startswith("standard.py:") for name in inside), profile.lines
-    assert sum(one.samples for one in profile.lines) > 0.9 * (profile.samples or 0)
+    assert sum(line.samples for line in profile.lines) > 0.9 * (profile.samples or 0)
     assert profile.place
     assert profile.place.line in (6, 7)
 
@@ -314,9 +314,9 @@ async def test_what_triton_made_of_it(bench: Bench) -> None:
     text = SOFTMAX.format(decorator=tune, end=SOFTMAX_MAIN.format(block=""))
     finished = await bench.profile(bench.job("k.py", text))
     (profile,) = counted(finished)
-    assert [one.level for one in finished.dumps] == ["ttir", "ttgir", "llir", "ptx", "sass"]
-    assert {(one.symbol, one.instance) for one in finished.dumps} == {("k", 0)}
-    (chosen,) = [one for one in finished.remarks if one.startswith("autotuning chose ")]
+    assert [dump.level for dump in finished.dumps] == ["ttir", "ttgir", "llir", "ptx", "sass"]
+    assert {(dump.symbol, dump.instance) for dump in finished.dumps} == {("k", 0)}
+    (chosen,) = [remark for remark in finished.remarks if remark.startswith("autotuning chose ")]
     assert f"num_warps: {finished.dumps[0].constants['num_warps']}," in chosen
     ttir, ttgir, _, ptx, sass = map(unpacked, finished.dumps)
     assert "tt.load" in ttir
@@ -329,7 +329,7 @@ async def test_what_triton_made_of_it(bench: Bench) -> None:
 async def test_what_nvcc_made_of_it(bench: Bench) -> None:
     text = "template <int N> " + SAXPY + MAIN.format(body=LAUNCH.replace("k<<<", "k<7><<<"))
     finished = await bench.profile(bench.job("k.cu", text))
-    assert [(one.name, one.level) for one in finished.dumps] == [
+    assert [(dump.name, dump.level) for dump in finished.dumps] == [
         (counted(finished)[0].name, level) for level in ("ptx", "sass")
     ]
     ptx, sass = map(unpacked, finished.dumps)
@@ -342,7 +342,7 @@ async def test_what_nvcc_made_of_a_launch_spec(bench: Bench) -> None:
     spec = "// orbit: n = 1 << 24; x = randn(n); y = randn(n)\n// orbit: launch k<<<n / 256, 256>>>(n, 2.0, x, y)\n"
     finished = await bench.profile(bench.job("k.cu", spec + SAXPY, through="spec"))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
-    assert [one.level for one in finished.dumps] == ["ptx", "sass"]
+    assert [dump.level for dump in finished.dumps] == ["ptx", "sass"]
 
 
 def unpacked(dump: c.Dump) -> str:
@@ -358,7 +358,7 @@ async def test_library_code_in_a_loop(bench: Bench) -> None:
     (profile,) = counted(finished)
     assert hottest(profile).line == 12
     assert sum(hottest(profile).inside.values()) > 0.5 * hottest(profile).samples
-    assert sum(one.samples for one in profile.lines) > 0.9 * (profile.samples or 0)
+    assert sum(line.samples for line in profile.lines) > 0.9 * (profile.samples or 0)
 
 
 async def test_autotuning_is_not_profiled(bench: Bench) -> None:
@@ -367,7 +367,7 @@ async def test_autotuning_is_not_profiled(bench: Bench) -> None:
     finished = await bench.profile(bench.job("k.py", text))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
     assert len(counted(finished)) == 1
-    (chosen,) = [one for one in finished.remarks if one.startswith("autotuning chose ")]
+    (chosen,) = [remark for remark in finished.remarks if remark.startswith("autotuning chose ")]
     assert "BLOCK: 2048, num_warps: " in chosen
     assert chosen.endswith(" for k")
 
@@ -414,4 +414,4 @@ async def test_a_contract(bench: Bench) -> None:
     text = KERNELBENCH.format(decorator="", end="")
     finished = await bench.profile(bench.job("k.py", text, None, through="contract"))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
-    assert [one.name for one in counted(finished)] == ["k"]
+    assert [profile.name for profile in counted(finished)] == ["k"]

@@ -77,11 +77,11 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    found = Bench(tmp_path)
-    await found.environment.look_around()
-    yield found
-    await found.runs.close()
-    await found.environment.close()
+    result = Bench(tmp_path)
+    await result.environment.look_around()
+    yield result
+    await result.runs.close()
+    await result.environment.close()
 
 
 MAIN = (
@@ -101,14 +101,14 @@ async def test_every_launch_of_every_instance_is_counted_apart(bench: Bench) -> 
     )
     finished = await bench.run("k.cu", text)
     assert finished.outcome == "ok"
-    seen = [(one.name, one.grid[0], one.block[0], one.count) for one in finished.launches]
+    seen = [(launch.name, launch.grid[0], launch.block[0], launch.count) for launch in finished.launches]
     assert seen == [("k<1>", 4, 64, 20), ("k<2>", 8, 128, 5), ("a::k", 1, 32, 1)]
     assert [
         len(bench.session.results.runs[KernelId(uri_of(str(bench.folder / "k.cu")), key)].launches)
         for key in ("k", "a::k")
     ] == [2, 1]
     assert re.search("25 launches|25 in 2 configurations", bench.shown("k.cu"))
-    assert all(one.registers and one.timing.median > 0 for one in finished.launches)
+    assert all(launch.registers and launch.timing.median > 0 for launch in finished.launches)
     assert finished.device
     assert finished.device.name.startswith("NVIDIA")
 
@@ -145,9 +145,9 @@ async def test_runtime_errors_stand_on_their_line_and_the_next_run_works(
     assert finished.outcome == "runtime error"
     assert finished.exit_code == exit_code
     shown = bench.shown("k.cu").splitlines()
-    found = [number for number, text in enumerate(shown) if says in text and "error " in text]
-    assert found, "\n".join(shown)
-    at = found[0]
+    results = [number for number, text in enumerate(shown) if says in text and "error " in text]
+    assert results, "\n".join(shown)
+    at = results[0]
     above = next(text for text in reversed(shown[:at]) if text.lstrip()[0].isdigit())
     assert above.lstrip().startswith(f"{line + 1} ")
     again = await bench.run("again.cu", WRITE + MAIN.format(body="k<<<1, 32>>>(x);"))
@@ -213,7 +213,7 @@ def benchmark():
 """
     finished = await bench.run("k.py", TRITON + entry)
     assert finished.outcome == "ok", finished.failure
-    assert [(one.name, one.grid[0], one.block[0], one.count) for one in finished.launches] == [
+    assert [(launch.name, launch.grid[0], launch.block[0], launch.count) for launch in finished.launches] == [
         ("k", 1024, 128, 7),
         ("k", 4096, 128, 1),
     ]
@@ -247,4 +247,4 @@ async def test_a_second_triton_run_finds_a_warm_child(bench: Bench) -> None:
         began = time.monotonic()
         finished = await bench.run("k.py", text)
         print(f"{time.monotonic() - began:.2f} s")
-        assert (finished.outcome, sum(one.count for one in finished.launches)) == ("ok", 5)
+        assert (finished.outcome, sum(launch.count for launch in finished.launches)) == ("ok", 5)

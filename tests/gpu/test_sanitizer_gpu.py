@@ -46,9 +46,9 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checks]:
 def told(finished: c.Finished, severity: str = "error") -> set[tuple[str, int]]:
     """(tool, line) of what was said."""
     return {
-        (one.tool, one.place.line if one.place else 0)
-        for one in finished.problems
-        if one.severity == severity
+        (problem.tool, problem.place.line if problem.place else 0)
+        for problem in finished.problems
+        if problem.severity == severity
     }
 
 
@@ -56,11 +56,11 @@ def told(finished: c.Finished, severity: str = "error") -> set[tuple[str, int]]:
 def test_what_was_planted_is_named_at_its_line(bench: Checks, program: str) -> None:
     finished = bench.of(f"{program}.cu")
     wanted = {(tool, line) for tool in planted.TOOLS for line in planted.lines(f"{program}.cu", tool)}
-    found = told(finished)
+    results = told(finished)
     assert wanted, program
-    assert wanted <= found
+    assert wanted <= results
     # another tool may see the same fault, at the same line: what lies past the end is unwritten too
-    assert {line for _, line in found} == {line for _, line in wanted}
+    assert {line for _, line in results} == {line for _, line in wanted}
     assert finished.outcome == "runtime error"
 
 
@@ -79,7 +79,7 @@ def test_a_race_relates_its_two_lines(bench: Checks) -> None:
 def test_inlined_and_called_code_is_followed_to_its_callers(bench: Checks) -> None:
     finished = bench.of("inlined.cu", tools=("memcheck",))
     lines = (planted.PROGRAMS / "inlined.cu").read_text().splitlines()
-    callers = {note.place.line for one in finished.problems for note in one.notes if note.place}
+    callers = {note.place.line for problem in finished.problems for note in problem.notes if note.place}
     assert {"read_at", "write_at"} <= {
         name for line in callers for name in ("read_at", "write_at") if name in lines[line - 1]
     }
@@ -87,7 +87,7 @@ def test_inlined_and_called_code_is_followed_to_its_callers(bench: Checks) -> No
 
 def test_the_library_is_passed_over(bench: Checks) -> None:
     finished = bench.of("cooperative.cu", tools=("synccheck", "racecheck"))
-    files = {Path(one.place.file).name for one in finished.problems if one.place}
+    files = {Path(problem.place.file).name for problem in finished.problems if problem.place}
     assert files <= {"cooperative.cu"}
 
 
@@ -163,7 +163,7 @@ def test_a_leak_and_a_refused_launch_stand_at_their_lines_of_host_code(bench: Ch
 def test_a_kernel_that_is_never_launched_is_not_called_clean(bench: Checks) -> None:
     finished = bench.of("never_launched.cu", tools=("memcheck",))
     assert finished.outcome == "ok"
-    assert [(one.code, one.message) for one in finished.problems] == [
+    assert [(problem.code, problem.message) for problem in finished.problems] == [
         (c.NOT_LAUNCHED, "main did not launch k, so nothing in it was checked")
     ]
     assert "no call of CUDA" in str(bench.of("no_kernel.cu", tools=("memcheck",)).failure)

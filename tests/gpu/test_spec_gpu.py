@@ -27,13 +27,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def told(finished: c.Finished) -> str:
     """The outcome, every problem at its line, and for each point what was checked and timed."""
     lines = [finished.outcome]
-    lines += [f"{one.place.line if one.place else '-'}: {one.message}" for one in finished.problems]
+    lines += [
+        f"{problem.place.line if problem.place else '-'}: {problem.message}" for problem in finished.problems
+    ]
     if finished.failure and not finished.problems:
         lines.append(finished.failure.message)
     for point in finished.points:
         values = " ".join(f"{name}={value}" for name, value in point.values.items())
         marks = "".join("✓" if check.passed else "✗" for check in point.checks)
-        timed = " ".join(one.name for one in point.launches)
+        timed = " ".join(launch.name for launch in point.launches)
         lines.append(" ".join(filter(None, [point.case or "timed", values, marks, timed])))
     return "\n".join(lines)
 
@@ -312,7 +314,7 @@ def test_an_autotuned_kernel_says_what_it_chose(bench: Bench) -> None:
     finished = bench.run(source, "k.py")
     assert told(finished) == "ok\ntimed ✓✓ double"
     (launches,) = finished.launches
-    (chosen,) = [one for one in launches.tuning if one.chosen]
+    (chosen,) = [tried for tried in launches.tuning if tried.chosen]
     assert len(launches.tuning) == 2
     assert f"BLOCK: {launches.constants['BLOCK']}" in chosen.configuration
 

@@ -135,8 +135,10 @@ def test_instances_of_one_kernel_are_told_apart(run):
     ended = run(
         ADD + "def main():\n    launch(3, BLOCK=256, num_warps=2)\n    launch(4, BLOCK=2048, num_warps=8)\n"
     )
-    told = [(one.constants["BLOCK"], one.constants["num_warps"], one.count) for one in ended.launches]
-    assert told == [("256", "2", 3), ("2048", "8", 4)]
+    messages = [
+        (launch.constants["BLOCK"], launch.constants["num_warps"], launch.count) for launch in ended.launches
+    ]
+    assert messages == [("256", "2", 3), ("2048", "8", 4)]
 
 
 def test_launches_made_while_autotuning_are_left_out(run):
@@ -147,7 +149,7 @@ def test_launches_made_while_autotuning_are_left_out(run):
         "    for _ in range(7): add[lambda m: (triton.cdiv(x.numel(), m['BLOCK']),)](x, y, out, x.numel())\n"
     )
     ended = run(text)
-    assert sum(one.count for one in ended.launches) == 7
+    assert sum(launch.count for launch in ended.launches) == 7
     assert ended.finished is not None
     assert any("autotuning" in remark for remark in ended.finished.remarks), ended.finished.remarks
 
@@ -163,7 +165,7 @@ def test_launches_of_a_cuda_graph_are_measured(run):
             for _ in range(5):
                 graph.replay()
         """)
-    assert sum(one.count for one in run(text).launches) == 6
+    assert sum(launch.count for launch in run(text).launches) == 6
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_a_kernel_that_fails_is_named_whether_the_program_says_so_or_not(kernel,
     assert ended.failure.category == "runtime error"
     assert code in ended.failure.message
     assert ended.failure.symbol == "bad"
-    assert sum(one.count for one in ended.launches if one.name == "add") == 3
+    assert sum(launch.count for launch in ended.launches if launch.name == "add") == 3
     assert ended.status == (0 if handled else 1)
 
 
@@ -253,7 +255,7 @@ def test_a_profiler_of_the_users_own_has_cupti(run):
         """)
     ended = run(text)
     assert ended.stdout == "5\n", ended
-    assert [one.count for one in ended.launches] == [3]
+    assert [launch.count for launch in ended.launches] == [3]
     assert ended.finished is not None
     assert recorder.YIELDED in ended.finished.remarks
 
@@ -272,7 +274,7 @@ def test_proton_has_cupti(run):
         """)
     ended = run(text)
     assert ended.stdout == "True\n", ended
-    assert [one.count for one in ended.launches] == [3]
+    assert [launch.count for launch in ended.launches] == [3]
 
 
 def test_a_benchmark_with_do_bench_is_measured(run):

@@ -180,6 +180,27 @@ def py_specs(count: int) -> str:
     return TRITON + "".join(JIT_ORBIT.format(i) + JIT.format(i) for i in range(count))
 
 
+def py_helpers(count: int) -> str:
+    helpers = "".join(f"@triton.jit\ndef h{i}(x):\n    return x\n\n\n" for i in range(count))
+    calls = "".join(f"    h{i}(x)\n" for i in range(count))
+    return f"{TRITON}{helpers}@triton.jit\ndef k0(x):\n{calls}"
+
+
+def one_line(count: int) -> str:
+    """Kernels that begin on one line, below a launch spec."""
+    return "// orbit: n = 1; launch k0<<<1, 1>>>(n)\n" + " ".join(
+        f"__global__ void k{i}(int n) {{}}" for i in range(count)
+    )
+
+
+def one_long_line(count: int, size: int) -> str:
+    return one_line(count) + "/* " + "ü😀 " * (size // 3) + "*/\n"
+
+
+def long_line_of_emoji(size: int) -> str:
+    return f"// {'ü😀 ' * (size // 3)}\n{ONE}"
+
+
 def py_lines(count: int) -> str:
     return ONE_JIT + "".join(f"a{i} = {i}\n" for i in range(count))
 
@@ -236,6 +257,7 @@ def py_nulls(count: int) -> str:
 MB = 1_000_000
 TEXTS: dict[str, Callable[[], str]] = {
     "8,000 defines": lambda: defines(8_000),
+    "8,000 defines below a half-typed declaration": lambda: "int a\n" + defines(8_000),
     "a chain of 2,000 defines": lambda: define_chain(2_000),
     "a chain of 4,000 defines that leads nowhere": lambda: dead_define_chain(4_000),
     "a macro that doubles 60 times": lambda: macro_bomb(60),
@@ -250,6 +272,9 @@ TEXTS: dict[str, Callable[[], str]] = {
     "200,000 lines of functions": lambda: functions(200_000),
     "20,000 kernels": lambda: kernels(20_000),
     "1,000 launch specs": lambda: specs(1_000),
+    "2,000 kernels on one line": lambda: one_line(2_000),
+    "2,000 kernels on a line of 1 MB": lambda: one_long_line(2_000, MB),
+    "a line of 5 MB of emoji": lambda: long_line_of_emoji(5 * MB),
     "20,000 launches": lambda: launches(20_000),
     "a line of 5 MB": lambda: long_line(5 * MB),
     "a name of 5 MB": lambda: long_name(5 * MB),
@@ -275,6 +300,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "20,000 parameters": lambda: parameters(20_000),
     "python: 5,000 kernels": lambda: py_kernels(5_000),
     "python: 1,000 launch specs": lambda: py_specs(1_000),
+    "python: 1,900 helpers of one kernel": lambda: py_helpers(1_900),
     "python: 200,000 lines": lambda: py_lines(200_000),
     "python: a kernel of 100,000 lines": lambda: py_body(100_000),
     "python: 100,000 parentheses": lambda: py_parentheses(100_000),

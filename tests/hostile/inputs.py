@@ -246,7 +246,7 @@ _PROFILE = c.Profile(
     "counters",
     metrics={"gpu__time_duration.sum": c.Metric("gpu__time_duration.sum", 1.0, "ns")},
 )
-_FINISHED = json.loads(json.dumps(dataclasses.asdict(entry(1).said.finished)))
+_FINISHED = json.loads(json.dumps(dataclasses.asdict(entry(1).result.finished)))
 _KEPT = {
     "version": VERSION, "path": "/src/k.cu", "kernel": "saxpy", "at": 1e9, "text": targets.SOURCE, "detail": "click",
     "finished": {**_FINISHED, "profiles": [json.loads(json.dumps(dataclasses.asdict(_PROFILE)))]},

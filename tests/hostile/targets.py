@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import sqlite3
 import sys
 import tempfile
@@ -40,13 +41,15 @@ from orbit_remote.toolchain import diagnostics, elf, ptx, ptxas
 from orbit_remote.toolchain.build_cache import Cache, Entry
 from tests.test_history import entry
 
+CPU_S = 20
+"""Of one input: none that was tried takes a tenth of it."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printed(texts: Iterable[object]) -> None:
     for text in texts:
-        found = CONTROL.search(str(text))
-        assert found is None, f"{found!r} is shown to the author, in {str(text)[:200]!r}"
+        match = CONTROL.search(str(text))
+        assert match is None, f"{match!r} is shown to the author, in {str(text)[:200]!r}"
 
 
 # -- messages of an editor --------------------------------------------------------------------------
@@ -66,6 +69,7 @@ def messages(stream: bytes) -> None:
         if not (child := os.fork()):
             status = 99
             try:
+                resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
                 for number, file in enumerate((stdin, stdout, stderr)):
                     os.dup2(file.fileno(), number)
                 sys.stdin, sys.stdout, sys.stderr = (
@@ -107,13 +111,13 @@ def specs(source: bytes) -> None:
     if file is None:
         return
     printed(fault.message for fault in spec_cache.faults(session, uri))
-    printed(one.message for one in diagnostic_view.diagnostics(session, uri))
+    printed(diagnostic.message for diagnostic in diagnostic_view.diagnostics(session, uri))
     lenses.lenses(session, uri)
     hints.hints(session, uri, 0, 1 << 20)
     for kernel in file.scan.kernels:
-        spec_cache.refusal(session, uri, kernel)
         spec_cache.shape(session, uri, kernel)
         if checked := spec_cache.spec_of(session, uri, kernel, placed=False):
+            spec_cache.refusal(checked)
             points, faults = launch_spec.points(checked.spec) if checked.spec else ([], [])
             printed(fault.message for fault in faults)
             assert len(points) < 100_000
@@ -128,14 +132,16 @@ def compiler_output(output: bytes) -> None:
     text = plain_text.plain(output.decode("utf-8", "replace"))
     modules = (ptx.read(text),)
     context = diagnostics.Context("/src/k.cu", lambda _: SOURCE, "/src", scratch="/tmp/orbit-x", ptx=modules)
-    problems = [one for failed in (False, True) for one in diagnostics.parse(text, context, failed=failed)]
+    problems = [
+        problem for failed in (False, True) for problem in diagnostics.parse(text, context, failed=failed)
+    ]
     used = ptxas.resources(text, modules, context.named)
     session = Session()
     session.open("file:///src/k.cu", 1, SOURCE)
     session.results.keep_problems("nvcc", {"file:///src/k.cu": Problems(1, tuple(problems))})
-    printed(terminal_text.problems(session))
-    printed(one.message for one in diagnostic_view.diagnostics(session, "file:///src/k.cu"))
-    printed(one.name for one in used)
+    printed(terminal_text.problem_lines(session, "file:///src/k.cu"))
+    printed(diagnostic.message for diagnostic in diagnostic_view.diagnostics(session, "file:///src/k.cu"))
+    printed(resources.name for resources in used)
     failure = c.Failure("compile error", problems[0].message if problems else "x")
     printed([summary.one_line(c.Finished("r1", "compile error", failure), compiled_only=True)])
     log = Log(plain_text.plain(text))
@@ -197,9 +203,9 @@ def databases(recipe: bytes) -> None:
         _change(rented, "spans", changes.get("spans", []))
         for path in (history, rented, *(folder / "builds").iterdir()):
             _overwrite(path, changes.get("bytes", []))
-        for found in store.entries("/src/saxpy.cu"):
-            store.text(found.text or "")
-            printed([summary.one_line(found.said.finished, compiled_only=False)])
+        for result in store.entries("/src/saxpy.cu"):
+            store.text(result.text or "")
+            printed([summary.one_line(result.result.finished, compiled_only=False)])
         store.kernels("/src/saxpy.cu")
         store.keep(entry(2), SOURCE)
         ledger.month(1e9 + 50)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orbit_remote.common.limits import MESSAGE
+from tests.e2e.forks import command
 
 HELLO: dict[str, Any] = {"id": 0, "method": "initialize", "params": {"capabilities": {}}}
 ASK: dict[str, Any] = {"id": 1, "method": "textDocument/hover", "params": {"textDocument": {"uri": "file:///k.cu"}, "position": {"line": 0, "character": 0}}}  # fmt: skip
@@ -26,18 +26,15 @@ def packed(message: Any, header: str = "Content-Length: %d\r\n\r\n") -> bytes:
 def served(*pieces: Any) -> tuple[str, str, int]:
     """The answers as `0 ok, 1 -32600`, the log, and the exit status, of a server that reads these and then the end."""
     stream = b"".join(piece if isinstance(piece, bytes) else packed(piece) for piece in pieces)
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "orbit_lsp"], input=stream, capture_output=True, timeout=150, check=False
-    )
-    answers = [
-        json.loads(one)
-        for one in re.split(rb"Content-Length: \d+\r\n(?:Content-Type: [^\r]*\r\n)?\r\n", done.stdout)
-        if one
-    ]
+    done = command(Path.cwd(), given=stream)
+    parts = re.split(r"Content-Length: \d+\r\n(?:Content-Type: [^\r]*\r\n)?\r\n", done.stdout)
+    answers = [json.loads(part) for part in parts if part]
     shown = (
-        f"{one['id']} {one['error']['code'] if 'error' in one else 'ok'}" for one in answers if "id" in one
+        f"{answer['id']} {answer['error']['code'] if 'error' in answer else 'ok'}"
+        for answer in answers
+        if "id" in answer
     )
-    return ", ".join(shown), done.stderr.decode(), done.returncode
+    return ", ".join(shown), done.stderr, done.returncode
 
 
 @pytest.mark.parametrize(
@@ -65,14 +62,17 @@ def test_it_answers(pieces: list[Any], answers: str) -> None:
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ("hello\n", "'hello' is no header of a message"),
-        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "'GET / HTTP/1.1' is no header of a message"),
+        ("hello\n", "'hello' is not a message header"),
+        ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "'GET / HTTP/1.1' is not a message header"),
         ("X: 1\r\n\r\n", "a message came without its Content-Length"),
-        ("Content-Length: -1\r\n\r\n", "Content-Length is '-1', which is no number of bytes"),
+        ("Content-Length: -1\r\n\r\n", "Content-Length is '-1', which is not a number of bytes"),
         ("Content-Length: ten\r\n\r\n", "Content-Length is 'ten'"),
         ("Content-Length: 2\r\nContent-Length: 3\r\n\r\n", "a message has two lengths"),
-        (f"Content-Length: {MESSAGE.most + 1}\r\n\r\n", "is larger than 256 MiB, the limit for a message"),
-        ("Content-Length: 1" + "0" * 5000 + "\r\n\r\n", "is no header of a message"),
+        (
+            f"Content-Length: {MESSAGE.most + 1}\r\n\r\n",
+            "is larger than 32 MiB, the limit for one LSP message",
+        ),
+        ("Content-Length: 1" + "0" * 5000 + "\r\n\r\n", "is not a message header"),
     ],
 )
 def test_what_is_no_message_ends_it_with_one_line(header: str, why: str) -> None:
@@ -80,6 +80,17 @@ def test_what_is_no_message_ends_it_with_one_line(header: str, why: str) -> None
     assert shown == "0 ok"
     assert [why in line for line in log.splitlines()] == [True]
     assert status == 1
+
+
+def test_a_file_that_no_message_may_bring_is_left_alone() -> None:
+    opened = {"uri": "file:///k.cu", "languageId": "cuda-cpp", "version": 1, "text": MESSAGE.most * "x"}
+    shown, log, status = served(
+        HELLO, {"method": "textDocument/didOpen", "params": {"textDocument": opened}}, ASK
+    )
+    assert (shown, status) == ("0 ok, 1 ok", 0)
+    assert [
+        f"{MESSAGE.exceeded}; the file that it opens is left alone" in line for line in log.splitlines()
+    ] == [True]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +101,7 @@ def test_the_exit_status_says_whether_the_client_shut_it_down(pieces: list[Any],
     assert served(*pieces)[2] == status
 
 
+@pytest.mark.slow
 def test_what_is_repeated_is_not_logged_each_time() -> None:
     cancel = packed({"method": "$/cancelRequest", "params": {"id": "x" * 900}})
     unknown = packed({"method": "$/x" * 200, "params": {}})

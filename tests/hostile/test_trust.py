@@ -16,28 +16,17 @@ from pathlib import Path
 import pytest
 
 from orbit_lsp.cli import relative_places
-from orbit_lsp.history import git
 from orbit_lsp.runs import python_choice, trust
 from orbit_lsp.runs.run_environment import Environment
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session, uri_of
 from tests.cli_check import orbit
+from tests.hostile.canary import canary
 from tests.remote.nvcc_check import built, needs_nvcc
 from tests.test_git import Repository
 
 Flags = tuple[str, ...]
 KERNEL = "__global__ void k(int* p) { *p = 1; }\n"
-
-
-def canary(path: Path, name: str, *, then: str = "exit 1") -> str:
-    """A program at `path` that sings `name`."""
-    sang = path.parent
-    while not (sang / "sang").is_dir():
-        sang = sang.parent
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\ntouch '{sang / 'sang' / name}'\n{then}\n")
-    path.chmod(0o755)
-    return str(path)
 
 
 @pytest.fixture
@@ -48,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def sang(folder: Path) -> list[str]:
-    return sorted(one.name for one in (folder.parent / "sang").iterdir())
+    return sorted(path.name for path in (folder.parent / "sang").iterdir())
 
 
 def opened(folder: Path, *, trusted: bool | None = None) -> Environment:
@@ -111,7 +100,7 @@ def hostile_flags(folder: Path, flags: list[str]) -> None:
         canary(folder / "bin" / name, "canary")
     (folder / "options.txt").write_text(f"-ccbin {program}\n")
     (folder / "specs").write_text(f"*cc1plus:\n%(shell {program})\n")
-    words = [program, *(one.format(folder=folder) for one in flags), "k.cu"]
+    words = [program, *(flag.format(folder=folder) for flag in flags), "k.cu"]
     (folder / "compile_commands.json").write_text(
         json.dumps([{"directory": str(folder), "file": "k.cu", "arguments": words}])
     )
@@ -309,6 +298,16 @@ def test_a_trusted_folder_does(folder: Path, monkeypatch: pytest.MonkeyPatch, na
     assert choice.ignored == ()
 
 
+def test_the_python_that_runs_orbit_lsp_needs_no_trust(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a newcomer, who installs orbit-lsp into `.venv` of the clone and asks `doctor` there."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    choice = python_choice.choose("", [str(folder)], trust.Trust(folders=(str(folder),)).covers, {})
+    assert choice == python_choice.Choice(str(python), f".venv of {folder}")
+
+
 def test_trust_in_a_folder_is_not_trust_in_the_one_above(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,177 +415,6 @@ def test_variables_that_mean_another_file_in_each_folder(
     assert variables == left
 
 
-# -- git --------------------------------------------------------------------------------------------
-
-
-def configured(**values: str) -> Callable[[Repository, str], None]:
-    def apply(repository: Repository, program: str) -> None:
-        for name, value in values.items():
-            key = name.replace("__", "-").replace("_", ".")
-            repository.git("config", key, value.format(program=program, folder=repository.folder))
-
-    return apply
-
-
-def _partial(url: str, **more: str) -> Callable[[Repository, str], None]:
-    """A clone that lacks HEAD's file, with a way to its remote."""
-
-    def apply(repository: Repository, program: str) -> None:
-        name = repository.git("rev-parse", "HEAD:k.cu").strip()
-        (repository.folder / ".git/objects" / name[:2] / name[2:]).unlink()
-        fields = {"core.repositoryformatversion": "1", "extensions.partialClone": "evil", "remote.evil.promisor": "true",
-                  "remote.evil.url": url, "protocol.allow": "always"}  # fmt: skip
-        for key, value in (fields | {one.replace("_", "."): of for one, of in more.items()}).items():
-            repository.git("config", key, value.format(program=program, folder=repository.folder))
-
-    return apply
-
-
-def _hooks(repository: Repository, program: str) -> None:
-    for hook in (
-        "post-checkout",
-        "post-index-change",
-        "reference-transaction",
-        "pre-commit",
-        "pre-auto-gc",
-        "fsmonitor-watchman",
-    ):
-        (repository.folder / ".git/hooks" / hook).unlink(missing_ok=True)
-        (repository.folder / ".git/hooks" / hook).symlink_to(program)
-
-
-def _attributes(repository: Repository, program: str) -> None:
-    for name in (
-        "diff.x.textconv",
-        "diff.x.command",
-        "filter.x.clean",
-        "filter.x.smudge",
-        "filter.x.process",
-    ):
-        repository.git("config", name, program)
-    repository.path("k_cu").with_name(".gitattributes").write_text("* filter=x diff=x merge=x\n")
-    (repository.folder / ".git/info/attributes").write_text("* filter=x diff=x\n")
-
-
-def _included(repository: Repository, program: str) -> None:
-    (repository.folder / "more").write_text(
-        f"[core]\n fsmonitor = {program}\n pager = {program}\n[diff]\n external = {program}\n"
-    )
-    repository.git("config", "include.path", "../more")
-    repository.git("config", "includeIf.gitdir:/.path", str(repository.folder / "more"))
-
-
-def _submodule(repository: Repository, program: str) -> None:
-    (repository.folder / ".gitmodules").write_text(
-        f'[submodule "x"]\n path = x\n url = {program}\n update = !{program}\n'
-    )
-    repository.git("config", "submodule.x.update", f"!{program}")
-    repository.git("config", "submodule.recurse", "true")
-
-
-def _worktree_config(repository: Repository, program: str) -> None:
-    repository.git("config", "extensions.worktreeConfig", "true")
-    (repository.folder / ".git/config.worktree").write_text(
-        f"[core]\n fsmonitor = {program}\n sshCommand = {program}\n"
-    )
-
-
-GIT: dict[str, Callable[[Repository, str], None]] = {
-    "core.fsmonitor": configured(core_fsmonitor="{program}", core_fsmonitorHookVersion="2"),
-    "hooks": _hooks,
-    "core.hooksPath": configured(core_hooksPath="{folder}"),
-    "textconv, filters, attributes": _attributes,
-    "diff.external": configured(diff_external="{program}"),
-    "pager": configured(core_pager="{program}", pager_rev__parse="{program}", pager_cat__file="{program}"),
-    "aliases": configured(alias_rev__parse="!{program}", alias_ls__tree="!{program}"),
-    "editor and askpass": configured(core_editor="{program}", core_askPass="{program}", sequence_editor="{program}"),
-    "gpg": configured(gpg_program="{program}", log_showSignature="true"),
-    "alternate refs": configured(core_alternateRefsCommand="{program}"),
-    "includes": _included,
-    "submodule": _submodule,
-    "configuration of the worktree": _worktree_config,
-    "promisor, ext": _partial("ext::{program}"),
-    "promisor, ext allowed": _partial("ext::{program}", protocol_ext_allow="always"),
-    "promisor, ssh": _partial("ssh://host/x", core_sshCommand="{program}", protocol_ssh_allow="always"),
-    "promisor, git": _partial("git://host/x", core_gitProxy="{program}", protocol_git_allow="always"),
-    "promisor, file": _partial("file:///tmp", remote_evil_uploadpack="{program}", protocol_file_allow="always"),
-    "promisor, http": _partial("http://127.0.0.1:9/x", credential_helper="{program}", protocol_http_allow="always"),
-    "promisor, helper": _partial("x", remote_evil_vcs="ext", protocol_ext_allow="always"),
-    "promisor, insteadOf": _partial("good:x", **{"url_ext::{program}_insteadOf": "good:x", "protocol_ext_allow": "always"}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", GIT)
-def test_a_repository_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    (tmp_path / "sang").mkdir()
-    program = canary(tmp_path / "canary", "git", then="cat")
-    repository = Repository(tmp_path / "repository")
-    repository.commit(k_cu="old\n", a_cuh="a\n")
-    GIT[name](repository, program)
-    # as git before 2.39.4, which knows no such variable
-    monkeypatch.setattr(
-        git,
-        "ENVIRONMENT",
-        {key: value for key, value in git.ENVIRONMENT.items() if key != "GIT_NO_LAZY_FETCH"},
-    )
-    if name.startswith("promisor"):
-        with pytest.raises(git.GitError, match="git does not have the content"):
-            git.revision(str(repository.path("k_cu")), "HEAD")
-    else:
-        found = git.revision(str(repository.path("k_cu")), "HEAD")
-        git.write(found, str(tmp_path / "out"))
-        assert found.text == "old\n"
-    assert list((tmp_path / "sang").iterdir()) == []
-
-
-def _elsewhere(repository: Repository) -> Path:
-    repository.git("config", "core.worktree", "/usr")
-    return repository.path("k_cu")
-
-
-def _nowhere(repository: Repository) -> Path:
-    repository.git("config", "core.worktree", "/no/such/folder")
-    return repository.path("k_cu")
-
-
-def _bare_inside(repository: Repository) -> Path:
-    """A bare repository that is a part of another one's files, as a clone would bring it."""
-    inner = repository.folder / "data"
-    subprocess.run(
-        ["git", "clone", "-q", "--bare", str(repository.folder), str(inner)], check=True, capture_output=True
-    )
-    (inner / "k.cu").write_text("x\n")
-    return inner / "k.cu"
-
-
-def _other_repository(repository: Repository) -> Path:
-    """A file `.git` that names a repository elsewhere."""
-    folder = repository.folder.parent / "stranger"
-    folder.mkdir()
-    (folder / ".git").write_text(f"gitdir: {repository.folder}/.git\n")
-    (folder / "private.cu").write_text("x\n")
-    return folder / "private.cu"
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (_elsewhere, "is not in /usr, which its repository names as its working tree (core.worktree)"),
-        (_nowhere, "Invalid path '/no'"),
-        (_bare_inside, "cannot use bare repository"),
-        (_other_repository, "private.cu is not in HEAD"),
-    ],
-)
-def test_a_repository_that_is_not_where_it_says(
-    tmp_path: Path, make: Callable[[Repository], Path], sentence: str
-) -> None:
-    repository = Repository(tmp_path / "repository")
-    repository.commit(k_cu="old\n")
-    with pytest.raises(git.GitError) as error:
-        git.revision(str(make(repository)), "HEAD")
-    assert sentence in str(error.value)
-
-
 # -- orbit-lsp trust --------------------------------------------------------------------------------
 
 
@@ -632,6 +460,6 @@ def test_the_door_of_every_command_drops_relative_places(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CC", "./gcc")
-    code, _, said = orbit(folder, "settings")
-    assert (code, said.partition(":")[0]) == (0, "orbit-lsp")
-    assert "the variable CC is ignored" in said
+    code, _, message = orbit(folder, "settings")
+    assert (code, message.partition(":")[0]) == (0, "orbit-lsp")
+    assert "the variable CC is ignored" in message

@@ -40,6 +40,6 @@ def described(source: str, found: Scan) -> list[str]:
 def check(source: str, expected: str, **options: object) -> Scan:
     """Lines count from 0; the first line of an indented source is empty and not counted."""
     source = dedent(source.removeprefix("\n"))
-    found = scan(source, **options)  # pyright: ignore[reportArgumentType]
-    assert described(source, found) == dedent(expected).strip().splitlines()
-    return found
+    result = scan(source, **options)  # pyright: ignore[reportArgumentType]
+    assert described(source, result) == dedent(expected).strip().splitlines()
+    return result

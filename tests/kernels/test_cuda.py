@@ -111,8 +111,8 @@ def test_lines_and_spans() -> None:
         "template <typename T,\n          int N>\nstatic\n__global__ void\n__launch_bounds__(THREADS,\n  2)\n"
         "multi_line(\n  const T* a,\n  T* b)\n{ b[0] = a[0]; }  // end\n"
     )
-    found = check(source, "3 multi_line template bounds(THREADS, 2)")
-    kernel = found.kernels[0]
+    result = check(source, "3 multi_line template bounds(THREADS, 2)")
+    kernel = result.kernels[0]
     assert text_at(source, kernel.name_span) == "multi_line"
     assert text_at(source, kernel.whole) == source.removesuffix("  // end\n")
 
@@ -295,8 +295,8 @@ def test_macros_from_elsewhere() -> None:
     }
     source = '#include "a.cuh"\n#include <c.h>\nKERNEL(a) {}\nNO void b() {}\nMINE void c() {}\nCUTLASS_GLOBAL void d() {}\n'
     check(source, "5 d")
-    found = check(source, "2 a_kernel at KERNEL(a)\n4 c\n5 d", macros=["MINE"], headers=headers.get)
-    assert found.includes == ("a.cuh", "c.h")
+    result = check(source, "2 a_kernel at KERNEL(a)\n4 c\n5 d", macros=["MINE"], headers=headers.get)
+    assert result.includes == ("a.cuh", "c.h")
     check("#define RAFT_KERNEL static inline void\nRAFT_KERNEL a(int n) {}\n__global__ void b() {}", "2 b")
     check("RAFT_KERNEL a(int n) {}\nMINE(b) {}\nMINE(c)(int n) {}\n", "0 a\n1 b\n2 c", macros=["MINE"])
 
@@ -320,7 +320,7 @@ def test_missing_braces_do_not_swallow_what_follows() -> None:
 
 
 def test_launches() -> None:
-    found = check(
+    result = check(
         """
         #define BLOCK 128
         constexpr int kThreads = BLOCK * 2;
@@ -339,8 +339,8 @@ def test_launches() -> None:
         """,
         "2 k",
     )
-    assert found.entries == ("main",)
-    assert [(x.kernel, x.line, x.arguments, x.block) for x in found.launches] == [
+    assert result.entries == ("main",)
+    assert [(x.kernel, x.line, x.arguments, x.block) for x in result.launches] == [
         ("k", 6, ("grid", "block"), (16, 16, 1)),
         ("k", 7, ("(n + 255) / 256", "kThreads", "4 * sizeof(int)", "s"), (256, 1, 1)),
         ("k", 9, ("dim3(1, 2)", "dim3{local, 2, 2}"), (64, 2, 2)),
@@ -405,9 +405,9 @@ def test_digests(old: str, new: str, changed: str) -> None:
 
 
 def test_white_space_in_literals_counts() -> None:
-    one = scan("__global__ void k() { f(\"a b\", ' '); }\n")
-    assert one.digests != scan("__global__ void k() { f(\"a  b\", ' '); }\n").digests
-    assert one.digests == scan("__global__ void k() { f( \"a b\" , ' ' ); }\n").digests
+    item = scan("__global__ void k() { f(\"a b\", ' '); }\n")
+    assert item.digests != scan("__global__ void k() { f(\"a  b\", ' '); }\n").digests
+    assert item.digests == scan("__global__ void k() { f( \"a b\" , ' ' ); }\n").digests
 
 
 HOSTILE = {
@@ -436,8 +436,8 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_takes_linear_time(name: str) -> None:
     """Quadratic time would be hours for the longest and is ended by the suite's limit."""
-    found = scan(HOSTILE[name])
-    assert len(found.kernels) == len(found.digests)
+    result = scan(HOSTILE[name])
+    assert len(result.kernels) == len(result.digests)
 
 
 @pytest.mark.slow
@@ -445,8 +445,14 @@ def test_one_line_of_five_megabytes() -> None:
     source = "__global__ void k(int* a) { a[0] = 1; } " * 60_000 + "x" * 2_600_001
     assert len(source) > 5_000_000
     kernels = scan(source).kernels
-    assert len(kernels) == limits.KERNELS.most
-    assert kernels[-1].name_span.column == (limits.KERNELS.most - 1) * 40 + len("__global__ void ")
+    assert len(kernels) == limits.KERNEL_LINE.most // 40 + 1
+    assert kernels[-1].name_span.end_column <= limits.KERNEL_LINE.most
+
+
+@pytest.mark.parametrize(("beyond", "kernels"), [(0, ["k"]), (1, [])])
+def test_a_kernel_begins_within_a_lines_limit(beyond: int, kernels: list[str]) -> None:
+    source = "__global__ void k() {}".rjust(limits.KERNEL_LINE.most + len("() {}") + beyond)
+    assert [kernel.name for kernel in scan(source).kernels] == kernels
 
 
 def test_described_places_names() -> None:

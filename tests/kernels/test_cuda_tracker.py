@@ -86,10 +86,11 @@ def test_following_edits_equals_scanning_again(text: str, rounds: list[list[tupl
 @random_cases(100)
 @given(st.lists(st.sampled_from([*TYPED, SOURCE]), max_size=30).map("".join), st.text(max_size=20))
 def test_any_text_is_scanned(text: str, more: str) -> None:
-    found = scan(text + more)
-    assert len(found.kernels) == len(found.digests)
+    result = scan(text + more)
+    assert len(result.kernels) == len(result.digests)
 
 
+@pytest.mark.slow
 def test_undone_edits_lead_back() -> None:
     tracker = CudaTracker()
     before = tracker.scan(SOURCE)
@@ -138,9 +139,9 @@ def test_an_edit_rescans_its_neighbourhood(read: list[int], old: str, new: str) 
     tracker = CudaTracker()
     tracker.scan(before)
     read.clear()
-    found = tracker.scan(after)
+    result = tracker.scan(after)
     assert 0 < sum(read) < 400
-    assert found == scan(after)
+    assert result == scan(after)
 
 
 def test_edits_far_apart_rescan_their_neighbourhoods(read: list[int]) -> None:
@@ -149,9 +150,9 @@ def test_edits_far_apart_rescan_their_neighbourhoods(read: list[int]) -> None:
     tracker.scan(text)
     read.clear()
     after = text.replace("k100", "first").replace("k900", "last_one")
-    found = tracker.scan(after)
+    result = tracker.scan(after)
     assert 0 < sum(read) < 400
-    assert found == scan(after)
+    assert result == scan(after)
 
 
 def test_a_macro_that_kernels_use_rescans_them() -> None:
@@ -190,7 +191,7 @@ def test_a_line_of_generated_data_hides_no_kernel(data: str, end: str) -> None:
 
 
 def test_kernels_at_the_end_of_a_line_of_data() -> None:
-    text = "int x[] = {" + "{1}," * 20_000 + "}; __global__ void k() {}"
+    text = "int x[] = {" + "{}," * 4_500 + "}; __global__ void k() {}"
     assert [kernel.name for kernel in scan(text).kernels] == ["k"]
 
 

@@ -17,6 +17,9 @@ TEXTS: dict[str, tuple[type[CudaTracker] | type[TritonTracker], Callable[[int], 
     "an open triple quote": (TritonTracker, hostile_texts.py_open_string, 100_000),
     "functions": (CudaTracker, hostile_texts.functions, 8_000),
     "lone returns": (CudaTracker, hostile_texts.returns, 8_000),
+    "defines below a half-typed declaration": (CudaTracker, lambda n: "int a\n" + hostile_texts.defines(n), 1_000),
+    "ifs below a half-typed declaration": (CudaTracker, lambda n: "int a\n" + hostile_texts.open_ifs(n), 1_000),
+    "undefs below a half-typed kernel": (CudaTracker, lambda n: "__global__ void k(\n" + "#undef A\n" * n, 500),
     "a directive": (CudaTracker, hostile_texts.backslashes, 100_000),
 }  # fmt: skip
 

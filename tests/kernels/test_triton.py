@@ -8,27 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from orbit_lsp.kernels.model import Scan
 from orbit_lsp.kernels.python.triton_kernels import scan
-
-
-def described(found: Scan) -> list[str]:
-    return [
-        f"{kernel.line + 1} {kernel.qualified}"
-        + ("" if kernel.dsl == "triton" else f" {kernel.dsl}")
-        + ("" if kernel.launchable else " helper")
-        + (f" of {kernel.generator}" if kernel.generator else "")
-        + (f" of {', '.join(kernel.callers)}" if kernel.callers else "")
-        for kernel in found.kernels
-    ]
-
-
-def check(text: str, expected: str) -> None:
-    assert described(scan(dedent(text))) == [line.strip() for line in expected.splitlines() if line.strip()]
-
-
-IMPORT = "import triton\nimport triton.language as tl\n"
-
+from tests.kernels.triton_check import IMPORT, check
 
 # -- decorators ----------------------------------------------------------------------------------
 
@@ -104,8 +85,8 @@ def test_a_decorator_is_resolved(header: str, decorator: str) -> None:
     ],
 )
 def test_what_only_looks_like_one_is_not(header: str, decorator: str) -> None:
-    found = [kernel.name for kernel in scan(f"{header}\n@{decorator}\ndef k(x): pass\n").kernels]
-    assert "k" not in found
+    results = [kernel.name for kernel in scan(f"{header}\n@{decorator}\ndef k(x): pass\n").kernels]
+    assert "k" not in results
 
 
 @pytest.mark.parametrize(
@@ -127,8 +108,8 @@ def test_what_only_looks_like_one_is_not(header: str, decorator: str) -> None:
     ],
 )
 def test_other_kernel_languages_are_told_apart(header: str, decorator: str, dsl: str | None) -> None:
-    found = scan(f"{header}\n@{decorator}\ndef k(x): pass\n").kernels
-    assert [kernel.dsl for kernel in found] == ([dsl] if dsl else [])
+    kernels = scan(f"{header}\n@{decorator}\ndef k(x): pass\n").kernels
+    assert [kernel.dsl for kernel in kernels] == ([dsl] if dsl else [])
 
 
 def test_stacks_of_any_height() -> None:
@@ -330,239 +311,6 @@ def test_assignments_in_other_places() -> None:
     )
 
 
-# -- who can be launched -------------------------------------------------------------------------
-
-
-def check_helpers(body: str, expected: str) -> None:
-    check(IMPORT + dedent(body), expected)
-
-
-def test_a_function_that_returns_a_value_is_a_helper() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def add(a, b):
-            return a + b
-        @triton.jit
-        def twice(a):
-            return add(a, a)
-        @triton.jit
-        def k(x):
-            if x:
-                return
-            tl.store(x, twice(1))
-        @triton.jit
-        def other(x):
-            add(x, x)
-        """,
-        """
-        4 add helper of other, k
-        7 twice helper of k
-        10 k
-        15 other
-        """,
-    )
-
-
-def test_a_librarys_own_decorator_makes_kernels_of_functions() -> None:
-    check_helpers(
-        """\
-        @pointwise_dynamic(promotion_methods=[(0, 1, "DEFAULT")])
-        @triton.jit
-        def add_func(x, y):
-            return x + y
-
-        @library.pointwise
-        @triton.jit
-        def neg_func(x):
-            return -x
-
-        def add(a, b):
-            return add_func(a, b)
-        """,
-        """
-        5 add_func of pointwise_dynamic
-        10 neg_func of pointwise
-        """,
-    )
-
-
-def test_a_call_of_jit_makes_a_kernel_of_the_def() -> None:
-    check_helpers(
-        """\
-        def f(x):
-            tl.store(x, helper(1))
-        f = triton.jit(f)
-
-        def g(x): pass
-        if True:
-            g = triton.autotune(configs=[], key=[])(triton.jit(g))
-
-        @triton.jit
-        def helper(x):
-            return x
-
-        class C:
-            def inside(x): pass
-            inside = triton.jit(inside)
-        """,
-        """
-        3 f
-        7 g
-        12 helper helper of f
-        16 C.inside
-        """,
-    )
-
-
-def test_wrappers_and_factories_of_jit_are_no_kernels() -> None:
-    check_helpers(
-        """\
-        def maybe_jit(fn=None, *, enabled=True):
-            if fn is None:
-                return lambda f: maybe_jit(f, enabled=enabled)
-            return triton.jit(fn) if enabled else fn
-
-        def patched(kernel, n):
-            return triton.jit(replaced(kernel.fn, n))
-
-        def make(n):
-            @triton.jit
-            def inner(x): pass
-            return inner
-
-        class Wrapper:
-            def __init__(self, fn):
-                self.fn = triton.jit(fn)
-
-        @maybe_jit
-        def k(x): pass
-        @maybe_jit(enabled=False)
-        def l(x): pass
-        k = patched(k, 3)
-        made = make(3)
-        """,
-        """
-        13 make.inner
-        21 k
-        23 l
-        """,
-    )
-
-
-def test_a_variable_of_a_kernels_name_is_no_call_of_it() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def total(x):
-            tl.store(x, 1)
-
-        @triton.jit
-        def mean(x, y):
-            total = tl.sum(tl.load(x), 0)
-            tl.store(y, total)
-
-        @triton.jit
-        def most(x):
-            tl.store(x, 2)
-
-        @triton.jit
-        def calls(x):
-            most = most(x)
-        """,
-        """
-        4 total
-        8 mean
-        13 most helper of calls
-        17 calls
-        """,
-    )
-
-
-def test_a_function_that_only_kernels_call_is_a_helper() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def put(p): tl.store(p, 0)
-        @triton.jit
-        def k(x): put(x)
-        @triton.jit
-        def nobody(x): nobody(x)
-        """,
-        "4 put helper of k\n6 k\n8 nobody",
-    )
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "put[(1,)](x)",
-        "def host(x): put[(n,)](x)",
-        "run(put)",
-        "table = {1: put}",
-        "__all__ = ['put']",
-        "__all__ += ['k', 'put']",
-    ],
-)
-def test_what_the_host_uses_can_be_launched(host: str) -> None:
-    check_helpers(
-        f"@triton.jit\ndef put(p): tl.store(p, 0)\n@triton.jit\ndef k(x): put(x)\n{host}\n", "4 put\n6 k"
-    )
-
-
-def test_a_helper_may_be_handed_to_a_reduction() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def combine(a, b): return a + b
-        @triton.jit
-        def k(x): tl.reduce(x, 0, combine)
-        """,
-        "4 combine helper of k\n6 k",
-    )
-
-
-def test_a_launch_or_a_tuner_outweighs_a_returned_value() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def launched(x): return x
-        launched[(1,)](x)
-        @triton.autotune([], [])
-        @triton.jit
-        def tuned(x): return x
-        @triton.jit
-        def k(x): launched(x)
-        """,
-        "4 launched\n8 tuned\n10 k",
-    )
-
-
-def test_a_parameter_is_not_the_kernel_of_that_name() -> None:
-    check_helpers(
-        """\
-        @triton.jit
-        def bias(x): tl.store(x, 0)
-        @triton.jit
-        def k(x, bias): tl.store(x, bias)
-        """,
-        "4 bias\n6 k",
-    )
-
-
-def test_methods_call_each_other_through_the_class() -> None:
-    check_helpers(
-        """\
-        class C:
-            @triton.jit
-            def add(a, b): return a + b
-            @triton.jit
-            def k(x): C.add(x, x)
-        """,
-        "5 C.add helper of C.k\n7 C.k",
-    )
-
-
 # -- spans, launches, entries, includes ----------------------------------------------------------
 
 
@@ -586,7 +334,7 @@ def test_spans_count_code_points(start: str, end: str) -> None:
 
 
 def test_launches_are_those_of_the_files_kernels() -> None:
-    found = scan(
+    result = scan(
         IMPORT
         + dedent("""\
         @triton.jit
@@ -600,7 +348,10 @@ def test_launches_are_those_of_the_files_kernels() -> None:
             C.k[lambda META: (1,)](x)
         """)
     )
-    assert [(one.kernel, one.line, one.grid, one.arguments, one.block) for one in found.launches] == [
+    assert [
+        (launch.kernel, launch.line, launch.grid, launch.arguments, launch.block)
+        for launch in result.launches
+    ] == [
         ("k", 6, "(triton.cdiv(n, 4), 2)", ("x", "x.numel()", "B=1024"), None),
         ("k", 10, "lambda META: (1,)", ("x",), None),
     ]
@@ -626,7 +377,7 @@ def test_entries(text: str, entries: tuple[str, ...]) -> None:
 
 
 def test_includes_are_the_modules_imported_at_the_top() -> None:
-    found = scan(
+    result = scan(
         dedent("""\
         import a.b, c as d
         from e.f import g
@@ -642,7 +393,7 @@ def test_includes_are_the_modules_imported_at_the_top() -> None:
             import p
         """)
     )
-    assert found.includes == ("a.b", "c", "e.f", ".h", ".j", ".k", "..m", ".n", "o")
+    assert result.includes == ("a.b", "c", "e.f", ".h", ".j", ".k", "..m", ".n", "o")
 
 
 # -- syntax errors -------------------------------------------------------------------------------
@@ -670,8 +421,8 @@ GOOD = "@triton.jit\ndef {}(x):\n    y = tl.load(x)\n    tl.store(x, y)\n\n\n"
     ],
 )
 def test_an_error_costs_no_neighbour(broken: str) -> None:
-    found = scan(IMPORT + GOOD.format("before") + broken + GOOD.format("after") + GOOD.format("last"))
-    assert {"before", "after", "last"} <= {kernel.name for kernel in found.kernels}
+    result = scan(IMPORT + GOOD.format("before") + broken + GOOD.format("after") + GOOD.format("last"))
+    assert {"before", "after", "last"} <= {kernel.name for kernel in result.kernels}
 
 
 # -- digests -------------------------------------------------------------------------------------

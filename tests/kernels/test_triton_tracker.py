@@ -107,12 +107,12 @@ def same(found: Scan, text: str) -> None:
 @st.composite
 def edits(draw: st.DrawFn) -> list[tuple[float, int, str]]:
     """(where, how much goes, what comes) of each edit."""
-    one = st.tuples(
+    item = st.tuples(
         st.floats(0, 1),
         st.sampled_from([0, 0, 0, 1, 1, 2, 5, 30, 200]),
         st.lists(st.sampled_from(FRAGMENTS), max_size=3).map("".join),
     )
-    return draw(st.lists(one, min_size=1, max_size=8))
+    return draw(st.lists(item, min_size=1, max_size=8))
 
 
 @random_cases(400)
@@ -123,10 +123,10 @@ def test_random_edits(text: str, changes: list[tuple[float, int, str]], undo: bo
     for where, removed, added in changes:
         start = int(where * len(text))
         text = text[:start] + added + text[start + removed :]
-        found = tracker.scan(text)
-        assert len(found.digests) == len(found.kernels)
+        result = tracker.scan(text)
+        assert len(result.digests) == len(result.kernels)
         if valid(text):
-            same(found, text)
+            same(result, text)
     if undo:
         same(tracker.scan(before), before)
 
@@ -138,9 +138,9 @@ def test_any_text_has_a_scan(text: str) -> None:
     regions = split(text).regions
     assert "".join(regions) == text
     assert all(regions) or regions == [""]
-    found = scan(text)
+    result = scan(text)
     lines = text.count("\n") + text.count("\r") + 1
-    for kernel in found.kernels:
+    for kernel in result.kernels:
         assert 0 <= kernel.whole.line <= kernel.line <= kernel.whole.end_line <= lines
 
 
@@ -149,9 +149,9 @@ def test_every_deletion_of_a_line_and_its_return() -> None:
     tracker = followed(FILE)
     for i in range(len(lines)):
         text = "".join(lines[:i] + lines[i + 1 :])
-        found = tracker.scan(text)
+        result = tracker.scan(text)
         if valid(text):
-            same(found, text)
+            same(result, text)
         same(tracker.scan(FILE), FILE)
 
 
@@ -160,9 +160,9 @@ def test_every_character_typed() -> None:
     text, tracker = "", followed("")
     for character in FILE:
         text += character
-        found = tracker.scan(text)
+        result = tracker.scan(text)
         if character == "\n" and valid(text):
-            same(found, text)
+            same(result, text)
     same(tracker.scan(FILE), FILE)
 
 
@@ -219,9 +219,9 @@ def test_kernels_do_not_blink_while_someone_types(old: str, new: str, kept: str)
     assert old in TYPED
     text = TYPED.replace(old, new, 1)
     assert not valid(text)
-    found = tracker.scan(text)
-    assert " ".join(f"{kernel.name}:{kernel.line + 1}" for kernel in found.kernels) == kept
-    assert len(found.digests) == len(found.kernels)
+    result = tracker.scan(text)
+    assert " ".join(f"{kernel.name}:{kernel.line + 1}" for kernel in result.kernels) == kept
+    assert len(result.digests) == len(result.kernels)
     same(tracker.scan(TYPED), TYPED)
 
 
@@ -230,8 +230,8 @@ def test_a_helper_stays_one_while_its_caller_is_broken() -> None:
     tracker = TritonTracker()
     helper = tracker.scan(text).kernels[2]
     assert (helper.launchable, helper.callers) == (False, ("typed",))
-    found = tracker.scan(text.replace("(x, y):", "(x, y"))
-    assert replace(found.kernels[2], whole=helper.whole) == helper
+    result = tracker.scan(text.replace("(x, y):", "(x, y"))
+    assert replace(result.kernels[2], whole=helper.whole) == helper
 
 
 def test_entries_stay_while_the_text_is_broken() -> None:

@@ -117,7 +117,7 @@ class Run:
 
 def gpus(loopback: Loopback) -> list[str]:
     """The GPUs of the containers that live; those that only compile have none."""
-    return [one.function.gpu for one in loopback.containers() if one.function.gpu]
+    return [item.function.gpu for item in loopback.containers() if item.function.gpu]
 
 
 async def click_run(editor: Editor) -> None:
@@ -153,8 +153,8 @@ async def author(tmp_path: Path) -> AsyncIterator[Callable[..., Author]]:
         return made[-1]
 
     yield make
-    for one in made:
-        await one.runner.close()
+    for item in made:
+        await item.runner.close()
 
 
 __all__ = ["cache_of_the_session", "of_the_run", "shared_cache", "start"]

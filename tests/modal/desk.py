@@ -120,7 +120,7 @@ class Desk:
 
     def rented(self) -> int:
         """Containers with a GPU that live."""
-        return sum(bool(one.function.gpu) for one in self.modal.world.alive())
+        return sum(bool(container.function.gpu) for container in self.modal.world.alive())
 
     def warm(self) -> int:
         """Those that the lens and `orbit.sessions` speak of."""
@@ -128,17 +128,19 @@ class Desk:
 
     def work(self) -> list[psutil.Process]:
         """What runs in containers and is not the machinery: compilers, programs."""
-        return [one for one in self.processes() if not any(part in _line(one) for part in _MACHINERY)]
+        return [
+            process for process in self.processes() if not any(part in _line(process) for part in _MACHINERY)
+        ]
 
     def processes(self) -> list[psutil.Process]:
         """All that were started with this test's folder in their environment, as what a container starts is."""
-        mark, found = str(self.folder.parent).encode(), list[psutil.Process]()
+        mark, results = str(self.folder.parent).encode(), list[psutil.Process]()
         for process in psutil.process_iter():
             with suppress(OSError, psutil.Error):
                 environment = Path(f"/proc/{process.pid}/environ").read_bytes()
                 if mark in environment and process.pid != os.getpid():
-                    found.append(process)
-        return found
+                    results.append(process)
+        return results
 
     async def until_gone(self, what: Callable[[], list[psutil.Process]]) -> None:
         left: list[psutil.Process] = []

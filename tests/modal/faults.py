@@ -148,7 +148,7 @@ async def unavailable(desk: Desk) -> None:
 
 @fault(
     "RESOURCE_EXHAUSTED once", "ok",
-    "Modal has no room for it now: too many containers; trying again (1 of 2)", NUMBERS, warm=1,
+    "Modal has no free machine now: too many containers; trying again (1 of 2)", NUMBERS, warm=1,
 )  # fmt: skip
 async def exhausted_once(desk: Desk) -> None:
     await desk.run()
@@ -158,8 +158,8 @@ async def exhausted_once(desk: Desk) -> None:
 
 @fault(
     "RESOURCE_EXHAUSTED for longer", "infrastructure",
-    "Modal has no room for it now: too many containers; trying again (2 of 2)",
-    "Modal has no room for it now: too many containers. run it again in a minute, or choose another GPU", warm=0,
+    "Modal has no free machine now: too many containers; trying again (2 of 2)",
+    "Modal has no free machine now: too many containers. run it again in a minute, or choose another GPU", warm=0,
 )  # fmt: skip
 async def exhausted(desk: Desk) -> None:
     desk.modal.fail("FunctionMap", Status.RESOURCE_EXHAUSTED, "too many containers", times=None)
@@ -175,8 +175,8 @@ async def throttled(desk: Desk) -> None:
 
 @fault(
     "… for longer than 10 s, three times", "infrastructure",
-    "Modal has no room for it now: too many requests; trying again (2 of 2)",
-    "Modal has no room for it now: too many requests. run it again in a minute, or choose another GPU", warm=0,
+    "Modal has no free machine now: too many requests; trying again (2 of 2)",
+    "Modal has no free machine now: too many requests. run it again in a minute, or choose another GPU", warm=0,
 )  # fmt: skip
 async def throttled_for_long(desk: Desk) -> None:
     desk.patch.setenv("MODAL_MAX_THROTTLE_WAIT", "1")  # 10
@@ -188,7 +188,7 @@ async def throttled_for_long(desk: Desk) -> None:
 
 @fault(
     "INTERNAL", "infrastructure",
-    "Modal had a fault: something broke. run it again; see also status.modal.com", warm=0,
+    "Modal failed: something broke. run it again; see also status.modal.com", warm=0,
 )  # fmt: skip
 async def internal(desk: Desk) -> None:
     desk.modal.fail("FunctionMap", Status.INTERNAL, "something broke", times=None)
@@ -197,7 +197,7 @@ async def internal(desk: Desk) -> None:
 
 @fault(
     "Modal fails a call before it runs", "infrastructure",
-    "Modal had a fault: lost it. run it again; see also status.modal.com", warm=0,
+    "Modal failed: lost it. run it again; see also status.modal.com", warm=0,
 )  # fmt: skip
 async def internal_failure(desk: Desk) -> None:
     desk.modal.fail_input(pb.GenericResult.GENERIC_STATUS_INTERNAL_FAILURE, "lost it")
@@ -220,13 +220,13 @@ async def server_dies_and_returns(desk: Desk) -> None:
 @fault("… and stays away for 20 s", "infrastructure",
        "Modal has not answered for … s. check the network connection; the container ends the run by itself", warm=1)  # fmt: skip
 async def server_dies(desk: Desk) -> None:
-    desk.patch.setattr("orbit_lsp.runners.modal.call._SIGN_S", 0.5)  # 5
+    desk.patch.setattr("orbit_lsp.runners.modal.spawned.SIGN_S", 0.5)  # 5
     desk.modal.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "10"}))  # 20
     desk.runs_programs()
     run = desk.click(HANGS)
     await desk.sees("begun")
     # not before: on a busy machine an answer may take longer than this
-    desk.patch.setattr("orbit_lsp.runners.modal.call._AWAY_S", 2.0)  # 20
+    desk.patch.setattr("orbit_lsp.runners.modal.spawned.AWAY_S", 2.0)  # 20
     desk.modal.refuse_connections()
     await desk.ended(run)
     await desk.until_gone(desk.work)
@@ -341,8 +341,8 @@ async def stopped_app(desk: Desk) -> None:
 
 
 @fault("the app speaks another version of the contract", "infrastructure",
-       "the app on Modal speaks version … of the contract, this server …. `orbit-lsp modal deploy` puts this "
-       "version's app there", warm=1)  # fmt: skip
+       "the app on Modal speaks version … of the messages, this server version …. `orbit-lsp modal deploy` deploys this "
+       "version's app", warm=1)  # fmt: skip
 async def another_version(desk: Desk) -> None:
     await desk.run()
     desk.patch.setattr(c, "VERSION", c.VERSION + 1)
@@ -389,12 +389,12 @@ async def client_killed(desk: Desk) -> None:
     client.send_signal(signal.SIGKILL)
     await client.wait()
     await desk.until_gone(desk.work)
-    await desk.there(desk.modal.until, lambda world: not any(one.inputs for one in world.alive()))
+    await desk.there(desk.modal.until, lambda world: not any(item.inputs for item in world.alive()))
     desk.modal.idle_out()
 
 
 CANCELLED = "cancelled"
-BUILDING = "building: without a GPU: a mistake costs no GPU time"
+BUILDING = "building: without a GPU: compile errors cost no GPU time"
 
 
 @fault("cancelled before it is sent", "cancelled", CANCELLED, warm=0)
@@ -478,7 +478,7 @@ async def two_editors(desk: Desk) -> None:
 
 def markdown() -> str:
     head = "| what goes wrong | outcome | what its user sees | what stays rented |\n|---|---|---|---|\n"
-    return head + "".join(f"{one.row()}\n" for one in FAULTS)
+    return head + "".join(f"{item.row()}\n" for item in FAULTS)
 
 
 def main(arguments: list[str]) -> int:
@@ -494,11 +494,11 @@ def main(arguments: list[str]) -> int:
                 )
 
     failed = pytest.main(["-q", "--no-header", str(Path(__file__).with_name("test_faults.py"))], [Keep()])
-    for one in FAULTS:
-        print(f"{took.get(one.act.__name__, '✗ not run'):9} {one.what}")
+    for item in FAULTS:
+        print(f"{took.get(item.act.__name__, '✗ not run'):9} {item.what}")
         for line in [
-            *"\n".join(one.sees).splitlines(),
-            f"({one.outcome or 'nobody is left to see it'}; {one.remains} stays rented)",
+            *"\n".join(item.sees).splitlines(),
+            f"({item.outcome or 'nobody is left to see it'}; {item.remains} stays rented)",
         ]:
             print(f"            {line}")
     if "--write" in arguments and not failed:

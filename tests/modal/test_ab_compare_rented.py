@@ -37,13 +37,14 @@ async def test_all_jobs_of_a_comparison_share_one_container_and_its_price_is_tol
 ) -> None:
     editor = await comparing(start)
     ended = await compare(editor)
-    found = re.search(r"268 µs, now 288 µs · ([\d.]+) s of H100, \$[\d.]+ at rates of", ended)
-    assert found, ended
-    await editor.until(lambda: [one for one in editor.messages() if one.startswith(SLOWER)])
+    match = re.search(r"268 µs, now 288 µs · ([\d.]+) s of H100, \$[\d.]+ at rates of", ended)
+    assert match, ended
+    await editor.until(lambda: [message for message in editor.messages() if message.startswith(SLOWER)])
     (rented,) = await editor.command("orbit.sessions")
     assert rented["runs"] >= 14
 
 
+@pytest.mark.slow
 async def test_another_gpu_that_is_not_what_was_asked_for_ends_it(h100s: Loopback, start) -> None:
     editor = await comparing(start)
     await compare(editor, "gpu:L4")
@@ -51,6 +52,7 @@ async def test_another_gpu_that_is_not_what_was_asked_for_ends_it(h100s: Loopbac
     await editor.until(lambda: [text for text in editor.messages() if why in text])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", ["Run once", "Run, and"])
 async def test_the_budget_is_asked_about_once_for_all_jobs(h100s: Loopback, start, answer: str) -> None:
     rented_before(4.90)
@@ -71,6 +73,7 @@ async def test_a_budget_that_may_not_be_passed_ends_it_before_anything_is_rented
     assert h100s.world.containers == {}
 
 
+@pytest.mark.slow
 async def test_cancelling_keeps_the_container_for_the_next_click(h100s: Loopback, start) -> None:
     editor = await opened(start, text=SAXPY)
     committed(editor.folder, saxpy_cu=SAXPY.replace("{", "{/*SLOW*/ int slow;"))

@@ -31,24 +31,25 @@ async def checked(
     monkeypatch.setenv("PATH", f"{tools}{os.pathsep}{os.environ['PATH']}")
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path))}
     with started(monkeypatch, tmp_path, here):
-        one: Author = author()
+        item: Author = author()
         text = (planted.PROGRAMS / "race.cu").read_text()
-        job = one.job("sanitize", text, path="race.cu", kernel="reverse", tools=("memcheck", "racecheck"))
-        return one, await one.finished(job)
+        job = item.job("sanitize", text, path="race.cu", kernel="reverse", tools=("memcheck", "racecheck"))
+        return item, await item.finished(job)
 
 
 async def test_the_lines_are_those_of_the_authors_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, author
 ) -> None:
-    one, finished = await checked(monkeypatch, tmp_path, author, f'exec "{sys.executable}" "{REPLAY}" "$@"')
+    item, finished = await checked(monkeypatch, tmp_path, author, f'exec "{sys.executable}" "{REPLAY}" "$@"')
     places = [(problem.tool, problem.place) for problem in finished.problems if problem.severity == "error"]
-    path = str(one.folder / "race.cu")
+    path = str(item.folder / "race.cu")
     assert places == [("racecheck", c.Place(path, 5)), ("racecheck", c.Place(path, 6))]
     notes = [note.place for problem in finished.problems for note in problem.notes]
     assert notes == [c.Place(path, 6), c.Place(path, 5)]
     assert finished.toolchain["compute-sanitizer"] == "2025.3.1.0"
 
 
+@pytest.mark.slow
 async def test_where_the_gpu_is_not_supported_it_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, author
 ) -> None:

@@ -39,17 +39,19 @@ def test_another_gpu_than_the_asked_one_is_exit_code_5(h100s: Loopback, tmp_path
     assert "B200:2 was asked for, and Modal gave a container with NVIDIA H100 80GB HBM3" in done.stderr
 
 
+@pytest.mark.slow
 def test_status_deploy_stop(h100s: Loopback, tmp_path: Path) -> None:
-    assert "is not there yet" in orbit("modal", "status", cwd=tmp_path).stdout
+    assert "is not deployed yet" in orbit("modal", "status", cwd=tmp_path).stdout
     assert "is on Modal" in orbit("modal", "deploy", cwd=tmp_path).stdout
     status = json.loads(orbit("modal", "status", "--json", cwd=tmp_path).stdout)
     assert [app["present"] for app in status["apps"]] == [True]
     assert status["apps"][0]["name"] == status["app"]
-    assert orbit("modal", "prune", cwd=tmp_path).stdout == "no older app of ours is there\n"
+    assert orbit("modal", "prune", cwd=tmp_path).stdout == "there is no app of an older version\n"
     assert orbit("modal", "stop", cwd=tmp_path).stdout == f"✓ {status['app']} is stopped\n"
-    assert "is not there yet" in orbit("modal", "status", cwd=tmp_path).stdout
+    assert "is not deployed yet" in orbit("modal", "status", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_run_on_several_gpus_is_a_table_and_one_failing_loses_no_other(
     h100s: Loopback, tmp_path: Path
 ) -> None:
@@ -69,13 +71,14 @@ def test_run_on_several_gpus_is_a_table_and_one_failing_loses_no_other(
     h100s.until(lambda world: not world.alive())  # those that only compiled too
 
 
+@pytest.mark.slow
 def test_run_on_several_gpus_as_json(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--on", "H100,H100:2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (kernel,) = json.loads(done.stdout)
     assert kernel["kernel"] == "saxpy"
-    assert [(one["gpu"], one["time_ns"]) for one in kernel["gpus"]] == [
+    assert [(item["gpu"], item["time_ns"]) for item in kernel["gpus"]] == [
         ("H100", 288_032),
         ("H100:2", 288_032),
     ]
@@ -88,6 +91,7 @@ def test_a_gpu_that_modal_has_not_is_a_usage_error(h100s: Loopback, tmp_path: Pa
     assert done.stderr.startswith("orbit-lsp: error: 'H99' is not one of T4, L4")
 
 
+@pytest.mark.slow
 def test_the_budget_refuses_and_a_flag_lifts_it(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     run = ("run", "saxpy.cu", "--runner", "modal", "--budget", "0.01")
@@ -99,6 +103,7 @@ def test_the_budget_refuses_and_a_flag_lifts_it(h100s: Loopback, tmp_path: Path)
     assert orbit(*run, "--over-budget", cwd=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_the_month_outlives_a_command_and_a_run_says_what_it_cost(h100s: Loopback, tmp_path: Path) -> None:
     (tmp_path / "saxpy.cu").write_text(SOURCE)
     done = orbit("run", "saxpy.cu", "--runner", "modal", cwd=tmp_path)

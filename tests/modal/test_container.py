@@ -47,8 +47,8 @@ def test_a_name_in_the_container_as_the_author_knows_it(paths: Paths, here: str,
 
 
 def test_what_a_program_prints_is_left_as_it_is() -> None:
-    said = {"kind": "output", "text": "/orbit/trees/ab/x"}
-    assert POSIX.event(said) == said
+    answer = {"kind": "output", "text": "/orbit/trees/ab/x"}
+    assert POSIX.event(answer) == answer
     record = {"kind": "finished", "stdout": "/orbit/trees/ab/x", "remarks": ["/orbit/trees/ab/x"]}
     assert POSIX.event(record) == record | {"remarks": ["/home/u/k/x"]}
 

@@ -91,23 +91,23 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def month(ledger: Ledger, *spans: Span, now: float = NOON) -> tuple[float, float, float]:
     """(spent, due, seconds without a price), dollars as thousandths: seconds at the rate of these tests."""
-    for one in spans:
-        ledger.put(one)
-    found = ledger.month(now)
+    for item in spans:
+        ledger.put(item)
+    result = ledger.month(now)
     assert ledger.complaints() == []
-    assert found
-    return round(found.spent_usd / RATE), round(found.due_usd / RATE), round(found.unpriced_s)
+    assert result
+    return round(result.spent_usd / RATE), round(result.due_usd / RATE), round(result.unpriced_s)
 
 
 def spent(ledger: Ledger) -> int:
-    found = ledger.month(NOON)
-    return round(found.spent_usd / RATE) if found else -1
+    result = ledger.month(NOON)
+    return round(result.spent_usd / RATE) if result else -1
 
 
 def kept(ledger: Ledger) -> tuple[str, ...]:
-    found = ledger.month(NOON)
-    assert found
-    return found.kept
+    result = ledger.month(NOON)
+    assert result
+    return result.kept
 
 
 def test_what_is_rented_now_is_spent_so_far_and_due_to_its_end(ledger: Ledger) -> None:
@@ -303,7 +303,7 @@ def test_many_processes_write_at_once(ledger: Ledger, tmp_path: Path) -> None:
     path = str(tmp_path / "state" / "rented.sqlite")
     command = [sys.executable, "-c", code, path]
     writers = [subprocess.Popen([*command, str(n)], stdout=subprocess.PIPE, text=True) for n in range(4)]
-    assert [one.communicate()[0] for one in writers] == ["[]\n"] * 4
+    assert [writer.communicate()[0] for writer in writers] == ["[]\n"] * 4
     assert month(ledger) == (4 * 20 * 10, 0, 0)
 
 
@@ -313,9 +313,9 @@ def test_a_damaged_file_is_set_aside_and_said(ledger: Ledger, tmp_path: Path) ->
     path.write_bytes(b"no database " * 1000)
     ledger.put(span("a", NOON - 60, NOON))
     assert spent(ledger) == 60
-    (said,) = ledger.complaints()
+    (message,) = ledger.complaints()
     (aside,) = path.parent.glob("*.damaged-*")
-    assert str(aside) in said
+    assert str(aside) in message
     assert aside.read_bytes().startswith(b"no database")
 
 
@@ -325,7 +325,7 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(tmp_path: Pat
     ledger.put(span("a", NOON - 60, NOON))
     assert ledger.month(NOON) is None
     assert ledger.reserve([], 5.0, NOON) is None
-    assert "cannot be kept" in ledger.complaints()[0]
+    assert "cannot be recorded" in ledger.complaints()[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the XDG specification")
@@ -361,9 +361,9 @@ def costs(tmp_path: Path, clock: Clock) -> Costs:
 
 
 async def spent_and_due(costs: Costs) -> tuple[int, int]:
-    found = await costs.month()
-    assert found
-    return round(found.spent_usd / H100 * 3600), round(found.due_usd / H100 * 3600)
+    result = await costs.month()
+    assert result
+    return round(result.spent_usd / H100 * 3600), round(result.due_usd / H100 * 3600)
 
 
 async def test_a_session_costs_its_start_its_runs_and_its_idle_time(clock: Clock, costs: Costs) -> None:
@@ -410,7 +410,7 @@ async def test_a_run_that_began_again_elsewhere_ended_the_container_before(
     sessions.begin("H100", "r1-x", {"container": "ta-2", "age_s": 0})
     clock.now += 4
     sessions.end("r1-x")
-    assert [one.container for one in sessions.all()] == ["ta-2"]
+    assert [session.container for session in sessions.all()] == ["ta-2"]
     assert await spent_and_due(costs) == (14, 300)
 
 
@@ -431,9 +431,9 @@ async def test_a_container_that_compiles_is_in_the_month_and_is_no_gpu(clock: Cl
     sessions.begin(None, "r1-x", {"container": "ta-1", "age_s": 10})
     assert sessions.end("r1-x") is None
     assert sessions.all() == []
-    found = await costs.month()
-    assert found
-    assert (found.gpu_s, found.spent_usd) == (0, pytest.approx(10 * 0.1266 / 3600))
+    result = await costs.month()
+    assert result
+    assert (result.gpu_s, result.spent_usd) == (0, pytest.approx(10 * 0.1266 / 3600))
 
 
 async def test_a_kept_container_has_a_name_once_a_run_was_in_it(clock: Clock, costs: Costs) -> None:
@@ -459,11 +459,11 @@ async def test_what_waits_counts_until_it_is_over(costs: Costs) -> None:
 
 
 async def test_a_complaint_is_said_once(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     (tmp_path / "file").write_text("")
-    costs = Costs(lambda: tmp_path / "file" / "x", said.append)
+    costs = Costs(lambda: tmp_path / "file" / "x", messages.append)
     wanted = Wanted("r1", "H100", 540)
     await costs.reserve([wanted], None)
     costs.unreserve(wanted)
     await asyncio.wait_for(costs.month(), 5)
-    assert len(said) == 1
+    assert len(messages) == 1

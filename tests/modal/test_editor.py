@@ -28,7 +28,7 @@ async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback
     titles = await editor.asked_until(editor.titles, lambda titles: (0, "▶ Run on H100") in titles)
     assert [title for title in titles if "▶" in title[1]] == [(0, "▶ Run on H100"), (3, "▶ Run on H100")]
     await click_run(editor)
-    assert [timeless(one) for one in await editor.until(editor.ended)] == [RAN]
+    assert [timeless(item) for item in await editor.until(editor.ended)] == [RAN]
     # where no lenses are drawn, the first line of a long signature has no room
     assert await editor.hints() == [(int(name in ("helix", "emacs")), MEASURED)]
     hover = await editor.hover(0, 18)
@@ -43,6 +43,7 @@ async def test_a_click_rents_a_gpu_and_puts_the_time_on_the_line(h100s: Loopback
     )
 
 
+@pytest.mark.slow
 async def test_cancel_by_the_lens_frees_the_gpu_for_the_next_run(h100s: Loopback, start) -> None:
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE + "// SLOW\n")
@@ -50,14 +51,15 @@ async def test_cancel_by_the_lens_frees_the_gpu_for_the_next_run(h100s: Loopback
     await editor.until(
         lambda: any("running" in str(step.message) for bar in editor.progress() for step in bar)
     )
-    said = [str(step.message) for bar in editor.progress() for step in bar]
-    assert any("building the image on Modal, once" in one for one in said)
-    (lens,) = [one.command for one in await editor.lenses() if "(cancel)" in one.command.title]
+    messages = [str(step.message) for bar in editor.progress() for step in bar]
+    assert any("building the image on Modal, once" in name for name in messages)
+    (lens,) = [lens.command for lens in await editor.lenses() if "(cancel)" in lens.command.title]
     await editor.command(lens.command, *lens.arguments)
     assert await editor.until(editor.ended) == ["cancelled"]
     assert gpus(h100s) == ["H100!"]
 
 
+@pytest.mark.slow
 async def test_release_ends_the_container_and_the_next_click_gets_another(h100s: Loopback, start) -> None:
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
@@ -65,14 +67,14 @@ async def test_release_ends_the_container_and_the_next_click_gets_another(h100s:
     await editor.until(editor.ended)
     await editor.command("orbit.release")
     await editor.until(lambda: "orbit: released H100" in editor.messages())
-    h100s.until(lambda world: not [one for one in world.alive() if one.function.gpu])
+    h100s.until(lambda world: not [container for container in world.alive() if container.function.gpu])
     assert (await editor.titles())[1:3] == [(0, "⏱ 288 µs ±0.2%"), (0, "▶ Run on H100")]
     editor.edit(1, 2, 3, "z")
     await click_run(editor)
     await editor.until(lambda: len(editor.ended()) == 2)
     assert gpus(h100s) == ["H100!"]
-    said = [str(step.message) for step in editor.progress()[1]]
-    assert not any("building the image" in one for one in said)
+    messages = [str(step.message) for step in editor.progress()[1]]
+    assert not any("building the image" in name for name in messages)
 
 
 @pytest.fixture
@@ -82,6 +84,7 @@ def nothing_rented(h100s: Loopback) -> Iterator[None]:
     h100s.until(lambda world: not world.alive())
 
 
+@pytest.mark.slow
 async def test_a_clean_exit_leaves_nothing_rented(h100s: Loopback, nothing_rented, start) -> None:
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
@@ -90,6 +93,7 @@ async def test_a_clean_exit_leaves_nothing_rented(h100s: Loopback, nothing_rente
     assert gpus(h100s) == ["H100!"]
 
 
+@pytest.mark.slow
 async def test_no_token_is_said_and_what_makes_one(start, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "absent.toml"))
     monkeypatch.delenv("MODAL_TOKEN_ID", raising=False)
@@ -105,4 +109,4 @@ async def test_a_machine_without_gpu_uses_modal_where_there_is_a_token(h100s: Lo
     editor: Editor = await start("vscode", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
     await click_run(editor)
-    assert [timeless(one) for one in await editor.until(editor.ended)] == [RAN]
+    assert [timeless(item) for item in await editor.until(editor.ended)] == [RAN]

@@ -33,6 +33,7 @@ def said(editor: Editor) -> str:
     return "\n".join(str(step.message) for bar in editor.progress() for step in bar)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(EDITORS))
 async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None:
     editor: Editor = await start(name, runner="modal", compile_on_save=False)
@@ -43,7 +44,7 @@ async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None
     # where no lenses are drawn, the first line of a long signature has no room
     assert await editor.hints() == [(int(name in ("helix", "emacs")), MEASURED)]
     if name in WITHOUT_LENSES:  # nor can their hints be refreshed
-        assert [found[-1] for found in await editor.until(editor.diagnostics)] == [MEASURED]
+        assert [results[-1] for results in await editor.until(editor.diagnostics)] == [MEASURED]
 
     editor.edit(5, 0, 0, "// SLOW\n")
     await use(editor, "▶ Run on H100")
@@ -54,6 +55,7 @@ async def test_lens_modal_hint_cancel(h100s: Loopback, start, name: str) -> None
     assert "waiting for" not in said(editor).partition(first)[2]
 
 
+@pytest.mark.slow
 async def test_two_editors_on_one_workspace_do_not_hear_each_other(h100s: Loopback, start) -> None:
     mine: Editor = await start("vscode", runner="modal", compile_on_save=False)
     other: Editor = await start("neovim-0.12", runner="modal", compile_on_save=False)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from orbit_remote import PACKAGE
 from orbit_remote.common import messages as c
 from tests.modal.conftest import Author
@@ -29,6 +31,7 @@ def add(x: "*fp32", BLOCK: tl.constexpr = WIDTH):
 """
 
 
+@pytest.mark.slow
 async def test_a_header_that_a_build_has_read_travels_though_no_text_names_it(
     modal, author, tmp_path
 ) -> None:
@@ -40,9 +43,10 @@ async def test_a_header_that_a_build_has_read_travels_though_no_text_names_it(
     assert (await author(read=[header]).finished(job)).outcome == "ok"
 
 
+@pytest.mark.slow
 async def test_modules_are_found_where_they_are_at_home(modal, author, tmp_path: Path) -> None:
     """`src` is where an editable install leads; `python` is on the author's own path."""
-    one: Author = author(python_path=[str(tmp_path / "kernels" / "python")])
+    item: Author = author(python_path=[str(tmp_path / "kernels" / "python")])
     places = {
         "widths": "widths.py",
         "sizes": "src/sizes/__init__.py",
@@ -50,7 +54,7 @@ async def test_modules_are_found_where_they_are_at_home(modal, author, tmp_path:
         "heights": "python/heights.py",
     }
     for number, place in enumerate(places.values()):
-        path = one.folder / place
+        path = item.folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"WIDTH = {64 << number}\n")
     modules = list(places)
@@ -58,20 +62,21 @@ async def test_modules_are_found_where_they_are_at_home(modal, author, tmp_path:
     text = KERNEL.format(module=modules[0]).replace(
         "@triton.jit", f"{imports}\nWIDTH = W0 + W1 + W2 + W3 + 64\n\n@triton.jit"
     )
-    finished = await one.finished(one.job("compile", path="kernels/add.py", text=text, language="triton"))
+    finished = await item.finished(item.job("compile", path="kernels/add.py", text=text, language="triton"))
     assert finished.outcome == "ok", finished.failure
     assert [resources.constants["BLOCK"] for resources in finished.resources] == ["1024"]
 
 
+@pytest.mark.slow
 async def test_what_no_folder_of_the_authors_has_is_not_found_there_either(modal, author) -> None:
-    one: Author = author()
-    (one.folder / "elsewhere").mkdir()
-    (one.folder / "elsewhere" / "sizes.py").write_text("WIDTH = 64\n")
-    job = one.job("compile", path="add.py", text=KERNEL.format(module="sizes"), language="triton")
-    finished = await one.finished(job)
+    item: Author = author()
+    (item.folder / "elsewhere").mkdir()
+    (item.folder / "elsewhere" / "sizes.py").write_text("WIDTH = 64\n")
+    job = item.job("compile", path="add.py", text=KERNEL.format(module="sizes"), language="triton")
+    finished = await item.finished(job)
     assert finished.failure is not None
     assert "No module named 'sizes'" in finished.failure.message
-    assert finished.failure.place == c.Place(str(one.folder / "add.py"), 3, 1, 24)
+    assert finished.failure.place == c.Place(str(item.folder / "add.py"), 3, 1, 24)
 
 
 def test_the_authors_own_python_says_where_it_looks(tmp_path: Path) -> None:
@@ -84,6 +89,6 @@ def test_the_authors_own_python_says_where_it_looks(tmp_path: Path) -> None:
         [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = {paths.split(':')}; {code}"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = done.stdout.splitlines()
-    assert found[0] == str(tmp_path / "python")
-    assert not [path for path in found if path.startswith(sys.prefix) or path == str(remote)]
+    results = done.stdout.splitlines()
+    assert results[0] == str(tmp_path / "python")
+    assert not [path for path in results if path.startswith(sys.prefix) or path == str(remote)]

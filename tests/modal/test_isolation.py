@@ -82,16 +82,16 @@ def python_for_everybody() -> str:
 async def test_a_program_has_another_user_and_nothing_of_modals(modal: Loopback, author) -> None:
     shared = modal.folder / "shared"  # under pytest's own folder nobody else gets
     shared.mkdir()
-    told = shared / TOLD.name
-    shutil.copyfile(TOLD, told)
-    python = told_of_a_gpu(shared, python_for_everybody(), told)
+    path = shared / TOLD.name
+    shutil.copyfile(TOLD, path)
+    python = told_of_a_gpu(shared, python_for_everybody(), path)
     home = {"ORBIT_HOME": str(shared / "orbit"), "ORBIT_PYTHON": str(python)}
     modal.do(lambda world: world.container_env.update(home))
     # /proc has a forked container's environment as it was before the fork: there would be nothing to find
     modal.do(lambda world: setattr(world, "fresh_processes", True))
-    one: Author = author()
-    finished = await one.finished(
-        one.job(text=LOOKS_AROUND, flags=("-std=c++17",), arguments=(str(modal.folder / "containers"),))
+    item: Author = author()
+    finished = await item.finished(
+        item.job(text=LOOKS_AROUND, flags=("-std=c++17",), arguments=(str(modal.folder / "containers"),))
     )
     assert finished.outcome == "ok", (finished.failure, modal.state())
     lines = finished.stdout.splitlines()
@@ -107,5 +107,5 @@ async def test_a_program_has_another_user_and_nothing_of_modals(modal: Loopback,
     assert memories[0] == f"memory of {NOBODY} open"  # its own
     assert "memory of 0 Permission denied" in memories
     assert "memory of 0 open" not in memories
-    assert "orbit-escape" not in [one.name for one in os.scandir("/")]
+    assert "orbit-escape" not in [entry.name for entry in os.scandir("/")]
     assert "beside written" in lines  # beside its source it may write, as at home

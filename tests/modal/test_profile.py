@@ -31,10 +31,10 @@ async def test_the_report_or_why_there_is_none(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     here = container(tmp_path, recorded=False) | {"ORBIT_PYTHON": str(told_of_a_gpu(tmp_path))}
     with started(monkeypatch, tmp_path, here) as modal:
-        one: Author = author()
+        item: Author = author()
         definition = c.Definition("saxpy", "saxpy", 3, 3, 3, 21)
-        job = one.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", definition=definition)
-        events = await one.events(job)
+        job = item.job("profile", SAXPY, path="memory_bound.cu", kernel="saxpy", definition=definition)
+        events = await item.events(job)
         assert [f.gpu for f in modal.world.functions.values() if f.containers] == ["H100!"]
     finished = events[-1]
     assert isinstance(finished, c.Finished)
@@ -44,7 +44,7 @@ async def test_the_report_or_why_there_is_none(
         (profile,) = finished.profiles
         assert (profile.name, profile.tier) == ("saxpy", "counters")
         assert profile.place
-        assert profile.place.file == str(one.folder / "memory_bound.cu")
+        assert profile.place.file == str(item.folder / "memory_bound.cu")
         assert profile.metrics["gpu__time_duration.sum"].unit == "ns"
         kept = zlib.decompress(base64.b64decode(finished.report))
         assert kept == (RECORDED / f"{recording}.ncu-rep").read_bytes()

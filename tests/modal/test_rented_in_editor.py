@@ -29,7 +29,9 @@ def answering(editor: Editor, answer: str | None) -> list[str]:
 
     def reply(params: lsp.ShowMessageRequestParams) -> lsp.MessageActionItem | None:
         asked.append(params.message)
-        return next((one for one in params.actions or [] if answer and one.title.startswith(answer)), None)
+        return next(
+            (action for action in params.actions or [] if answer and action.title.startswith(answer)), None
+        )
 
     editor.client.feature(lsp.WINDOW_SHOW_MESSAGE_REQUEST)(reply)
     return asked
@@ -42,7 +44,7 @@ async def test_the_lens_of_the_file_asks_which_gpu_and_lenses_follow(h100s: Loop
     editor = await opened(start)
     asked = answering(editor, "L4,")
     (lens,) = [
-        one.command for one in await editor.lenses() if one.command.title == "Modal GPU: H100 (change)"
+        lens.command for lens in await editor.lenses() if lens.command.title == "Modal GPU: H100 (change)"
     ]
     await editor.command(lens.command, *lens.arguments)
     await editor.until(lambda: asked)
@@ -61,8 +63,8 @@ async def test_an_editors_own_picker_names_the_gpu(h100s: Loopback, start, gpu: 
 async def test_a_gpu_that_modal_has_not_is_named(h100s: Loopback, start) -> None:
     editor = await opened(start)
     await editor.command("orbit.chooseGpu", {"gpu": "H99"})
-    (said,) = await editor.until(editor.messages)
-    assert said.startswith("orbit: 'H99' is not one of T4, L4, A10, ")
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith("orbit: 'H99' is not one of T4, L4, A10, ")
 
 
 async def test_an_editor_that_cannot_be_asked_has_a_code_action_for_each(h100s: Loopback, start) -> None:
@@ -71,17 +73,20 @@ async def test_an_editor_that_cannot_be_asked_has_a_code_action_for_each(h100s: 
     assert "▶ Run on all: L4, H100 (saxpy)" in titles
     assert [title for title in titles if "Modal GPU" in title] == ["Modal GPU: use L4"]
     await editor.command("orbit.chooseGpu")
-    (said,) = await editor.until(editor.messages)
-    assert "this editor cannot show a choice" in said
+    (message,) = await editor.until(editor.messages)
+    assert "this editor cannot show a choice" in message
 
 
 # -- run on all -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_run_on_all_makes_one_table_and_the_hint_stays_the_main_gpus(h100s: Loopback, start) -> None:
     editor = await opened(start, gpus=["L4", "H100", "H100:2"])
     (action,) = [
-        one for one in await editor.actions(0) if one.title.startswith("▶ Run on all: L4, H100, H100:2")
+        action
+        for action in await editor.actions(0)
+        if action.title.startswith("▶ Run on all: L4, H100, H100:2")
     ]
     await editor.command(action.command, *action.arguments)
     (ended,) = await editor.until(editor.ended)
@@ -98,16 +103,17 @@ async def test_run_on_all_makes_one_table_and_the_hint_stays_the_main_gpus(h100s
     assert cells[3] == ["NVIDIA H100 80GB HBM3", "288 µs ±0.2%", "≤100%", "$4.08/h", "$0.33", ""]
     assert cells[4] == ["NVIDIA H100 80GB HBM3", "288 µs ±0.2%", "≤100%", "$8.03/h", "$0.64", ""]
     logs = editor.client.log_messages
-    await editor.until(lambda: [one for one in logs if "saxpy on 3 GPUs" in one.message])
+    await editor.until(lambda: [log for log in logs if "saxpy on 3 GPUs" in log.message])
 
 
+@pytest.mark.slow
 async def test_run_on_all_is_cancelled_together_and_keeps_what_came(h100s: Loopback, start) -> None:
     editor = await opened(start, text=SOURCE + "// SLOW\n", gpus=["H100", "H100:2"])
     target = {"uri": editor.uri, "kernel": "saxpy"}
     await editor.command("orbit.runOnAll", target)
     bars = editor.progress
-    for one in ("H100 running", "H100:2 running"):
-        await editor.until(lambda said=one: any(said in str(s.message) for bar in bars() for s in bar))
+    for name in ("H100 running", "H100:2 running"):
+        await editor.until(lambda message=name: any(message in str(s.message) for bar in bars() for s in bar))
     await editor.command("orbit.cancel", target)
     assert await editor.until(editor.ended) == ["cancelled"]
     assert all("cancel" not in title for _, title in await editor.titles())
@@ -117,8 +123,8 @@ async def test_run_on_all_is_cancelled_together_and_keeps_what_came(h100s: Loopb
 async def test_a_list_of_gpus_with_a_mistake_runs_nothing(h100s: Loopback, start) -> None:
     editor = await opened(start)
     await editor.command("orbit.runOnAll", {"uri": editor.uri, "kernel": "saxpy", "gpus": ["H100", "H99"]})
-    (said,) = await editor.until(editor.messages)
-    assert said.startswith("orbit: 'H99' is not one of T4")
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith("orbit: 'H99' is not one of T4")
     assert h100s.world.containers == {}
 
 
@@ -133,6 +139,7 @@ def rented_before(usd: float) -> None:
     Ledger(ledger_file).put(Span("ta-0", "H100", now - 1, now, usd, "Modal's rates"))
 
 
+@pytest.mark.slow
 async def test_a_run_that_fits_the_budget_is_not_asked_about(h100s: Loopback, start) -> None:
     editor = await opened(start, modal={"budget_usd": 5})
     asked = answering(editor, "Run once")
@@ -169,9 +176,9 @@ async def test_where_nobody_can_be_asked_it_is_refused_and_says_what_raises_it(
     rented_before(4.90)
     editor = await opened(start, "emacs", modal={"budget_usd": 5})
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
-    (said,) = await editor.until(editor.messages)
-    assert said.startswith("this may take the month's spending on Modal to $5.")
-    assert "raise the setting `orbit.modal.budget_usd`" in said
+    (message,) = await editor.until(editor.messages)
+    assert message.startswith("this may take the month's spending on Modal to $5.")
+    assert "raise the setting `orbit.modal.budget_usd`" in message
     assert h100s.world.containers == {}
 
 
@@ -188,6 +195,7 @@ async def test_a_gpu_is_not_kept_warm_past_the_budget(h100s: Loopback, start) ->
     assert h100s.world.containers == {}
 
 
+@pytest.mark.slow
 async def test_the_setting_keeps_nothing_past_the_budget(h100s: Loopback, start) -> None:
     rented_before(1)
     editor = await opened(start, modal={"budget_usd": 2, "keep_warm": True})
@@ -222,16 +230,18 @@ async def test_run_on_all_is_one_question(h100s: Loopback, start) -> None:
 # -- prices, and what is kept -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_modals_own_rates_stand_beside_the_dollars(h100s: Loopback, start) -> None:
     h100s.set_rates({"gpu_hour_cost_h100": "3600", "cpu_hour_cost": "0", "mem_gib_hour_cost": "0"})
     editor = await opened(start)
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})
     (ended,) = await editor.until(editor.ended)
-    found = re.search(r"([\d.]+) s of H100, \$([\d.]+) at Modal's rates", ended)
-    assert found, ended
-    assert float(found[2]) == pytest.approx(float(found[1]), abs=0.06)  # a dollar a second
+    match = re.search(r"([\d.]+) s of H100, \$([\d.]+) at Modal's rates", ended)
+    assert match, ended
+    assert float(match[2]) == pytest.approx(float(match[1]), abs=0.06)  # a dollar a second
 
 
+@pytest.mark.slow
 async def test_the_setting_keeps_the_first_container(h100s: Loopback, start) -> None:
     editor = await opened(start, modal={"keep_warm": True})
     await editor.command("orbit.run", {"uri": editor.uri, "kernel": "saxpy"})

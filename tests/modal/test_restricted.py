@@ -17,9 +17,9 @@ async def test_it_gets_a_container_for_it_alone(h100s: Loopback, start, runner: 
     editor: Editor = await start("helix", runner=runner, compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
     assert [title for _, title in await editor.titles()].count(APART) == 0  # the lens stays as short as it is
-    (command,) = [one for one in await editor.actions(0) if one.title == APART]
+    (command,) = [action for action in await editor.actions(0) if action.title == APART]
     await editor.command(command.command, *(command.arguments or []))
-    await editor.until(lambda: any("288 µs" in one for one in editor.ended()))
+    await editor.until(lambda: any("288 µs" in item for item in editor.ended()))
     (used,) = h100s.world.containers.values()
     made = used.definition
     assert (made.untrusted, made.block_network, made.single_use_containers) == (True, True, True)
@@ -29,29 +29,34 @@ async def test_it_gets_a_container_for_it_alone(h100s: Loopback, start, runner: 
     assert await editor.command("orbit.sessions") == []  # nothing is warm
 
 
+@pytest.mark.slow
 async def test_the_next_plain_run_has_its_own_container(h100s: Loopback, start) -> None:
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
     await click_run(editor)
     await editor.until(lambda: len(editor.ended()) == 1)
-    (command,) = [one for one in await editor.actions(0) if one.title == APART]
+    (command,) = [action for action in await editor.actions(0) if action.title == APART]
     await editor.command(command.command, *(command.arguments or []))
     await editor.until(lambda: len(editor.ended()) == 2)
-    kinds = [one.definition.untrusted for one in h100s.world.containers.values() if one.function.gpu]
+    kinds = [
+        container.definition.untrusted
+        for container in h100s.world.containers.values()
+        if container.function.gpu
+    ]
     assert kinds == [False, True]
 
 
 async def test_always_apart_needs_no_second_action(h100s: Loopback, start) -> None:
     editor: Editor = await start("vscode", runner="modal", compile_on_save=False, modal={"restricted": True})
     editor.open("saxpy.cu", SOURCE)
-    assert APART not in [one.title for one in await editor.actions(0)]
+    assert APART not in [action.title for action in await editor.actions(0)]
 
 
 async def test_without_modal_nothing_is_kept_apart_and_that_is_said(start) -> None:
     editor: Editor = await start("vscode", runner="local", compile_on_save=False)
     editor.open("saxpy.cu", SOURCE)
     actions = await editor.actions(0)
-    assert "orbit.runRestricted" not in [one.command for one in actions]
+    assert "orbit.runRestricted" not in [action.command for action in actions]
     assert await editor.command("orbit.runRestricted", *(actions[0].arguments or [])) is None
-    (said,) = await editor.until(editor.messages)
-    assert "kept apart on Modal alone" in said
+    (answer,) = await editor.until(editor.messages)
+    assert "runs only on Modal" in answer

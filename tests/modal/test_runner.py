@@ -29,14 +29,14 @@ ROOT = Path(__file__).parents[2]
 
 
 def pids(loopback: Loopback) -> list[int]:
-    return [one.pid for one in loopback.containers()]
+    return [container.pid for container in loopback.containers()]
 
 
 def programs(loopback: Loopback) -> list[str]:
     """What runs in the containers, besides Modal's own process 1 and entrypoint."""
-    found = [psutil.Process(pid) for pid in pids(loopback)]
+    processes = [psutil.Process(pid) for pid in pids(loopback)]
     names: list[str] = []
-    for child in [child for one in found for child in one.children(recursive=True)]:
+    for child in [child for process in processes for child in process.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):
             if "modal._container_entrypoint" not in child.cmdline():
                 names.append(child.name())
@@ -53,28 +53,28 @@ async def until_compiling(loopback: Loopback) -> None:
 
 
 async def test_nvcc_compiles_in_the_container_and_names_the_authors_files(modal, author) -> None:
-    one: Author = author()
-    finished = await one.finished(one.job("compile"))
+    item: Author = author()
+    finished = await item.finished(item.job("compile"))
     assert finished.outcome == "ok"
     assert [(r.name, r.architecture) for r in finished.resources] == [("saxpy", "sm_90a")]
-    assert finished.resources[0].place == c.Place(str(one.folder / "saxpy.cu"), 2, 17, 22)
+    assert finished.resources[0].place == c.Place(str(item.folder / "saxpy.cu"), 2, 17, 22)
     assert [f.gpu for f in modal.world.functions.values() if f.containers] == [""]  # none was rented
 
 
 async def test_an_error_in_a_header_stands_in_the_authors_header(modal, author) -> None:
-    one: Author = author()
-    (one.folder / "scale.cuh").write_text("#define SCALE 2.0f\nint f() { return wrong; }\n")
-    events = await one.events(one.job("compile"))
+    item: Author = author()
+    (item.folder / "scale.cuh").write_text("#define SCALE 2.0f\nint f() { return wrong; }\n")
+    events = await item.events(item.job("compile"))
     built = next(event for event in events if isinstance(event, c.Built))
     assert [(p.message, p.place) for p in built.problems if p.place] == [
-        ('identifier "wrong" is undefined', c.Place(str(one.folder / "scale.cuh"), 2, 18, 23))
+        ('identifier "wrong" is undefined', c.Place(str(item.folder / "scale.cuh"), 2, 18, 23))
     ]
-    assert str(one.folder / "scale.cuh") in built.files
+    assert str(item.folder / "scale.cuh") in built.files
 
 
 async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> None:
-    one: Author = author()
-    events = await one.events(one.job())
+    item: Author = author()
+    events = await item.events(item.job())
     assert states(events) == ["queued", "starting", "building", "running"]
     assert "building the image on Modal, once" in whys(events)
     assert "waiting for an H100 on Modal since" in whys(events)
@@ -83,46 +83,48 @@ async def test_the_first_run_puts_the_app_there_and_says_so(h100s, author) -> No
     assert finished.outcome == "ok"
     assert finished.launches[0].timing.median == 288_032
     assert [f.gpu for f in h100s.world.functions.values() if f.containers] == ["H100!"]
-    assert [app.name for app in h100s.world.apps.values()] == [await one.runner.pool.account.name()]
+    assert [app.name for app in h100s.world.apps.values()] == [await item.runner.pool.account.name()]
 
 
 async def test_output_comes_while_the_program_runs_and_before_the_end(h100s, author) -> None:
-    one: Author = author()
-    events = await one.events(one.job())
+    item: Author = author()
+    events = await item.events(item.job())
     assert [(e.stream, e.text) for e in events if isinstance(e, c.Output)] == [("stdout", "no error\n")]
     assert {event.run for event in events} == {"r1"}
 
 
 async def test_the_second_run_goes_to_the_same_container_and_sends_no_file_again(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
+    item: Author = author()
+    await item.finished(item.job())
     first = pids(h100s)
-    again = await one.events(one.job())
+    again = await item.events(item.job())
     assert pids(h100s) == first
     assert "building" not in whys(again)
     assert "waiting" not in whys(again)  # it is warm
-    (session,) = one.runner.sessions()
+    (session,) = item.runner.sessions()
     assert (session.gpu, session.runs) == ("H100", 2)
 
 
+@pytest.mark.slow
 async def test_a_changed_header_travels_and_a_deleted_one_goes(modal, author) -> None:
-    one: Author = author()
-    assert (await one.finished(one.job("compile"))).outcome == "ok"
-    (one.folder / "scale.cuh").write_text("#define SCALE 3\n")
-    assert (await one.finished(one.job("compile"))).outcome == "ok"
-    (one.folder / "scale.cuh").unlink()
-    failed = await one.finished(one.job("compile"))
+    item: Author = author()
+    assert (await item.finished(item.job("compile"))).outcome == "ok"
+    (item.folder / "scale.cuh").write_text("#define SCALE 3\n")
+    assert (await item.finished(item.job("compile"))).outcome == "ok"
+    (item.folder / "scale.cuh").unlink()
+    failed = await item.finished(item.job("compile"))
     assert failed.outcome == "compile error"
 
 
+@pytest.mark.slow
 async def test_a_container_that_lost_the_files_is_sent_them_again(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
+    item: Author = author()
+    await item.finished(item.job())
     for path in (h100s.folder / "volumes").rglob("*"):
         if path.is_file():
             path.unlink()
     h100s.idle_out()
-    events = await one.events(one.job(text=SAXPY + "// more\n"))
+    events = await item.events(item.job(text=SAXPY + "// more\n"))
     assert "sending 1 file" in whys(events)
     assert isinstance(events[-1], c.Finished)
     assert events[-1].outcome == "ok"
@@ -166,24 +168,26 @@ def test_nvml_s_name_answers_for_the_asked_one(gpu: str, name: str, right: bool)
 
 
 async def test_cancel_while_it_runs_ends_the_work_and_keeps_the_container(h100s, author) -> None:
-    one: Author = author()
-    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
+    item: Author = author()
+    async with item.until(item.job(text=SAXPY + "// SLOW\n"), "running"):
         before = pids(h100s)
     assert pids(h100s) == before
-    assert (await one.finished(one.job())).outcome == "ok"
+    assert (await item.finished(item.job())).outcome == "ok"
     assert pids(h100s) == before
 
 
+@pytest.mark.slow
 async def test_cancel_while_it_builds_leaves_no_compiler(modal, author) -> None:
-    one: Author = author()
-    await one.finished(one.job("compile"))  # the compiler has been asked who it is
+    item: Author = author()
+    await item.finished(item.job("compile"))  # the compiler has been asked who it is
     text = f"#include <cub/cub.cuh>\n{SAXPY}"
-    async with one.until(one.job("compile", text=text), "building:"):
+    async with item.until(item.job("compile", text=text), "building:"):
         await until_compiling(modal)
     names = programs(modal)
     assert not COMPILERS & set(names), names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rpc", "after", "state"),
     [
@@ -195,31 +199,31 @@ async def test_cancel_while_the_volume_is_synchronised_is_not_lost(
     h100s, author, rpc: str, after: int, state: str
 ) -> None:
     """The word of the cancelling and Modal's answer reach the container together."""
-    other, one = author(), author(compiled=False)
+    other, entry = author(), author(compiled=False)
     await other.finished(other.job())
     before = pids(h100s)
-    h100s.slow(rpc, lambda world: any(one.interrupted for one in world.alive()), after=after)
-    async with one.until(one.job(text=SAXPY + "// SLOW\n"), state):
+    h100s.slow(rpc, lambda world: any(item.interrupted for item in world.alive()), after=after)
+    async with entry.until(entry.job(text=SAXPY + "// SLOW\n"), state):
         await asyncio.to_thread(h100s.until_slow, rpc)
     (ended,) = [item for item in h100s.world.inputs.values() if item.id in interrupted(h100s)]
     assert ended.result is not None
     assert ended.result.status == FINAL.GENERIC_STATUS_TERMINATED
     h100s.heal()
-    assert (await one.finished(one.job())).outcome == "ok"
+    assert (await entry.finished(entry.job())).outcome == "ok"
     assert set(before) <= set(pids(h100s))
 
 
 def interrupted(loopback: Loopback) -> list[str]:
     """Inputs whose container was told to cancel them."""
-    return [name for one in loopback.containers() for name in one.interrupted]
+    return [name for container in loopback.containers() for name in container.interrupted]
 
 
 async def test_a_vanished_client_ends_the_work(h100s, author, monkeypatch: pytest.MonkeyPatch) -> None:
     """The signs of life stop, as when the editor's machine is gone; nobody cancels."""
-    monkeypatch.setattr("orbit_lsp.runners.modal.call._SIGN_S", 3600)
-    one: Author = author()
+    monkeypatch.setattr("orbit_lsp.runners.modal.spawned.SIGN_S", 3600)
+    item: Author = author()
     h100s.do(lambda world: world.container_env.update({"ORBIT_GONE_S": "0.5"}))
-    finished = await one.finished(one.job(text=SAXPY + "// SLOW\n"))
+    finished = await item.finished(item.job(text=SAXPY + "// SLOW\n"))
     assert finished.outcome == "infrastructure"
     assert finished.failure is not None
     assert "no sign" in finished.failure.message
@@ -236,17 +240,17 @@ async def failure(one: Author, job: c.Job | None = None) -> c.Failure:
 
 
 async def test_a_worker_that_dies_is_said_and_started_again(h100s, author) -> None:
-    one: Author = author()
-    found = await failure(one, one.job(text=SAXPY + "// CRASH\n"))
-    assert found.message == "the worker process in the container ended unexpectedly"
+    item: Author = author()
+    result = await failure(item, item.job(text=SAXPY + "// CRASH\n"))
+    assert result.message == "the worker process in the container ended unexpectedly"
     before = pids(h100s)
-    assert (await one.finished(one.job())).outcome == "ok"
+    assert (await item.finished(item.job())).outcome == "ok"
     assert pids(h100s) == before
 
 
 async def test_code_that_is_not_mine_runs_restricted_and_answers_at_the_end(h100s, author) -> None:
-    one: Author = author(restricted=True)
-    events = await one.events(one.job())
+    item: Author = author(restricted=True)
+    events = await item.events(item.job())
     finished = events[-1]
     assert isinstance(finished, c.Finished)
     assert finished.outcome == "ok"
@@ -257,76 +261,84 @@ async def test_code_that_is_not_mine_runs_restricted_and_answers_at_the_end(h100
     }.values()
     assert (used.untrusted, used.block_network, used.single_use_containers) == (True, True, True)
     h100s.until(lambda world: not world.alive())
-    assert one.runner.sessions() == []
+    assert item.runner.sessions() == []
 
 
 # -- warm containers --------------------------------------------------------------------------------
 
 
 async def test_release_ends_the_container_at_once(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
-    assert await one.runner.release("H100")
+    entry: Author = author()
+    await entry.finished(entry.job())
+    assert await entry.runner.release("H100")
     h100s.until(lambda world: not world.alive() and all(item.result for item in world.inputs.values()))
     assert len(h100s.world.containers) == 1
-    assert one.runner.sessions() == []
-    assert not await one.runner.release("H100")
+    assert entry.runner.sessions() == []
+    assert not await entry.runner.release("H100")
 
 
+@pytest.mark.slow
 async def test_two_containers_of_one_gpu_are_released_together(h100s, author, tmp_path: Path) -> None:
-    one: Author = author()
+    item: Author = author()
     slow = SAXPY + "// SLOW\n"
-    async with one.until(one.job(text=slow), "running"), one.until(one.job(text=slow, run="r2"), "running"):
+    async with (
+        item.until(item.job(text=slow), "running"),
+        item.until(item.job(text=slow, run="r2"), "running"),
+    ):
         pass
-    assert len(one.runner.sessions()) == 2
+    assert len(item.runner.sessions()) == 2
     trees = await asyncio.to_thread(lambda: list(tmp_path.glob("orbit-ta-*/trees/*/saxpy.cu")))
     assert len(trees) == 2  # neither wrote into the other's
-    assert await one.runner.release("H100")
-    assert one.runner.sessions() == []
+    assert await item.runner.release("H100")
+    assert item.runner.sessions() == []
     h100s.until(lambda world: not world.alive())
     assert len(h100s.world.containers) == 2
 
 
+@pytest.mark.slow
 async def test_what_compiled_is_released_too_also_beside_what_was_started_and_not_needed(
     modal, author, tmp_path: Path
 ) -> None:
-    one: Author = author()
+    item: Author = author()
     homes = {"ORBIT_HOME": str(tmp_path / "orbit-{container}")}  # they work at the same time
     modal.do(lambda world: world.container_env.update(homes))
     modal.limit_capacity(0)
-    async with one.until(one.job("compile"), "waiting"), one.until(one.job("compile", run="r2"), "waiting"):
+    async with (
+        item.until(item.job("compile"), "waiting"),
+        item.until(item.job("compile", run="r2"), "waiting"),
+    ):
         await asyncio.to_thread(modal.until, lambda world: len(world.inputs) == 2)
         modal.grant_capacity()
-        await asyncio.to_thread(modal.until, lambda world: sum(one.ready for one in world.alive()) == 2)
-    await one.finished(one.job("compile"))  # in one of the two
-    await one.runner.close()
-    assert one.runner.sessions() == []
+        await asyncio.to_thread(modal.until, lambda world: sum(entry.ready for entry in world.alive()) == 2)
+    await item.finished(item.job("compile"))  # in one of the two
+    await item.runner.close()
+    assert item.runner.sessions() == []
     # Modal's count of those at work may be late by the end of the last call: then the other one idles out
     modal.until(lambda world: len(world.alive()) < 2)
     assert len(modal.world.containers) == 2
 
 
 async def test_a_container_that_cannot_be_reached_is_warm_until_its_idle_time(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
-    (session,) = one.runner.sessions()
+    item: Author = author()
+    await item.finished(item.job())
+    (session,) = item.runner.sessions()
     ends = session.until
     h100s.fail("FunctionMap", Status.INTERNAL, "not now", times=None)
-    assert not await one.runner.release("H100")
-    assert one.runner.sessions() == [session]
+    assert not await item.runner.release("H100")
+    assert item.runner.sessions() == [session]
     assert session.until == ends
     h100s.heal()
-    assert await one.runner.release("H100")
+    assert await item.runner.release("H100")
     h100s.until(lambda world: not world.alive())
 
 
 async def test_a_container_that_is_gone_already_is_not_started_to_be_released(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
+    entry: Author = author()
+    await entry.finished(entry.job())
     h100s.limit_capacity(1)
     h100s.idle_out()
     h100s.limit_capacity(0)
-    assert not await one.runner.release("H100")
+    assert not await entry.runner.release("H100")
     h100s.grant_capacity()
     h100s.until(
         lambda world: all(item.result for item in world.inputs.values())
@@ -342,32 +354,33 @@ async def test_the_warm_container_of_another_editor_stays(h100s, author) -> None
     (kept,) = other.runner.sessions()
     assert await mine.runner.release("H100")
     h100s.until(lambda world: len(world.alive()) == 1)
-    assert [one.id for one in h100s.containers()] == [kept.container]
+    assert [container.id for container in h100s.containers()] == [kept.container]
 
 
 async def test_what_is_at_work_is_not_released_under_its_run(h100s, author) -> None:
-    one: Author = author()
-    async with one.until(one.job(text=SAXPY + "// SLOW\n"), "running"):
-        assert not await one.runner.release("H100")
-        assert [session.until for session in one.runner.sessions()] == [None]
-    assert await one.runner.release("H100")
+    item: Author = author()
+    async with item.until(item.job(text=SAXPY + "// SLOW\n"), "running"):
+        assert not await item.runner.release("H100")
+        assert [session.until for session in item.runner.sessions()] == [None]
+    assert await item.runner.release("H100")
 
 
 async def test_closing_the_editor_releases_what_is_warm(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
-    await one.runner.close()
+    item: Author = author()
+    await item.finished(item.job())
+    await item.runner.close()
     h100s.until(lambda world: not world.alive())
 
 
+@pytest.mark.slow
 async def test_keep_warm_outlives_the_idle_time(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
-    await one.runner.keep_warm("H100", keep=True)
-    (session,) = one.runner.sessions()
+    item: Author = author()
+    await item.finished(item.job())
+    await item.runner.keep_warm("H100", keep=True)
+    (session,) = item.runner.sessions()
     assert session.warm(session.since + 1e6)
-    await one.runner.keep_warm("H100", keep=False)
-    assert not one.runner.sessions()[0].warm(session.since + 1e6)
+    await item.runner.keep_warm("H100", keep=False)
+    assert not item.runner.sessions()[0].warm(session.since + 1e6)
 
 
 # -- the app ----------------------------------------------------------------------------------------
@@ -378,8 +391,8 @@ async def test_our_apps_are_listed_and_stopped_and_others_left_alone(h100s, auth
 
     old, new = author(replace(SPEC, version="0.0.9")), author()
     await client.App("somebody-elses").deploy.aio(name="somebody-elses")
-    for one in (old, new):
-        await one.runner.pool.account.deploy()
+    for item in (old, new):
+        await item.runner.pool.account.deploy()
     apps = await new.runner.pool.account.apps()
     assert sorted((app.name.rpartition("-")[0], app.present) for app in apps) == [
         ("orbit-0.0.9", False), ("orbit-0.1.0", True)
@@ -389,8 +402,8 @@ async def test_our_apps_are_listed_and_stopped_and_others_left_alone(h100s, auth
 
 
 async def test_the_image_is_pinned(h100s, author) -> None:
-    one: Author = author()
-    await one.finished(one.job())
+    item: Author = author()
+    await item.finished(item.job())
     image = next(iter(h100s.world.containers.values())).definition.image_id
     recipe = images.recipe(h100s.world, image)
     for part in (

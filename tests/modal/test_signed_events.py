@@ -37,9 +37,9 @@ async def test_a_piece_that_is_not_the_next_one_ends_the_stream_and_the_run_is_a
         return [pickle.dumps(piece) for piece in attack(*held)] if len(held) == 2 else []
 
     h100s.tamper(change)
-    one: Author = author()
+    entry: Author = author()
     with caplog.at_level(logging.WARNING, "orbit.modal"):
-        events = await one.events(one.job())
+        events = await entry.events(entry.job())
     finished = events[-1]
     assert isinstance(finished, c.Finished)
     assert (finished.outcome, [each.name for each in finished.launches], finished.stdout) == (
@@ -53,9 +53,9 @@ async def test_a_piece_that_is_not_the_next_one_ends_the_stream_and_the_run_is_a
 async def test_events_that_nobody_touched_are_told_as_they_come(
     h100s, author, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one: Author = author()
+    item: Author = author()
     with caplog.at_level(logging.WARNING, "orbit.modal"):
-        events = await one.events(one.job())
+        events = await item.events(item.job())
     assert "running" in states(events)
     assert [event.text for event in events if isinstance(event, c.Output)] == ["no error\n"]
     assert "not believed" not in caplog.text

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
 
 SMOKE = Path(__file__).parents[2] / "scripts" / "modal_smoke.py"
@@ -17,6 +19,7 @@ def smoke(*arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
+@pytest.mark.slow
 def test_every_step_works_and_nothing_stays_there(h100s: Loopback, tmp_path: Path) -> None:
     done = smoke("--gpu", "H100", "--yes", "--out", str(tmp_path / "report.txt"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -28,6 +31,7 @@ def test_every_step_works_and_nothing_stays_there(h100s: Loopback, tmp_path: Pat
     h100s.until(lambda world: all(app.over for app in world.apps.values()) and not world.alive())
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_is_said_and_the_app_is_stopped_all_the_same(h100s: Loopback) -> None:
     done = smoke("--gpu", "L4", "--yes")  # the recorded GPU is an H100
     assert done.returncode > 0

@@ -169,19 +169,19 @@ class Container:
         its folder."""
         world, made = self._world, self.definition
         path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-        found = {"PATH": os.pathsep.join(path), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
+        result = {"PATH": os.pathsep.join(path), "LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
         if not self.function.gpu:
-            found["CUDA_VISIBLE_DEVICES"] = ""  # this machine may have one
-        found |= self._given()
+            result["CUDA_VISIBLE_DEVICES"] = ""  # this machine may have one
+        result |= self._given()
         for mount in made.volume_mounts:
             folder = str(world.folder / "volumes" / mount.volume_id)
-            found[images.volume_variable(mount.mount_path)] = folder
+            result[images.volume_variable(mount.mount_path)] = folder
             mounted = mount.mount_path.rstrip("/")
-            for name, value in found.items():
+            for name, value in result.items():
                 if value == mounted or value.startswith(mounted + "/"):
-                    found[name] = folder + value.removeprefix(mounted)
-        paths = [SITE, str(self.folder / "root"), found.get("PYTHONPATH", ""), *MODAL]
-        return found | {
+                    result[name] = folder + value.removeprefix(mounted)
+        paths = [SITE, str(self.folder / "root"), result.get("PYTHONPATH", ""), *MODAL]
+        return result | {
             "HOME": str(self.folder / "root"),
             "TMPDIR": str(self.folder / "tmp"),
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),

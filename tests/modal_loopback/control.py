@@ -354,7 +354,10 @@ def _metadata(key: str, made: pb.Function, app: str) -> pb.FunctionHandleMetadat
         class_parameter_info=made.class_parameter_info,
         function_schema=made.function_schema,
         app_id=app,
-        method_handle_metadata={name: method(name, found) for name, found in made.method_definitions.items()},
+        method_handle_metadata={
+            name: method(name, method_definition)
+            for name, method_definition in made.method_definitions.items()
+        },
         supported_input_formats=made.supported_input_formats,
         supported_output_formats=made.supported_output_formats,
     )

@@ -133,7 +133,7 @@ def _chain(world: World, key: str) -> list[pb.Image]:
     image = world.images.get(key)
     if image is None:
         return []
-    below = [one for base in image.message.base_images for one in _chain(world, base.image_id)]
+    below = [item for base in image.message.base_images for item in _chain(world, base.image_id)]
     return [*below, image.message]
 
 
@@ -144,17 +144,17 @@ def recipe(world: World, key: str) -> str:
 
 def environment(world: World, key: str) -> dict[str, str]:
     """The variables that an image's ENV commands set."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for line in recipe(world, key).splitlines():
         if line.startswith("ENV "):
             pairs = (word.partition("=") for word in shlex.split(line[4:]))
-            found |= {name: value for name, equals, value in pairs if equals}
-    return found
+            result |= {name: value for name, equals, value in pairs if equals}
+    return result
 
 
 def files(world: World, function: pb.Function) -> dict[str, pb.MountFile]:
     """Absolute path in the container -> file: mounts, and what an image's COPY took from its context whole."""
-    found: dict[str, pb.MountFile] = {}
+    mount_files: dict[str, pb.MountFile] = {}
     for image in _chain(world, function.image_id):
         context = world.mounts.get(image.context_mount_id, [])
         for command in image.dockerfile_commands:
@@ -166,10 +166,10 @@ def files(world: World, function: pb.Function) -> dict[str, pb.MountFile]:
                     name = file.filename.strip("/")
                     if name == source or name.startswith(f"{source}/" if source else ""):
                         inner = name.removeprefix(source).strip("/")
-                        found["/" + f"{target}/{inner}".strip("/")] = file
+                        mount_files["/" + f"{target}/{inner}".strip("/")] = file
     for mount in function.mount_ids:
-        found |= {file.filename: file for file in world.mounts.get(mount, [])}
-    return found
+        mount_files |= {file.filename: file for file in world.mounts.get(mount, [])}
+    return mount_files
 
 
 def volume_variable(mount_path: str) -> str:

@@ -142,9 +142,9 @@ class Loopback:
     def state(self) -> str:
         """Containers, waiting inputs and the last of the logs, for the message of a failed test."""
         containers = [
-            f"{one.id} of {one.function.metadata.function_name} gpu={one.function.gpu or 'none'} "
-            f"{'gone' if one.gone else 'alive'} exit={one.exit_code} inputs={list(one.inputs)}"
-            for one in self.world.containers.values()
+            f"{container.id} of {container.function.metadata.function_name} gpu={container.function.gpu or 'none'} "
+            f"{'gone' if container.gone else 'alive'} exit={container.exit_code} inputs={list(container.inputs)}"
+            for container in self.world.containers.values()
         ]
         waiting = sum(len(function.pending) for function in self.world.functions.values())
         logs = "".join(line.text for line in self.world.logs[-40:])

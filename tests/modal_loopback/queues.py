@@ -86,8 +86,8 @@ class Queues:
             await asyncio.sleep(request.timeout)
             return pb.QueueGetResponse()
         await self._world.until(lambda: partition, request.timeout)
-        found = [partition.popleft()[1] for _ in range(min(request.n_values or 1, len(partition)))]
-        return pb.QueueGetResponse(values=found)
+        results = [partition.popleft()[1] for _ in range(min(request.n_values or 1, len(partition)))]
+        return pb.QueueGetResponse(values=results)
 
     async def queue_next_items(self, request: pb.QueueNextItemsRequest) -> pb.QueueNextItemsResponse:
         partition = self._queue(request.queue_id).partitions[request.partition_key]

@@ -57,9 +57,9 @@ class Service:
 
     def _handler(self, method: MethodDescriptor) -> Any:
         world, rpc = self.world, method.name
-        found = [part for part in self.parts if hasattr(part, snake(rpc))]
+        results = [part for part in self.parts if hasattr(part, snake(rpc))]
         # the method's type differs from RPC to RPC
-        answer: Any = getattr(found[0], snake(rpc)) if found and not method.client_streaming else None
+        answer: Any = getattr(results[0], snake(rpc)) if results and not method.client_streaming else None
 
         async def handle(stream: Stream[Any, Any]) -> None:
             world.calls_of[rpc] += 1

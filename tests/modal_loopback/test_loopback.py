@@ -45,8 +45,8 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def session(name: str = "Session", **options: Any) -> Any:
-    found = modal.Cls.from_name("small", name)
-    return (found.with_options(**options) if options else found)()
+    cls = modal.Cls.from_name("small", name)
+    return (cls.with_options(**options) if options else cls)()
 
 
 @contextlib.contextmanager
@@ -84,8 +84,8 @@ def test_each_option_set_has_containers_of_its_own(small: ModuleType, modal_loop
     tasks = {session().count.remote()["task"], session(gpu="H100!", timeout=30).count.remote()["task"]}
     assert len(tasks) == 2
     assert session(gpu="H100!", timeout=30).count.remote()["calls"] == 2
-    assert sorted(one.function.gpu for one in modal_loopback.containers()) == ["H100!", "T4"]
-    strict = next(one for one in modal_loopback.containers() if one.function.gpu == "H100!")
+    assert sorted(container.function.gpu for container in modal_loopback.containers()) == ["H100!", "T4"]
+    strict = next(container for container in modal_loopback.containers() if container.function.gpu == "H100!")
     assert strict.definition.timeout_secs == 30
 
 
@@ -177,7 +177,7 @@ def test_a_scaledown_window_passes(small: ModuleType, modal_loopback: Loopback) 
 def test_kept_warm_by_the_autoscaler(small: ModuleType, modal_loopback: Loopback) -> None:
     scaler = session(scaledown_window=2).count.autoscaler
     scaler.update(min_containers=1)
-    modal_loopback.until(lambda world: [one for one in world.alive() if one.ready])
+    modal_loopback.until(lambda world: [container for container in world.alive() if container.ready])
     scaler.update(min_containers=0)
     modal_loopback.until(lambda world: not world.alive())
 
@@ -191,43 +191,43 @@ def test_deploying_again_replaces_idle_containers(small: ModuleType, modal_loopb
 
 
 def test_a_crashed_input_runs_again_elsewhere(small: ModuleType) -> None:
-    with queue() as told:
-        assert session().crash.remote(told, 2) == 2
+    with queue() as answer:
+        assert session().crash.remote(answer, 2) == 2
 
 
 def test_an_input_that_always_crashes_fails_in_the_end(small: ModuleType) -> None:
-    with queue() as told:
+    with queue() as answer:
         with pytest.raises(modal.exception.RemoteError, match="exit code: 137"):
-            session().crash.remote(told, 99)
-        assert told.len() == 3  # crash_limit of 2 and the first
+            session().crash.remote(answer, 99)
+        assert answer.len() == 3  # crash_limit of 2 and the first
 
 
 def test_retries_run_a_failed_input_again(small: ModuleType) -> None:
-    with queue() as told:
-        assert session(retries=2).fail.remote(told, 2) == 2
-    with queue() as told, pytest.raises(ValueError, match="not yet"):
-        session(retries=1).fail.remote(told, 2)
+    with queue() as answer:
+        assert session(retries=2).fail.remote(answer, 2) == 2
+    with queue() as answer, pytest.raises(ValueError, match="not yet"):
+        session(retries=1).fail.remote(answer, 2)
 
 
 @pytest.mark.parametrize("end", [Loopback.kill_containers, Loopback.preempt_containers])
 def test_whoever_ends_a_container_ends_all_in_it_and_its_input_starts_again(
     small: ModuleType, modal_loopback: Loopback, end: Callable[[Loopback], None]
 ) -> None:
-    with queue() as told:
-        call = session().wait.spawn(told)
-        first = told.get(timeout=LIMIT_S)
+    with queue() as answer:
+        call = session().wait.spawn(answer)
+        first = answer.get(timeout=LIMIT_S)
         end(modal_loopback)
         assert gone(first[0])
         assert gone(first[1])
-        assert told.get(timeout=LIMIT_S) != first
+        assert answer.get(timeout=LIMIT_S) != first
         call.cancel(terminate_containers=True)
 
 
 def test_a_call_over_its_functions_time_limit(small: ModuleType, modal_loopback: Loopback) -> None:
-    with queue() as told:
+    with queue() as answer:
         with pytest.raises(modal.exception.FunctionTimeoutError, match="timeout of 1s"):
-            session(timeout=1).wait.remote(told)
-        assert gone(told.get()[1])
+            session(timeout=1).wait.remote(answer)
+        assert gone(answer.get()[1])
 
 
 def test_a_container_that_cannot_begin(small: ModuleType) -> None:
@@ -251,9 +251,9 @@ def test_cancelled_before_there_is_a_container(small: ModuleType, modal_loopback
 def test_a_running_call_is_interrupted_and_its_container_stays(
     small: ModuleType, modal_loopback: Loopback
 ) -> None:
-    with queue() as told:
-        call = session().wait.spawn(told)
-        told.get(timeout=LIMIT_S)
+    with queue() as answer:
+        call = session().wait.spawn(answer)
+        answer.get(timeout=LIMIT_S)
         (container,) = modal_loopback.containers()
         call.cancel()
         with pytest.raises(modal.exception.RemoteError):
@@ -262,9 +262,9 @@ def test_a_running_call_is_interrupted_and_its_container_stays(
 
 
 def test_a_call_is_cancelled_by_its_id_alone(small: ModuleType) -> None:
-    with queue() as told:
-        call = session().wait.spawn(told)
-        told.get(timeout=LIMIT_S)
+    with queue() as answer:
+        call = session().wait.spawn(answer)
+        answer.get(timeout=LIMIT_S)
         modal.FunctionCall.from_id(call.object_id).cancel()
         with pytest.raises(modal.exception.RemoteError):
             call.get(timeout=LIMIT_S)
@@ -273,9 +273,9 @@ def test_a_call_is_cancelled_by_its_id_alone(small: ModuleType) -> None:
 def test_cancelling_with_the_container_leaves_nothing_of_it(
     small: ModuleType, modal_loopback: Loopback
 ) -> None:
-    with queue() as told:
-        call = session().wait.spawn(told)
-        pids = told.get(timeout=LIMIT_S)
+    with queue() as answer:
+        call = session().wait.spawn(answer)
+        pids = answer.get(timeout=LIMIT_S)
         call.cancel(terminate_containers=True)
         with pytest.raises(modal.exception.RemoteError):
             call.get(timeout=LIMIT_S)
@@ -287,10 +287,10 @@ def test_cancelling_with_the_container_leaves_nothing_of_it(
 
 
 def test_events_stream_through_a_queue_and_name_their_call(small: ModuleType) -> None:
-    with queue() as told:
-        call = session().follow.spawn(told, 5)
-        assert told.get(partition="run", timeout=LIMIT_S) == call.object_id
-        assert [told.get(partition="run", timeout=LIMIT_S) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with queue() as answer:
+        call = session().follow.spawn(answer, 5)
+        assert answer.get(partition="run", timeout=LIMIT_S) == call.object_id
+        assert [answer.get(partition="run", timeout=LIMIT_S) for _ in range(5)] == [0, 1, 2, 3, 4]
         assert call.get(timeout=LIMIT_S) == 5
 
 
@@ -312,25 +312,25 @@ def test_queues_have_partitions_names_and_limits(modal_loopback: Loopback) -> No
 
 
 def test_a_queue_may_stay_silent(modal_loopback: Loopback) -> None:
-    with queue() as told:
-        told.put("heard")
+    with queue() as answer:
+        answer.put("heard")
         modal_loopback.silence_queues()
         with pytest.raises(std_queue.Empty):
-            told.get(timeout=0.1)
+            answer.get(timeout=0.1)
         modal_loopback.silence_queues(silent=False)
-        assert told.get() == "heard"
+        assert answer.get() == "heard"
 
 
 def test_a_restricted_function_is_refused_a_queue_and_used_once(
     small: ModuleType, modal_loopback: Loopback
 ) -> None:
-    with queue() as told:
+    with queue() as answer:
         with pytest.raises(modal.exception.PermissionDeniedError, match="QueuePut"):
-            small.restricted.remote(told)
-        assert told.len() == 0
+            small.restricted.remote(answer)
+        assert answer.len() == 0
     assert small.restricted.remote(None) != small.restricted.remote(None)
-    made = [one.definition for one in modal_loopback.world.containers.values()]
-    assert all(one.block_network for one in made)
+    made = [container.definition for container in modal_loopback.world.containers.values()]
+    assert all(function.block_network for function in made)
 
 
 # what goes wrong
@@ -348,18 +348,18 @@ def test_a_token_must_be_known(modal_loopback: Loopback, monkeypatch: pytest.Mon
 
 
 def test_an_rpc_fails_as_often_as_it_is_told_to(modal_loopback: Loopback) -> None:
-    found = modal.Queue.from_name("any", create_if_missing=True).hydrate()
+    result = modal.Queue.from_name("any", create_if_missing=True).hydrate()
     modal_loopback.fail("QueueLen", Status.FAILED_PRECONDITION, "app is locked", times=2)
     for _ in range(2):
         with pytest.raises(modal.exception.ConflictError, match="app is locked"):
-            found.len()
-    assert found.len() == 0
+            result.len()
+    assert result.len() == 0
 
 
 def test_throttled_for_a_moment(modal_loopback: Loopback) -> None:
-    found = modal.Queue.from_name("any", create_if_missing=True).hydrate()
+    result = modal.Queue.from_name("any", create_if_missing=True).hydrate()
     modal_loopback.fail("QueueLen", Status.RESOURCE_EXHAUSTED, "slow down", retry_after_s=0.01)
-    assert found.len() == 0
+    assert result.len() == 0
     assert modal_loopback.world.calls_of["QueueLen"] == 2
 
 
@@ -378,8 +378,8 @@ def test_refused_connections_and_their_return(small: ModuleType, modal_loopback:
 
 
 def test_the_server_dies_during_a_call_and_comes_back(small: ModuleType, modal_loopback: Loopback) -> None:
-    with queue() as told:
-        call = session().follow.spawn(told, 1)
+    with queue() as answer:
+        call = session().follow.spawn(answer, 1)
         modal_loopback.die_during("FunctionGetOutputs")
         with pytest.raises((TimeoutError, modal.exception.ConnectionError)):
             asyncio.run(asyncio.wait_for(call.get.aio(), 1))
@@ -427,6 +427,7 @@ def test_a_clock_that_is_an_hour_ahead(modal_loopback: Loopback, small: ModuleTy
 # the workspace
 
 
+@pytest.mark.slow
 def test_the_modal_command_lists_and_stops(small: ModuleType, modal_loopback: Loopback) -> None:
     session().count.remote()
     assert "small" in modal_cli("app", "list", "--json")
@@ -455,7 +456,7 @@ def test_an_ephemeral_app_ends_with_its_client(modal_loopback: Loopback) -> None
     with app.run():
         assert double.remote(21) == 42
     modal_loopback.until(lambda world: not world.alive())
-    assert [found.state for found in modal_loopback.world.apps.values()] == [pb.APP_STATE_STOPPED]
+    assert [app.state for app in modal_loopback.world.apps.values()] == [pb.APP_STATE_STOPPED]
 
 
 def test_an_rpc_that_nobody_answers_raises_the_alarm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -486,9 +487,9 @@ def command_line() -> subprocess.Popen[str]:
 
 def test_the_command_line_runs_until_its_input_ends() -> None:
     with command_line() as running:
-        said, _ = running.communicate("", timeout=LIMIT_S)
+        message, _ = running.communicate("", timeout=LIMIT_S)
     assert running.returncode == 0
-    assert "export MODAL_SERVER_URL=http://127.0.0.1:" in said
+    assert "export MODAL_SERVER_URL=http://127.0.0.1:" in message
 
 
 def test_no_container_outlives_a_control_plane_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,9 +500,9 @@ def test_no_container_outlives_a_control_plane_that_is_killed(monkeypatch: pytes
             name, _, value = line.removeprefix("export ").strip().partition("=")
             monkeypatch.setenv(name, value)
         deployed(monkeypatch)
-        told = modal.Queue.from_name("told", create_if_missing=True).hydrate()
-        session().wait.spawn(told)
-        pids: Any = told.get(timeout=LIMIT_S)
+        answer = modal.Queue.from_name("told", create_if_missing=True).hydrate()
+        session().wait.spawn(answer)
+        pids: Any = answer.get(timeout=LIMIT_S)
         watched = [os.pidfd_open(pid) for pid in pids]
         running.kill()
         for end in watched:  # readable once the process has ended

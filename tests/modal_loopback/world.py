@@ -202,10 +202,10 @@ class World:
         return time.time() + self.clock_skew_s
 
     def find(self, table: Mapping[str, Found], key: str, what: str) -> Found:
-        found = table.get(key)
-        if found is None:
+        result = table.get(key)
+        if result is None:
             raise GRPCError(Status.NOT_FOUND, f"{what} {key} not found")
-        return found
+        return result
 
     def deployed(self, name: str, environment: str) -> App | None:
         for app in self.apps.values():

@@ -84,8 +84,8 @@ async def built(
 async def check(folder: Path, source: str, expected: str, **how: Any) -> build.Build:
     """Build and compare every problem, in order, with `expected`; nothing but the result may remain."""
     result = await built(folder, source, **how)
-    found = lines_of(result.built.problems, folder)
-    assert found == [line for line in expected.split("\n") if line.strip()], "\n".join(found)
+    results = lines_of(result.built.problems, folder)
+    assert results == [line for line in expected.split("\n") if line.strip()], "\n".join(results)
     left = {path for path in (how.get("scratch") or folder / ".scratch").rglob("*") if path.is_file()}
     assert left == {path for path in (result.executable, result.cubin) if path}
     return result

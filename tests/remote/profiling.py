@@ -14,7 +14,7 @@ from pathlib import Path
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
-from orbit_remote.worker import builds
+from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Client, Context, Shared
 from orbit_remote.worker.jobs import Jobs
@@ -43,7 +43,7 @@ class Bench:
 
     def _said(self, event: c.Event) -> None:
         self.events.append(event)
-        if isinstance(event, c.Group) and event.alive and any(_is_profiling(one) for one in self.events):
+        if isinstance(event, c.Group) and event.alive and any(_is_profiling(event) for event in self.events):
             self.profiling.set()
 
     def job(
@@ -54,11 +54,11 @@ class Bench:
             path.write_text(text)
         language = "cuda" if name.endswith(".cu") else "triton"
         scan = kernels.tracker(language).scan(text)
-        found = next((one for one in scan.kernels if one.name == kernel), None)
+        result = next((item for item in scan.kernels if item.name == kernel), None)
         return replace(
             c.Job(
                 "r1", "profile", language, str(path), text, kernel=kernel, run_timeout_s=60,
-                definition=launch_plan.definition_of(found) if found else None,
+                definition=launch_plan.definition_of(result) if result else None,
             ),
             **fields,
         )  # fmt: skip
@@ -79,12 +79,12 @@ class Bench:
 
 @asynccontextmanager
 async def bench(folder: Path) -> AsyncIterator[Bench]:
-    found = Bench(folder)
+    result = Bench(folder)
     try:
-        yield found
+        yield result
     finally:
-        await found.context.close()
-        await found.shared.close()
+        await result.context.close()
+        await result.shared.close()
 
 
 def hottest(profile: c.Profile) -> c.Line:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import textwrap
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,8 +49,9 @@ class Children:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH" and not k.startswith("COV")}
         self._environment = environment | {"TRITON_CACHE_DIR": str(folder / "triton")}
 
-    def run(self, request: c.Job) -> Done:
-        return self._do(self._run(request))
+    def run(self, request: c.Job, seen: Callable[[c.Event], Any] = lambda _: None) -> Done:
+        """`seen` is called, in a thread of its own, with each event as it comes."""
+        return self._do(self._run(request, seen))
 
     def close(self) -> None:
         self._do(self._pool.close())
@@ -64,10 +65,13 @@ class Children:
     async def _make_pool(self, cache: Path) -> prefork.PreforkPool:
         return prefork.PreforkPool(cache=cache)
 
-    async def _run(self, request: c.Job) -> Done:
+    async def _run(self, request: c.Job, seen: Callable[[c.Event], Any]) -> Done:
         child = await self._pool.take(request, self._environment)
         printed = asyncio.gather(child.stdout.read(), child.stderr.read())
-        events = [event async for event in child.events()]
+        events: list[c.Event] = []
+        async for event in child.events():
+            events.append(event)
+            await asyncio.to_thread(seen, event)
         status = await child.wait()
         stdout, stderr = (stream.decode(errors="replace") for stream in await printed)
         await child.close()
@@ -84,7 +88,7 @@ def job_of(path: Path, text: str, *, action: str = "run", **fields: Any) -> c.Jo
 def at(text: str, name: str, needle: str, line: int | None = None) -> c.Place:
     """Where `needle` stands in the dedented `text`."""
     lines = textwrap.dedent(text).splitlines()
-    number = line or next(i for i, found in enumerate(lines, 1) if needle in found)
+    number = line or next(i for i, text in enumerate(lines, 1) if needle in text)
     column = lines[number - 1].index(needle) + 1
     return c.Place(name, number, column, column + len(needle))
 

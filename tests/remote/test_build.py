@@ -47,8 +47,8 @@ def files_in(folder: Path) -> list[str]:
 async def test_a_program_with_its_resources(tmp_path):
     result = await built(tmp_path, PROGRAM, action="run")
     assert result.failure is None
-    said = await asyncio.to_thread(output_of, result.executable)
-    assert said == f"{tmp_path / 'k.cu'} 11\n"
+    message = await asyncio.to_thread(output_of, result.executable)
+    assert message == f"{tmp_path / 'k.cu'} 11\n"
     (tiled,) = result.built.resources
     assert (tiled.name, tiled.architecture, tiled.static_shared) == ("ns::tiled<32>", "sm_90a", 128)
     assert (tiled.max_threads, tiled.threads, tiled.barriers, tiled.stack) == (128, None, 1, 0)
@@ -64,8 +64,8 @@ async def test_unsaved_text_is_compiled_as_the_file_itself(tmp_path):
     (tmp_path / "h.cuh").write_text("#pragma once\n")
     result = await built(tmp_path, '#include "h.cuh"\n' + PROGRAM, action="run", saved=False)
     assert result.failure is None
-    said = await asyncio.to_thread(output_of, result.executable)
-    assert said == f"{tmp_path / 'k.cu'} 12\n"
+    message = await asyncio.to_thread(output_of, result.executable)
+    assert message == f"{tmp_path / 'k.cu'} 12\n"
     assert result.built.resources[0].place == c.Place(str(tmp_path / "k.cu"), 4, 57, 62)
     assert set(result.built.files) == {str(tmp_path / "k.cu"), str(tmp_path / "h.cuh")}
 

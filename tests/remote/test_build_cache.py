@@ -45,9 +45,9 @@ def test_an_edited_header_is_a_miss_and_the_edit_undone_a_hit(tmp_path, header):
     assert cache.load("key") is None
     cache.store("key", entry(hashed(header), b"second"))
     header.write_text("one")
-    found = cache.load("key")
-    assert found is not None
-    assert found.artifact == b"first"
+    result = cache.load("key")
+    assert result is not None
+    assert result.artifact == b"first"
     header.unlink()
     assert cache.load("key") is None
 

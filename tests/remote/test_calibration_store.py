@@ -79,12 +79,12 @@ async def measured(reached: CalibrationStore, context: Context, device: c.Device
 async def test_it_is_measured_once_and_remembered_over_restarts(tmp_path: Path) -> None:
     file, context = tmp_path / "reached.json", Context(answer(RATES), answer({"dram": 1.0}))
     reached = CalibrationStore(file)
-    assert reached.told(H100) == H100
+    assert reached.with_reached(H100) == H100
     await measured(reached, context)
     await measured(reached, context)
     assert context.spares.given_back == 1
-    for one in (reached, CalibrationStore(file)):
-        known = one.told(H100)
+    for calibration_store in (reached, CalibrationStore(file)):
+        known = calibration_store.with_reached(H100)
         assert known
         assert known.reached == RATES
 
@@ -95,7 +95,7 @@ async def test_it_is_measured_once_and_remembered_over_restarts(tmp_path: Path) 
 async def test_another_gpu_or_driver_is_another_matter(tmp_path: Path, other: c.Device) -> None:
     reached = CalibrationStore(tmp_path / "reached.json")
     await measured(reached, Context(answer(RATES)))
-    known = reached.told(other)
+    known = reached.with_reached(other)
     assert known
     assert known.reached == {}
 
@@ -114,7 +114,7 @@ async def test_where_it_fails_it_is_not_tried_again(tmp_path: Path) -> None:
 async def test_it_waits_for_a_process_that_is_there_anyway(tmp_path: Path) -> None:
     reached = CalibrationStore(tmp_path / "reached.json")
     await measured(reached, Context())
-    assert reached.told(H100) == H100
+    assert reached.with_reached(H100) == H100
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,6 @@ async def test_it_waits_for_a_process_that_is_there_anyway(tmp_path: Path) -> No
 def test_a_file_that_says_something_else_is_none(tmp_path: Path, content: str) -> None:
     file = tmp_path / "reached.json"
     file.write_text(content)
-    known = CalibrationStore(file).told(H100)
+    known = CalibrationStore(file).with_reached(H100)
     assert known
     assert known.reached == {}

@@ -6,6 +6,7 @@ which things were asked for, which is what these tests are about.
 
 from __future__ import annotations
 
+import importlib.util
 from types import SimpleNamespace
 
 import pytest
@@ -15,7 +16,7 @@ from orbit_remote.child.harness.call_timing import CallBench, Side
 from orbit_remote.common.launch_records import LaunchRecord
 from orbit_remote.recording import recorder
 
-torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch here")
 
 EMPTY_NS = 1_500
 L2 = 50 << 20
@@ -39,6 +40,8 @@ class Gpu:
 
     @property
     def torch(self) -> SimpleNamespace:
+        import torch
+
         gpu = self
 
         class Event:
@@ -92,6 +95,8 @@ class Records(recorder.Native):
 
 
 def timed(gpu: Gpu, *sides: Side, sets=None, written=False, recording=True):
+    import torch
+
     made = Records(gpu) if recording else recorder.Nothing()
     contents = sets or [[torch.zeros(4)], [torch.ones(4)]]
     buffers = [torch.empty(4)]
@@ -109,16 +114,16 @@ def version(gpu: Gpu, name: str, *kernels: int, **fields) -> Side:
 
 def test_a_call_is_timed_from_its_first_kernel_to_its_last_less_an_empty_pair():
     gpu = Gpu()
-    found = timed(gpu, version(gpu, "new", 30_000), version(gpu, "old", 20_000, 25_000, gap=1_000))
-    assert [round(one.median) for one in found.cold] == [30_000, 47_000]
-    assert [round(one.median) for one in found.warm] == [30_000, 47_000]
-    assert found.cold[0].label.startswith("cold L2, n=")
-    assert found.cold[0].clock == "CUDA events, less the 1.50 µs of an empty pair"
-    assert found.comparison.verdict == "faster"
-    assert found.comparison.ratio == pytest.approx(30 / 47)
-    assert [len(one.records) for one in found.seen] == [1, 2]
-    assert found.seen[1].busy_ns == 45_000
-    assert found.remarks == ()
+    result = timed(gpu, version(gpu, "new", 30_000), version(gpu, "old", 20_000, 25_000, gap=1_000))
+    assert [round(timing.median) for timing in result.cold] == [30_000, 47_000]
+    assert [round(timing.median) for timing in result.warm] == [30_000, 47_000]
+    assert result.cold[0].label.startswith("cold L2, n=")
+    assert result.cold[0].clock == "CUDA events, less the 1.50 µs of an empty pair"
+    assert result.comparison.verdict == "faster"
+    assert result.comparison.ratio == pytest.approx(30 / 47)
+    assert [len(seen.records) for seen in result.seen] == [1, 2]
+    assert result.seen[1].busy_ns == 45_000
+    assert result.remarks == ()
 
 
 def test_cold_rounds_take_turns_behind_a_flush_with_other_contents_each_time():
@@ -137,6 +142,8 @@ def test_warm_calls_follow_one_of_the_same_version_with_the_same_contents():
 
 @pytest.mark.parametrize("written", [True, False])
 def test_inputs_that_calls_write_to_are_given_anew_before_the_timed_call(written):
+    import torch
+
     gpu = Gpu()
     seen: list[float] = []
 
@@ -152,33 +159,35 @@ def test_inputs_that_calls_write_to_are_given_anew_before_the_timed_call(written
 def test_work_on_another_stream_is_in_the_times():
     gpu = Gpu()
     hidden = version(gpu, "new", 90_000, stream=13, beside=True)
-    found = timed(gpu, hidden, version(gpu, "old", 50_000))
-    assert [round(one.median) for one in found.cold] == [90_000, 50_000]
-    assert found.cold[0].clock == found.cold[1].clock == "records of all streams"
-    assert found.comparison.verdict == "slower"
-    assert found.remarks == ("new uses more than one stream: times are of the records of all of them",)
+    result = timed(gpu, hidden, version(gpu, "old", 50_000))
+    assert [round(timing.median) for timing in result.cold] == [90_000, 50_000]
+    assert result.cold[0].clock == result.cold[1].clock == "records of all streams"
+    assert result.comparison.verdict == "slower"
+    assert result.remarks == ("new uses more than one stream: times are of the records of all of them",)
 
 
 def test_a_call_that_leaves_the_gpu_idle_is_told():
     gpu = Gpu()
-    found = timed(gpu, version(gpu, "new", 10_000, 10_000, gap=15_000))
-    assert found.comparison is None
-    assert found.remarks == (
-        "for 60 % of the time of new no kernel of it runs: it copies memory, or the GPU waits for the host",
+    result = timed(gpu, version(gpu, "new", 10_000, 10_000, gap=15_000))
+    assert result.comparison is None
+    assert result.remarks == (
+        "for 60 % of the time of new none of its kernels runs: it copies memory, or the GPU waits for the host",
     )
     assert timed(gpu, version(gpu, "none")).remarks == ("none launched no kernel",)
 
 
 def test_without_records_it_is_said_what_would_not_be_seen():
     gpu = Gpu()
-    found = timed(gpu, version(gpu, "new", 10_000), recording=False)
-    assert found.seen == (None,)
-    assert round(found.cold[0].median) == 10_000
-    assert "other streams" in found.remarks[0]
+    result = timed(gpu, version(gpu, "new", 10_000), recording=False)
+    assert result.seen == (None,)
+    assert round(result.cold[0].median) == 10_000
+    assert "other streams" in result.remarks[0]
 
 
 def test_the_gpu_is_kept_busy_while_the_host_launches():
     """So that a kernel's start is not the host's."""
+    import torch
+
     gpu = Gpu()
     slept: list[int] = []
     made = gpu.torch

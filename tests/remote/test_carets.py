@@ -43,11 +43,11 @@ async def test_planted_names_are_found_where_they_stand(tmp_path):
         planted[name] = (len(lines) + row + 1, token.start + 1, token.start + 1 + len(name))
         lines += [*body, "}"]
     result = await built(tmp_path, "\n".join(lines) + "\n")
-    found = 0
+    text = 0
     for problem in result.built.problems:
         if name := re.match(r'identifier "(planted_\d+)" is undefined', problem.message):
             place = problem.place
             if place.column is not None:
                 assert (place.line, place.column, place.end_column) == planted[name[1]]
-                found += 1
-    assert found >= 30
+                text += 1
+    assert text >= 30

@@ -63,7 +63,7 @@ def compiled(folder: Path, number: int, code: bytes, **said: object) -> None:
 
 
 def levels(found: Collected) -> list[tuple[str, int]]:
-    return [(one.level, one.instance) for one in found.dumps]
+    return [(dump.level, dump.instance) for dump in found.dumps]
 
 
 def the_only_cubin(name: str) -> bytes:
@@ -76,11 +76,11 @@ def test_the_code_is_what_a_disassembler_says(name: str, tmp_path: Path) -> None
     """Every instruction at its offset; NVIDIA's two tools write operands a little differently."""
     file = tmp_path / "code.cubin"
     file.write_bytes(the_only_cubin(name))
-    said = subprocess.run([NVDISASM, "-c", file], capture_output=True, text=True, check=True).stdout
+    message = subprocess.run([NVDISASM, "-c", file], capture_output=True, text=True, check=True).stdout
     instruction = re.compile(r"/\*([0-9a-f]{4,})\*/ +((?:@!?U?P\w+ +)?[\w.]+)")
     (sass,) = answer_of(name).sass
     assert [(at, " ".join(what.split())) for at, what in instruction.findall(sass)] == [
-        (at, " ".join(what.split())) for at, what in instruction.findall(said)
+        (at, " ".join(what.split())) for at, what in instruction.findall(message)
     ]
 
 
@@ -104,13 +104,13 @@ def test_of_several_instances_the_one_whose_code_is_in_the_report(folder: Path) 
     compiled(folder, 0, b"tried while autotuning")
     compiled(folder, 1, the_only_cubin("softmax"), constants={"BLOCK": "2048"})
     compiled(folder, 2, the_only_cubin("matmul"))
-    found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
-    assert levels(found) == [("ttir", 0), ("sass", 0)]
-    ttir, sass = found.dumps
+    collected = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
+    assert levels(collected) == [("ttir", 0), ("sass", 0)]
+    ttir, sass = collected.dumps
     assert unpacked(ttir) == "// instance 1"
     assert ttir.constants == {"BLOCK": "2048"}
     assert unpacked(sass) == answer_of("softmax").sass[0]
-    assert found.remarks == ()
+    assert collected.remarks == ()
 
 
 def test_the_instance_of_the_longest_launch_comes_first(folder: Path, tmp_path: Path) -> None:
@@ -119,11 +119,11 @@ def test_the_instance_of_the_longest_launch_comes_first(folder: Path, tmp_path: 
     for number, threads in enumerate((64, 128, 256)):
         compiled(folder, number, b"", threads=threads, registers=30)
     launches = (profile(32, 256, ns=5.0), profile(32, 128, ns=9.0))
-    found = compiler_dumps.collect(Answer(launches, sass=("of 256", "of 128")), report, folder)
-    assert [unpacked(one) for one in found.dumps] == [
+    collected = compiler_dumps.collect(Answer(launches, sass=("of 256", "of 128")), report, folder)
+    assert [unpacked(dump) for dump in collected.dumps] == [
         "// instance 1", "of 128", "// instance 2", "of 256", "// instance 0",
     ]  # fmt: skip
-    assert [one.instance for one in found.dumps] == [0, 0, 1, 1, 2]
+    assert [dump.instance for dump in collected.dumps] == [0, 0, 1, 1, 2]
 
 
 def test_code_of_another_size_is_of_another_instance(folder: Path, tmp_path: Path) -> None:
@@ -132,25 +132,25 @@ def test_code_of_another_size_is_of_another_instance(folder: Path, tmp_path: Pat
     compiled(folder, 0, the_only_cubin("matmul"), symbol="matmul")
     compiled(folder, 1, the_only_cubin("softmax"))
     compiled(folder, 2, the_only_cubin("softmax"))
-    found = compiler_dumps.collect(
+    collected = compiler_dumps.collect(
         replace(answer_of("softmax"), sass=("\n        /*0000*/  EXIT\n",)), report, folder
     )
-    assert levels(found) == [("sass", 0), ("ttir", 1), ("ttir", 2)]
+    assert levels(collected) == [("sass", 0), ("ttir", 1), ("ttir", 2)]
 
 
 def test_of_a_cuda_file_its_ptx_and_the_kernels_own_code(folder: Path) -> None:
-    found = compiler_dumps.collect(answer_of("in_library"), report_of("in_library"), folder, ".entry a")
-    assert levels(found) == [("ptx", 0), ("sass", 0)]
-    assert unpacked(found.dumps[0]) == ".entry a"
-    assert "/src/in_library.cu:12" in unpacked(found.dumps[1])
+    collected = compiler_dumps.collect(answer_of("in_library"), report_of("in_library"), folder, ".entry a")
+    assert levels(collected) == [("ptx", 0), ("sass", 0)]
+    assert unpacked(collected.dumps[0]) == ".entry a"
+    assert "/src/in_library.cu:12" in unpacked(collected.dumps[1])
 
 
 def test_what_is_too_large_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled(folder, 0, the_only_cubin("softmax"))
     monkeypatch.setattr(dumps, "_MOST_TEXT", 1000)
-    found = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
-    assert levels(found) == [("ttir", 0)]
-    assert found.remarks == ("too large to be kept: sass of softmax (1 MiB)",)
+    collected = compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)
+    assert levels(collected) == [("ttir", 0)]
+    assert collected.remarks == ("too large to be kept: sass of softmax (1 MiB)",)
     monkeypatch.setattr(dumps, "_MOST_TEXT", 1 << 20)
     monkeypatch.setattr(dumps, "_MOST_PACKED", 100)
     assert levels(compiler_dumps.collect(answer_of("softmax"), report_of("softmax"), folder)) == [("ttir", 0)]
@@ -161,9 +161,9 @@ def test_so_many_instances_and_no_more(folder: Path, tmp_path: Path) -> None:
     report.write_bytes(b"NVR")
     for number in range(10):
         compiled(folder, number, bytes([number]))
-    found = compiler_dumps.collect(Answer((profile(),)), report, folder)
-    assert levels(found) == [("ttir", number) for number in range(8)]
-    assert found.remarks == ("what the compiler made is kept of 8 of 10 instances",)
+    collected = compiler_dumps.collect(Answer((profile(),)), report, folder)
+    assert levels(collected) == [("ttir", number) for number in range(8)]
+    assert collected.remarks == ("what the compiler made is kept of 8 of 10 instances",)
 
 
 def test_without_a_report_there_is_nothing(folder: Path) -> None:
@@ -186,6 +186,6 @@ def test_launches_of_the_same_code_have_it_once() -> None:
         def load_report(self, path: str) -> list[list[object]]:
             return [[ncu_report.load_report(path)[0][0]] * 2]
 
-    found = report_reader.read(Twice(), report_reader.Request(str(report_of("softmax")), "/src/softmax.py"))
-    assert len(found.profiles) == 2
-    assert found.sass == (answer_of("softmax").sass[0], "")
+    answer = report_reader.read(Twice(), report_reader.Request(str(report_of("softmax")), "/src/softmax.py"))
+    assert len(answer.profiles) == 2
+    assert answer.sass == (answer_of("softmax").sass[0], "")

@@ -375,6 +375,7 @@ def do(tree: Path, deed: str, name: str, outside: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(TREES, DEEDS), min_size=1, max_size=5))
 def test_after_any_deeds_of_jobs_a_tree_is_its_manifest(steps: list[tuple[dict[str, str], list]]) -> None:

@@ -127,6 +127,15 @@ CASES = {
             "error nvcc Could not open output file 'k.cu'",
         ],
     ),
+    "a header that is compiled by itself": (
+        ("/home/me/h.cuh:1:9: warning: #pragma once in main file\n    1 | #pragma once\n      |         ^~~~\n"
+        "/home/me/h.cuh:2:9: warning: #pragma twice is not known\n"),
+        ["/home/me/h.cuh:2 warning host compiler #pragma twice is not known"],
+    ),
+    "a source that is not to be included": (
+        "/home/me/k.cu:1:9: warning: #pragma once in main file\n",
+        ["/home/me/k.cu:1 warning host compiler #pragma once in main file"],
+    ),
     "ptxas advice": (
         ("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to"
         " insufficient register resources for the wgmma pipeline in function '_Z1kPf'\n"),

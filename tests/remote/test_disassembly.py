@@ -82,9 +82,9 @@ def test_a_kernels_own_part_of_the_ptx() -> None:
 
 def test_without_nvdisasm_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disassembly, "_candidates", lambda *_: iter([tmp_path / "nvdisasm"]))
-    found = disassembly.find()
-    assert isinstance(found, c.Failure)
-    assert "nvidia-cuda-nvdisasm" in found.remedy
+    result = disassembly.find()
+    assert isinstance(result, c.Failure)
+    assert "nvidia-cuda-nvdisasm" in result.remedy
 
 
 SAXPY = """\
@@ -108,8 +108,8 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     (tmp_path / "k.cu").write_text(SAXPY)
 
-    code, out, said = orbit(tmp_path, "disassemble", "k.cu", "--arch", "sm_90", "--explain")
-    assert (code, out.split("\n")[0]) == (0, "// SASS of saxpy, sm_90"), said
+    code, out, message = orbit(tmp_path, "disassemble", "k.cu", "--arch", "sm_90", "--explain")
+    assert (code, out.split("\n")[0]) == (0, "// SASS of saxpy, sm_90"), message
     line = next(
         at
         for at, text in enumerate(out.split("\n"))
@@ -119,13 +119,13 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
     assert "// FFMA        multiplies and adds fp32 in one rounding" in out
 
     code, out, _ = orbit(tmp_path, "disassemble", "k.cu", "--arch", "sm_90", "--json", "--against", "HEAD")
-    told = json.loads(out)
-    (instance,) = told["instances"]
-    fma = next(one for one in instance["instructions"] if one["text"].startswith("FFMA"))
-    assert (code, fma["line"], fma["file"], told["architecture"]) == (0, 3, str(tmp_path / "k.cu"), "sm_90")
-    marks = {(one["mark"], one["text"].split(" ")[0]) for one in instance["changes"]}
+    answer = json.loads(out)
+    (instance,) = answer["instances"]
+    fma = next(item for item in instance["instructions"] if item["text"].startswith("FFMA"))
+    assert (code, fma["line"], fma["file"], answer["architecture"]) == (0, 3, str(tmp_path / "k.cu"), "sm_90")
+    marks = {(item["mark"], item["text"].split(" ")[0]) for item in instance["changes"]}
     assert ("+", "FFMA") in marks
-    assert told["against"].startswith("HEAD (")
+    assert answer["against"].startswith("HEAD (")
 
     code, out, _ = orbit(tmp_path, "disassemble", "k.cu", "--arch", "sm_90", "--level", "ptx")
     assert (code, ".entry _Z5saxpyifPKfPf(" in out, f"// {tmp_path}/k.cu:3" in out) == (0, True, True)
@@ -135,7 +135,7 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
     code, out, _ = orbit(tmp_path, "disassemble", "k.cubin", "--kernel", "saxpy")
     lines = out.split("\n")
     assert (code, lines[0]) == (0, "// SASS of saxpy(int, float, float const*, float*)")
-    assert lines[1] == "// its lines are not known: it was compiled without line information"
+    assert lines[1] == "// no source lines: it was compiled without line information"
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,16 @@ def test_a_kernel_on_the_command_line(tmp_path: Path) -> None:
     [
         (["no.cubin"], 64, "there is no file no.cubin"),
         (["junk.cubin"], 1, "junk.cubin holds no cubin that can be read"),
-        (["junk.cubin", "--level", "ptx"], 64, "compiled code holds no ptx that can be read; its SASS can"),
-        (["k.cu", "--level", "ttir"], 64, "ttir is made by Triton alone; a CUDA kernel has ptx and sass"),
+        (
+            ["junk.cubin", "--level", "ptx"],
+            64,
+            "compiled code holds no ptx that can be read; use --level sass",
+        ),
+        (
+            ["k.cu", "--level", "ttir"],
+            64,
+            "ttir exists only for Triton kernels; a CUDA kernel has ptx and sass",
+        ),
         (["k.cu", "--arch", "sm_90!"], 64, "'sm_90!' is not an architecture, as in --arch sm_90"),
         (["two.cu"], 64, "which kernel? Add --kernel; this file has: saxpy, saxpz"),
     ],
@@ -153,8 +161,8 @@ def test_what_cannot_be_disassembled(tmp_path: Path, words: list[str], code: int
     (tmp_path / "k.cu").write_text(SAXPY)
     (tmp_path / "two.cu").write_text(SAXPY + SAXPY.replace("saxpy", "saxpz"))
     (tmp_path / "junk.cubin").write_bytes(b"junk")
-    found, _, errors = orbit(tmp_path, "disassemble", *words)
-    assert (found, errors.split("\n")[0].removesuffix(" [compile error]")) == (
+    result, _, errors = orbit(tmp_path, "disassemble", *words)
+    assert (result, errors.split("\n")[0].removesuffix(" [compile error]")) == (
         code,
         f"orbit-lsp: error: {said}",
     )

@@ -40,8 +40,10 @@ def unmarked(text: str, path: str) -> tuple[str, list[c.Place]]:
 def check(
     text: str, path: str, problems: tuple[c.Problem, ...], places: list[c.Place], messages: tuple[str, ...]
 ) -> None:
-    ours = [one for one in problems if one.place is None or one.place.file == path]
-    by_place = sorted(ours, key=lambda one: (one.place.line, one.place.column or 0) if one.place else (0, 0))
+    ours = [problem for problem in problems if problem.place is None or problem.place.file == path]
+    by_place = sorted(
+        ours, key=lambda problem: (problem.place.line, problem.place.column or 0) if problem.place else (0, 0)
+    )
     lines = text.split("\n")
 
     def row(place: c.Place | None, words: str) -> str:
@@ -50,7 +52,7 @@ def check(
         token = lines[place.line - 1][(place.column or 1) - 1 : (place.end_column or 0) - 1]
         return f"{place.line}:{place.column} «{token}» {words[:_WORDS]}"
 
-    assert [row(one.place, one.message.partition("\n")[0]) for one in by_place] == [
+    assert [row(problem.place, problem.message.partition("\n")[0]) for problem in by_place] == [
         row(place, words) for place, words in zip(places, messages, strict=True)
     ]
 
@@ -454,6 +456,7 @@ def statements(x_ptr, BLOCK: tl.constexpr = 16):
 )
 
 
+@pytest.mark.slow
 def test_triton(job) -> None:
     pytest.importorskip("triton")
     text, places = unmarked(TRITON.text, job.path())

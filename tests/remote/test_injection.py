@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orbit_remote.common.cuda_errors import CudaError
+from orbit_remote.common.launch_records import Added
 from orbit_remote.recording import injection
 
 
@@ -49,6 +50,7 @@ def everywhere() -> list[injection.Cupti]:
     return [cupti for place in places if (cupti := injection._cupti_at(*place)) is not None]
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_compiles_without_a_warning_against_every_cupti_here(tmp_path, monkeypatch):
     find_or_skip()
@@ -256,7 +258,7 @@ def durations(recorded: injection.Recorded) -> list[list[int]]:
 def test_what_recording_adds_is_taken_off_by_the_kind_of_record(tmp_path):
     write(tmp_path, HEADER, NAME, kernel(10_000, 30_000), kernel(50_000, 70_000, serial=0), ["x"])
     assert durations(injection.read(tmp_path)) == [[20_000], [20_000]]
-    recorded = injection.read(tmp_path, injection.Overhead(serial_ns=2140.4, concurrent_ns=768))
+    recorded = injection.read(tmp_path, injection.Overhead(Added(2140.4, 200), Added(768, 200)))
     assert durations(recorded) == [[17_860], [19_232]]
     assert [launches.launch.clock for launches in recorded.series] == [
         "CUPTI serial records, less the 2.14 µs that recording adds here",
@@ -266,7 +268,7 @@ def test_what_recording_adds_is_taken_off_by_the_kind_of_record(tmp_path):
 
 def test_no_launch_is_shorter_than_a_tick_of_the_gpus_clock(tmp_path):
     write(tmp_path, HEADER, NAME, kernels((1000, 3000), (5000, 8000)), ["x"])
-    assert durations(injection.read(tmp_path, injection.Overhead(serial_ns=2500))) == [[32, 500]]
+    assert durations(injection.read(tmp_path, injection.Overhead(Added(2500, 200)))) == [[32, 500]]
 
 
 def test_buffers_of_several_streams_come_in_any_order(tmp_path):

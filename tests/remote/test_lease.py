@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -172,10 +174,10 @@ async def test_another_process_waits_and_a_killed_holder_gives_the_gpu_back(fold
     second = await start(folder, "saxpy.cu in Helix")
     assert await line(second) == "waits for softmax.cu in Neovim"
     first.send_signal(signal.SIGKILL)
-    said = [await line(second)]
-    if said[0] != "holds":  # it looked between the two
-        said.append(await line(second))
-    assert said[-1] == "holds"
+    messages = [await line(second)]
+    if messages[0] != "holds":  # it looked between the two
+        messages.append(await line(second))
+    assert messages[-1] == "holds"
     assert second.stdin
     second.stdin.write(b"\n")
     assert await second.wait() == 0
@@ -191,6 +193,36 @@ async def test_a_shared_folder_that_is_none_is_replaced_by_ones_own(
     own = tmp_path / "own"
     async with Leases(own).hold(GPU, "k", batch=False, waits=pytest.fail):
         assert f"{GPU}.lock" in names(own)
+
+
+LOCKS: dict[str, Callable[[Path], object]] = {
+    "a FIFO": os.mkfifo,
+    "a folder": Path.mkdir,
+    "a link to a file": lambda lock: lock.symlink_to("/etc/passwd"),
+    "a link to nothing": lambda lock: lock.symlink_to("gone"),
+    "a socket": lambda lock: socket.socket(socket.AF_UNIX).bind(str(lock)),
+    "a flood of tickets": lambda lock: [
+        lock.with_name(f"{GPU}.0.{number:020d}.{number}-1").touch() for number in range(lease._MOST_NAMES)
+    ],
+    "a flood of other names": lambda lock: [
+        lock.with_name(str(number)).touch() for number in range(lease._MOST_NAMES)
+    ],
+}
+
+
+def occupied(folder: Path, put: Callable[[Path], object]) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    put(folder / f"{GPU}.lock")
+
+
+@pytest.mark.parametrize("what", LOCKS)
+async def test_what_others_put_where_the_lock_is_stops_no_job(
+    folder: Path, tmp_path: Path, what: str
+) -> None:
+    occupied(folder, LOCKS[what])
+    async with Leases(tmp_path / "own").hold(GPU, "k", batch=False, waits=pytest.fail):
+        assert f"{GPU}.lock" in names(tmp_path / "own")
 
 
 async def test_a_name_in_the_shared_folder_that_is_no_ticket_is_passed_over(folder: Path) -> None:

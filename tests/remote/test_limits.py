@@ -1,4 +1,5 @@
-"""The table of limits: each is obeyed somewhere, at the limit a file is read, one byte past it a sentence refuses it.
+"""The table of limits: each is obeyed somewhere, at the limit a file is read, one byte past it a sentence refuses it. What
+is no file is tried in `tests/hostile/test_limits_kept.py`.
 
 `docs/guide/limits.md` is the same table; `tests/test_docs.py` holds that.
 """
@@ -26,7 +27,7 @@ def sparse(path: Path, size: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    "limit", [one for one in FILES.values() if one.most <= READ_WHOLE], ids=lambda one: one.what
+    "limit", [limit for limit in FILES.values() if limit.most <= READ_WHOLE], ids=lambda item: item.what
 )
 def test_a_file_at_the_limit_is_read(limit: Limit, tmp_path: Path) -> None:
     assert len(regular_files.read(sparse(tmp_path / "file", limit.most), limit)) == limit.most
@@ -62,7 +63,7 @@ def test_each_says_what_becomes_of_the_rest_in_a_sentence(name: str, limit: Limi
     assert limit.most > 0, name
     assert re.fullmatch(r"[A-Z`][^|\n]*\.", limit.beyond), limit.beyond
     assert "|" not in limit.what
-    assert [one.what for one in limits.table().values()].count(limit.what) == 1
+    assert [limit.what for limit in limits.table().values()].count(limit.what) == 1
 
 
 def test_the_length_of_a_file_without_a_size_counts_as_it_is_read() -> None:

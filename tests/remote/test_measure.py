@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orbit_remote.common import measure
-from orbit_remote.common.launch_records import LaunchRecord, series
+from orbit_remote.common.launch_records import Added, LaunchRecord, added, series
 from orbit_remote.common.messages import Place, Resources
 
 durations = st.lists(st.integers(1, 10**9), min_size=1, max_size=60)
@@ -32,29 +32,67 @@ def remarks(records):
 
 
 def launches(times: list[int], *, start: int = 1000, **fields) -> list[LaunchRecord]:
-    found = []
+    results = []
     for took in times:
-        found.append(launch(start, took, **fields))
+        results.append(launch(start, took, **fields))
         start += took + 100
-    return found
+    return results
 
 
 # -- timing -----------------------------------------------------------------------------------------
 
 
 def test_timing_states_median_quantiles_and_spread() -> None:
-    found = measure.timing([100, 110, 120, 130, 140, 150], "warm", first=500)
-    assert (found.n, found.median, found.minimum, found.maximum) == (6, 125, 100, 150)
-    assert (found.low, found.high) == (110, 140)
-    assert found.spread == pytest.approx(15 / 125)
-    assert (found.first, found.label) == (500, "warm")
-    assert found.samples == (100, 110, 120, 130, 140, 150)
+    timing = measure.timing([100, 110, 120, 130, 140, 150], "warm", first=500)
+    assert (timing.n, timing.median, timing.minimum, timing.maximum) == (6, 125, 100, 150)
+    assert (timing.low, timing.high) == (110, 140)
+    assert timing.spread == pytest.approx(15 / 125)
+    assert (timing.first, timing.label) == (500, "warm")
+    assert timing.samples == (100, 110, 120, 130, 140, 150)
+
+
+@pytest.mark.parametrize(
+    ("launches", "mean", "deviation", "p95", "p99"),
+    [
+        ([100, 130], 115, None, None, None),
+        ([100, 110, 120, 130, 140], 120, 15.8, None, None),
+        ([100] * 19 + [300], 110, 44.7, 110, None),
+        (list(range(101)), 50, 29.3, 95, 99),
+        ([10**9, 10**9 + 1] * 50, 10**9 + 0.5, 0.5, 10**9 + 1, 10**9 + 1),
+    ],
+)
+def test_mean_deviation_and_late_percentiles(launches, mean, deviation, p95, p99) -> None:
+    timing = measure.timing(launches, "warm")
+    assert (timing.mean, timing.p95, timing.p99) == (mean, p95, p99)
+    assert timing.deviation == (deviation and pytest.approx(deviation, rel=0.01))
+
+
+@pytest.mark.parametrize(
+    ("launches", "least_ns", "under"),
+    [([32, 32, 500], 200, 200), ([200, 200, 200], 200, None), ([32, 32, 32], None, None)],
+)
+def test_a_median_that_the_recording_cannot_tell_from_nothing_is_marked(launches, least_ns, under) -> None:
+    timing = measure.timing(launches, "warm", least_ns=least_ns)
+    assert (timing.median, timing.under) == (sorted(launches)[1], under)
+
+
+@pytest.mark.parametrize(
+    ("own", "recorded", "ns", "least"),
+    [
+        ([20_000] * 16, [90_000] + [22_050] * 15, 2050, 64),
+        ([20_000] * 16, [90_000] + [22_000 + 10 * at for at in range(15)], 2070, 184),
+        ([20_000] * 16, [90_000, 70_000] + [22_050] * 14, 2050, 64),
+    ],
+    ids=["always the same", "by 140 ns", "one was interrupted"],
+)
+def test_what_recording_adds_and_the_shortest_kernel_it_does_not_hide(own, recorded, ns, least) -> None:
+    assert added(recorded, own) == Added(ns, least)
 
 
 def test_under_five_launches_no_spread_is_stated() -> None:
-    found = measure.timing([100, 110, 120, 130], "warm")
-    assert (found.low, found.high, found.spread) == (None, None, None)
-    assert found.median == 115
+    timing = measure.timing([100, 110, 120, 130], "warm")
+    assert (timing.low, timing.high, timing.spread, timing.deviation) == (None, None, None, None)
+    assert timing.median == 115
 
 
 def test_nothing_has_no_time() -> None:
@@ -64,25 +102,27 @@ def test_nothing_has_no_time() -> None:
 
 @given(durations)
 def test_the_places_of_a_timing_are_in_order(values) -> None:
-    found = measure.timing(values, "any")
-    assert found.minimum == min(values)
-    assert found.maximum == max(values)
+    timing = measure.timing(values, "any")
+    assert timing.minimum == min(values)
+    assert timing.maximum == max(values)
     inner = (
-        (found.median,) if found.low is None or found.high is None else (found.low, found.median, found.high)
+        (timing.median,)
+        if timing.low is None or timing.high is None
+        else (timing.low, timing.median, timing.high)
     )
-    places = (found.minimum, *inner, found.maximum)
+    places = (timing.minimum, *inner, timing.maximum)
     assert all(a <= b or math.isclose(a, b) for a, b in pairwise(places))
-    assert (found.spread is None) == (len(values) < 5)
+    assert (timing.spread is None) == (len(values) < 5)
 
 
 def test_many_samples_are_thinned_evenly_and_still_counted() -> None:
     values = list(range(1, 100_001))
-    found = measure.timing(values, "warm")
-    assert found.n == 100_000
-    assert found.median == 50_000.5
-    assert len(found.samples) == 1000
-    assert (found.samples[0], found.samples[-1]) == (1, 100_000)
-    steps = {b - a for a, b in pairwise(found.samples)}
+    timing = measure.timing(values, "warm")
+    assert timing.n == 100_000
+    assert timing.median == 50_000.5
+    assert len(timing.samples) == 1000
+    assert (timing.samples[0], timing.samples[-1]) == (1, 100_000)
+    steps = {b - a for a, b in pairwise(timing.samples)}
     assert max(steps) - min(steps) <= 1
 
 
@@ -90,15 +130,15 @@ def test_many_samples_are_thinned_evenly_and_still_counted() -> None:
 
 
 def test_the_first_launch_of_a_kernel_stands_apart() -> None:
-    (found,) = group(launches([900, 100, 102, 104]))
-    assert found.timing.first == 900
-    assert (found.timing.n, found.timing.median, found.count) == (3, 102, 4)
-    assert found.timing.label == "in program, n=3"
+    (result,) = group(launches([900, 100, 102, 104]))
+    assert result.timing.first == 900
+    assert (result.timing.n, result.timing.median, result.count) == (3, 102, 4)
+    assert result.timing.label == "in program, n=3"
 
 
 def test_a_single_launch_is_its_own_time_and_known_to_be_the_first() -> None:
-    (found,) = group(launches([900]))
-    assert (found.timing.n, found.timing.median, found.timing.first, found.count) == (1, 900, 900, 1)
+    (result,) = group(launches([900]))
+    assert (result.timing.n, result.timing.median, result.timing.first, result.count) == (1, 900, 900, 1)
 
 
 def test_only_the_first_configuration_of_a_kernel_holds_its_first_launch() -> None:
@@ -121,14 +161,14 @@ def test_only_the_first_configuration_of_a_kernel_holds_its_first_launch() -> No
     ],
 )
 def test_different_configurations_are_not_mixed(difference) -> None:
-    found = group([launch(1000, 10), launch(2000, 20, **difference)])
-    assert [g.timing.median for g in found] == [10, 20]
+    launcheses = group([launch(1000, 10), launch(2000, 20, **difference)])
+    assert [g.timing.median for g in launcheses] == [10, 20]
 
 
 def test_streams_and_processes_are_one_configuration() -> None:
     records = [launch(1000, 10, stream=7), launch(2000, 20, stream=9), launch(3000, 30, process=5)]
-    (found,) = group(records)
-    assert (found.count, found.timing.n) == (3, 2)
+    (result,) = group(records)
+    assert (result.count, result.timing.n) == (3, 2)
 
 
 def test_the_compilers_facts_are_joined_by_mangled_name() -> None:
@@ -151,8 +191,8 @@ def test_a_launch_without_time_stamps_is_counted_and_said() -> None:
         *launches([50, 60, 70]),
         LaunchRecord("_Z5saxpyif", 0, 0, (1024, 1, 1), (256, 1, 1), None, 16, None, 0),
     ]
-    (found,) = group(records)
-    assert (found.count, found.timing.n, found.timing.first) == (4, 2, 50)
+    (result,) = group(records)
+    assert (result.count, result.timing.n, result.timing.first) == (4, 2, 50)
     assert remarks(records) == ("1 launch without a time stamp, counted but not timed",)
 
 
@@ -196,14 +236,14 @@ def test_several_gpus_are_told() -> None:
 )
 def test_every_launch_is_in_a_count(raw) -> None:
     records = [launch(start, took, name, grid=(grid, 1, 1)) for start, took, name, grid in raw]
-    found = group(records)
+    launcheses = group(records)
     timed = {(r.symbol, r.grid) for r in records if r.timed}
-    assert sum(g.count for g in found) == sum((r.symbol, r.grid) in timed for r in records)
-    apart = sum(g.timing.first is not None and g.timing.n < g.count for g in found)
+    assert sum(g.count for g in launcheses) == sum((r.symbol, r.grid) in timed for r in records)
+    apart = sum(g.timing.first is not None and g.timing.n < g.count for g in launcheses)
     assert (
-        sum(g.timing.n for g in found)
+        sum(g.timing.n for g in launcheses)
         <= sum(r.timed for r in records)
-        <= sum(g.timing.n for g in found) + apart
+        <= sum(g.timing.n for g in launcheses) + apart
     )
 
 
@@ -234,15 +274,15 @@ def test_a_launch_at_an_unknown_clock_is_kept(clocks, default) -> None:
 
 @pytest.mark.parametrize(("n", "rank"), [(5, 0), (6, 1), (8, 1), (9, 2), (20, 6), (50, 18), (100, 40)])
 def test_ranks_of_the_median_interval_are_those_of_the_binomial_table(n, rank) -> None:
-    found = measure.median_interval(list(range(1, n + 1)))
-    assert found == ((rank, n + 1 - rank) if rank else None)
+    results = measure.median_interval(list(range(1, n + 1)))
+    assert results == ((rank, n + 1 - rank) if rank else None)
 
 
 @pytest.mark.parametrize("n", [1000, 1001])
 def test_the_approximation_for_many_values_joins_the_exact_ranks(n) -> None:
-    found = measure.median_interval(list(range(1, n + 1)))
-    assert found is not None
-    assert found[0] == 469
+    results = measure.median_interval(list(range(1, n + 1)))
+    assert results is not None
+    assert results[0] == 469
 
 
 def noise(rng: random.Random, base: float, spread: float) -> int:
@@ -283,12 +323,12 @@ def test_a_median_that_stopped_precise_is_precise() -> None:
     wrong = tried = 0
     for _ in range(300):
         times: list[int] = []
-        found = None
-        while found is None:
+        result = None
+        while result is None:
             times += [noise(rng, 300_000, 0.05) for _ in range(max(10, len(times) // 2))]
-            found = measure.stop(times, at_cap=len(times) > 20_000)
-        assert found.reason == "precise"
-        tried += found.n
+            result = measure.stop(times, at_cap=len(times) > 20_000)
+        assert result.reason == "precise"
+        tried += result.n
         wrong += abs(statistics.median(times) / truth - 1) > measure.STOP_AT
     assert wrong <= 0.1 * 300  # asking several times costs a little of the 95 %
     assert tried / 300 < 1000
@@ -329,15 +369,15 @@ def test_equal_versions_are_seldom_told_apart(kind) -> None:
 @pytest.mark.parametrize(("ratio", "verdict"), [(0.97, "faster"), (1.03, "slower")])
 def test_three_percent_are_found_in_thirty_pairs(kind, ratio, verdict) -> None:
     rng = random.Random(f"{ratio} {kind}")
-    found = [measure.compare(*pairs(rng, 30, ratio, kind)) for _ in range(100)]
-    assert sum(c.verdict == verdict for c in found) >= 95
-    assert all(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high for c in found)
-    assert statistics.median(c.ratio for c in found) == pytest.approx(ratio, rel=0.005)
+    ab_verdicts = [measure.compare(*pairs(rng, 30, ratio, kind)) for _ in range(100)]
+    assert sum(c.verdict == verdict for c in ab_verdicts) >= 95
+    assert all(c.low is not None and c.high is not None and c.low <= c.ratio <= c.high for c in ab_verdicts)
+    assert statistics.median(c.ratio for c in ab_verdicts) == pytest.approx(ratio, rel=0.005)
 
 
 def test_a_sure_difference_below_the_resolution_is_not_claimed() -> None:
-    found = measure.compare([100_000] * 20, [100_300] * 20)
-    assert (found.verdict, found.ratio) == ("inconclusive", 1.003)
+    ab_verdict = measure.compare([100_000] * 20, [100_300] * 20)
+    assert (ab_verdict.verdict, ab_verdict.ratio) == ("inconclusive", 1.003)
     assert measure.compare([100_300] * 20, [100_000] * 20).verdict == "inconclusive"
     assert measure.compare([100_000] * 20, [100_300] * 20, resolution=0.001).verdict == "slower"
 
@@ -352,8 +392,8 @@ def test_too_few_pairs_prove_nothing() -> None:
 def test_exchanging_the_versions_exchanges_the_verdict(pairs) -> None:
     before, after = [a for a, _ in pairs], [b for _, b in pairs]
     opposite = {"faster": "slower", "slower": "faster", "inconclusive": "inconclusive"}
-    one = measure.compare(before, after, resolution=0).verdict
-    assert measure.compare(after, before, resolution=0).verdict == opposite[one]
+    name = measure.compare(before, after, resolution=0).verdict
+    assert measure.compare(after, before, resolution=0).verdict == opposite[name]
 
 
 @pytest.mark.parametrize(("before", "after"), [([], []), ([1], [1, 2]), ([1, 0], [1, 1]), ([1], [-1])])
@@ -377,14 +417,14 @@ def test_what_cannot_be_paired_is_refused(before, after) -> None:
 )
 def test_the_difference_of_two_runs(after: list[int], verdict: str) -> None:
     before = measure.timing([100_000 + 10 * i for i in range(50)], "")
-    found = measure.difference([before], [measure.timing(after, "")])
-    assert found
-    assert found.verdict == verdict
-    assert found.change == pytest.approx(statistics.median(after) / before.median - 1)
+    difference = measure.difference([before], [measure.timing(after, "")])
+    assert difference
+    assert difference.verdict == verdict
+    assert difference.change == pytest.approx(statistics.median(after) / before.median - 1)
 
 
 def test_the_difference_of_several_launches_is_that_of_their_sums() -> None:
-    one, two = (measure.timing([n + i for i in range(50)], "") for n in (100_000, 300_000))
-    found = measure.difference([one, two], [one, one])
-    assert found == measure.Difference("faster", pytest.approx(-0.4999, abs=1e-3))
-    assert measure.difference([], [one]) is None
+    timing, two = (measure.timing([n + i for i in range(50)], "") for n in (100_000, 300_000))
+    difference = measure.difference([timing, two], [timing, timing])
+    assert difference == measure.Difference("faster", pytest.approx(-0.4999, abs=1e-3))
+    assert measure.difference([], [timing]) is None

@@ -28,7 +28,7 @@ def measured() -> dict[str, float]:
     """Kernel -> deviation of its median from run to run, as a share."""
     programs = (DOCS / "dev" / "measurements.md").read_text().partition("## Repeatability")[2]
     specs = (DOCS / "dev" / "measurements-specs.md").read_text().partition("## Launch specs against ncu")[2]
-    found = {
+    result = {
         name: float(apart) / 100 / RANGE[5]
         for name, apart in re.findall(r"^\| (\w+) \| [\d.]+ to .* \| ([\d.]+)% \|$", programs, re.MULTILINE)
     }
@@ -40,7 +40,7 @@ def measured() -> dict[str, float]:
         for name, apart in re.findall(r"^\| (\w+) \| ([\d.]+(?:%, [\d.]+)+)% \|$", specs, re.MULTILINE)
     }
     ranges = {name: float(apart) for name, apart in rows} | widest
-    return found | {f"{name} (spec)": apart / 100 / RANGE[10] for name, apart in ranges.items()}
+    return result | {f"{name} (spec)": apart / 100 / RANGE[10] for name, apart in ranges.items()}
 
 
 NOISE = measured()
@@ -48,7 +48,7 @@ ORDERED = sorted(NOISE, key=lambda name: NOISE[name])
 WORST = ORDERED[-1]
 SAMPLE = (ORDERED[0], ORDERED[len(ORDERED) // 2], WORST)
 """A kernel is nothing but its noise here: the least, the middle and the most are tried always."""
-KERNELS = [pytest.param(one, marks=() if one in SAMPLE else pytest.mark.slow) for one in NOISE]
+KERNELS = [pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow) for name in NOISE]
 
 
 def runs(rng: random.Random, deviation: float, *, wander: bool = True, slow: float = 0.02) -> Iterator[float]:
@@ -88,31 +88,37 @@ def in_turn(rng: random.Random, deviation: float, ratio: float) -> measure.AbVer
     while True:
         before.append(timing(rng, 300_000 * next(machine), 40).median)
         after.append(timing(rng, 300_000 * ratio * next(machine), 40).median)
-        if found := measure.settled(before, after):
-            return found
+        if ab_verdict := measure.settled(before, after):
+            return ab_verdict
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_equal_versions_are_seldom_told_apart(kernel: str) -> None:
     rng = random.Random(f"equal {kernel}")
-    found = [in_turn(rng, NOISE[kernel], 1.0) for _ in range(300)]
-    assert sum(one.verdict != "inconclusive" for one in found) <= 0.05 * len(found)
+    ab_verdicts = [in_turn(rng, NOISE[kernel], 1.0) for _ in range(300)]
+    assert sum(ab_verdict.verdict != "inconclusive" for ab_verdict in ab_verdicts) <= 0.05 * len(ab_verdicts)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_three_percent_are_found(kernel: str) -> None:
     rng = random.Random(f"3 % {kernel}")
     for ratio, verdict in ((1.03, "slower"), (0.97, "faster")):
-        found = [in_turn(rng, NOISE[kernel], ratio) for _ in range(60)]
-        assert sum(one.verdict == verdict for one in found) >= 0.9 * len(found)
-        assert statistics.median(one.ratio for one in found) == pytest.approx(ratio, abs=0.004)
+        ab_verdicts = [in_turn(rng, NOISE[kernel], ratio) for _ in range(60)]
+        assert sum(ab_verdict.verdict == verdict for ab_verdict in ab_verdicts) >= 0.9 * len(ab_verdicts)
+        assert statistics.median(ab_verdict.ratio for ab_verdict in ab_verdicts) == pytest.approx(
+            ratio, abs=0.004
+        )
 
 
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
     rng = random.Random(7)
-    found = [in_turn(rng, NOISE[WORST], 1.03) for _ in range(500)]
-    held = sum(one.low <= 1.03 <= one.high for one in found if one.low and one.high)
-    assert held >= 0.95 * len(found) - 5
+    ab_verdicts = [in_turn(rng, NOISE[WORST], 1.03) for _ in range(500)]
+    held = sum(
+        ab_verdict.low <= 1.03 <= ab_verdict.high
+        for ab_verdict in ab_verdicts
+        if ab_verdict.low and ab_verdict.high
+    )
+    assert held >= 0.95 * len(ab_verdicts) - 5
 
 
 def test_of_all_ways_that_equal_pairs_can_fall_one_in_twenty_is_a_verdict() -> None:
@@ -121,8 +127,8 @@ def test_of_all_ways_that_equal_pairs_can_fall_one_in_twenty_is_a_verdict() -> N
     for signs in itertools.product((-1, 1), repeat=measure.PAIRS[-1]):
         after = [100_000 + 2_000 * sign for sign in signs]
         looks = [measure.settled([100_000] * n, after[:n]) for n in measure.PAIRS]
-        found = next(one for one in looks if one)
-        verdicts += found.verdict != "inconclusive"
+        ab_verdict = next(look for look in looks if look)
+        verdicts += ab_verdict.verdict != "inconclusive"
     assert verdicts / 2 ** measure.PAIRS[-1] == pytest.approx(0.043, abs=0.0005)
 
 
@@ -162,31 +168,35 @@ def after_each_other(rng: random.Random, deviation: float, *ratios: float) -> li
 def test_two_runs_of_the_same_code_seldom_differ(kernel: str) -> None:
     rng = random.Random(f"two runs {kernel}")
     pairs = [after_each_other(rng, NOISE[kernel], 1, 1) for _ in range(200)]
-    found = [measure.difference(first[0], second[0]) for first, second in pairs]
-    assert sum(one.verdict != "inconclusive" for one in found if one) <= 0.05 * len(found)
+    differences = [measure.difference(first[0], second[0]) for first, second in pairs]
+    assert sum(
+        difference.verdict != "inconclusive" for difference in differences if difference
+    ) <= 0.05 * len(differences)
 
 
 def test_three_percent_between_two_runs_are_found_for_most_kernels() -> None:
     rng = random.Random(11)
     pairs = [after_each_other(rng, noise, 1, 1.03) for noise in NOISE.values() for _ in range(20)]
-    found = [measure.difference(first[0], second[0]) for first, second in pairs]
-    assert sum(one.verdict == "slower" for one in found if one) >= 0.9 * len(found)
+    differences = [measure.difference(first[0], second[0]) for first, second in pairs]
+    assert sum(difference.verdict == "slower" for difference in differences if difference) >= 0.9 * len(
+        differences
+    )
 
 
 @pytest.mark.parametrize(
-    "kernel", [WORST, *(pytest.param(one, marks=pytest.mark.slow) for one in ("softmax (spec)", "fill"))]
+    "kernel", [WORST, *(pytest.param(name, marks=pytest.mark.slow) for name in ("softmax (spec)", "fill"))]
 )
 def test_twenty_equal_versions_are_no_regression(kernel: str) -> None:
     rng = random.Random(f"regression {kernel}")
-    found = [measure.regression(after_each_other(rng, NOISE[kernel], *[1.0] * 20)) for _ in range(150)]
-    assert sum(one is not None for one in found) <= 0.05 * len(found)
+    regressions = [measure.regression(after_each_other(rng, NOISE[kernel], *[1.0] * 20)) for _ in range(150)]
+    assert sum(regression is not None for regression in regressions) <= 0.05 * len(regressions)
 
 
 def test_five_percent_are_a_regression() -> None:
     rng = random.Random(13)
     tries = [noise for noise in NOISE.values() for _ in range(8)]
-    found = [measure.regression(after_each_other(rng, noise, 1.02, 1, 1.01, 1.05)) for noise in tries]
-    assert sum(one is not None for one in found) >= 0.9 * len(found)
+    regressions = [measure.regression(after_each_other(rng, noise, 1.02, 1, 1.01, 1.05)) for noise in tries]
+    assert sum(regression is not None for regression in regressions) >= 0.9 * len(regressions)
 
 
 def version(*middles: int) -> list[list[Timing]]:
@@ -212,5 +222,5 @@ def version(*middles: int) -> list[list[Timing]]:
     ],
 )
 def test_a_regression_is_to_the_fastest_of_the_versions_before(versions, told) -> None:
-    found = measure.regression(versions)
-    assert (found and (round(found.change, 3), found.edits)) == told
+    regression = measure.regression(versions)
+    assert (regression and (round(regression.change, 3), regression.edits)) == told

@@ -53,8 +53,8 @@ def test_the_order_of_preference(machine, monkeypatch):
     assert isinstance(nvcc.find(python=str(machine / "site-packages")), Failure)  # one wheel of several
     script(machine / "site-packages/nvidia/cu13/include/cuda_runtime.h", "")
     script(machine / "site-packages/nvidia/cu13/nvvm/bin/cicc", "")
-    found = nvcc.find(python=str(machine / "site-packages"))
-    assert found == nvcc.Nvcc(
+    result = nvcc.find(python=str(machine / "site-packages"))
+    assert result == nvcc.Nvcc(
         str(wheel), "13.0.88", "/opt/real", str(machine / "bin/g++"), "g++ (Test) 12.2.0"
     )  # fmt: skip
     places = [
@@ -75,31 +75,31 @@ def test_the_order_of_preference(machine, monkeypatch):
 
 
 def failure(machine: Path, text: str, mode: int = 0o755) -> Failure:
-    found = nvcc.find(str(script(machine / "nvcc", text, mode)))
-    assert isinstance(found, Failure)
-    assert found.category == "infrastructure"
-    assert found.remedy
-    return found
+    result = nvcc.find(str(script(machine / "nvcc", text, mode)))
+    assert isinstance(result, Failure)
+    assert result.category == "infrastructure"
+    assert result.remedy
+    return result
 
 
 def test_none_at_all(machine):
-    found = nvcc.find()
-    assert isinstance(found, Failure)
-    assert found.message == "no CUDA compiler (nvcc) was found"
-    assert "orbit-lsp[cuda]" in found.remedy
+    result = nvcc.find()
+    assert isinstance(result, Failure)
+    assert result.message == "no CUDA compiler (nvcc) was found"
+    assert "orbit-lsp[cuda]" in result.remedy
 
 
 def test_a_setting_that_names_nothing_is_not_replaced_by_another(machine):
     script(machine / "bin/nvcc", ANSWERS)
-    found = nvcc.find(str(machine / "nowhere"))
-    assert isinstance(found, Failure)
-    assert str(machine / "nowhere") in found.message
+    result = nvcc.find(str(machine / "nowhere"))
+    assert isinstance(result, Failure)
+    assert str(machine / "nowhere") in result.message
 
 
 def test_not_executable(machine):
-    found = failure(machine, ANSWERS, 0o644)
-    assert found.message.endswith("is not executable")
-    assert found.remedy == f"chmod +x {machine / 'nvcc'}"
+    result = failure(machine, ANSWERS, 0o644)
+    assert result.message.endswith("is not executable")
+    assert result.remedy == f"chmod +x {machine / 'nvcc'}"
 
 
 def test_not_a_program(machine):
@@ -107,14 +107,15 @@ def test_not_a_program(machine):
 
 
 def test_fails(machine):
-    found = failure(machine, "#!/bin/sh\necho 'libfoo.so is missing' >&2\nexit 127\n")
-    assert "status 127: libfoo.so is missing" in found.message
+    result = failure(machine, "#!/bin/sh\necho 'libfoo.so is missing' >&2\nexit 127\n")
+    assert "status 127: libfoo.so is missing" in result.message
 
 
 def test_says_nothing(machine):
     assert "it said nothing" in failure(machine, "#!/bin/sh\nexit 0\n").message
 
 
+@pytest.mark.slow
 def test_hangs_and_leaves_nothing_behind(machine, monkeypatch):
     os.mkfifo(machine / "alive")
     reader = os.open(machine / "alive", os.O_RDONLY | os.O_NONBLOCK)
@@ -129,10 +130,10 @@ def test_hangs_and_leaves_nothing_behind(machine, monkeypatch):
 
     monkeypatch.setattr(subprocess.Popen, "communicate", limited)
     # a grandchild that would outlive the script
-    found = failure(
+    result = failure(
         machine, f"#!/bin/sh\n(echo started; while :; do :; done) > {machine / 'alive'} &\nwait\n"
     )
-    assert "did not answer within 20 s" in found.message
+    assert "did not answer within 20 s" in result.message
     assert os.read(reader, 100) == b"started\n"
     assert select.select([reader], [], [], LIMIT_S)[0]  # killed, it is gone as soon as the kernel gets to it
     assert os.read(reader, 100) == b""  # no writer is left
@@ -141,8 +142,8 @@ def test_hangs_and_leaves_nothing_behind(machine, monkeypatch):
 
 def test_no_host_compiler(machine):
     (machine / "bin/g++").unlink()
-    found = failure(machine, ANSWERS)
-    assert found.message == "nvcc needs a C++ compiler beside it, and there is no g++ on PATH"
+    result = failure(machine, ANSWERS)
+    assert result.message == "nvcc needs a C++ compiler beside it, and there is no g++ on PATH"
     script(machine / "bin/apt-get", "#!/bin/sh\n")
     assert failure(machine, ANSWERS).remedy == "sudo apt-get install g++"
 
@@ -161,11 +162,12 @@ def test_a_full_temporary_folder_is_not_blamed_on_the_host_compiler(machine, mon
     text = ANSWERS.replace(
         'echo "#$', 'echo "nvcc fatal   : Failed to preprocess host compiler properties." >&2; echo "#$'
     )
-    found = failure(machine, text)
-    assert found.message == "there is no space left in /full, where nvcc and g++ write their temporary files"
-    assert "TMPDIR" in found.remedy
+    result = failure(machine, text)
+    assert result.message == "there is no space left in /full, where nvcc and g++ write their temporary files"
+    assert "TMPDIR" in result.remedy
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("nvcc") is None
     or subprocess.run(["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode
@@ -189,10 +191,10 @@ def test_a_file_system_that_is_full(tmp_path):
 
 def test_macos(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
-    found = nvcc.find()
-    assert isinstance(found, Failure)
-    assert found.message.startswith("there is no CUDA compiler for macOS")
-    assert "Linux" in found.remedy
+    result = nvcc.find()
+    assert isinstance(result, Failure)
+    assert result.message.startswith("there is no CUDA compiler for macOS")
+    assert "Linux" in result.remedy
 
 
 def test_asked_once_until_it_changes(machine):

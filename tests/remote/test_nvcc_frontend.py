@@ -461,8 +461,8 @@ async def test_problems_are_those_of_the_compilers_own_machine_readable_output(c
     )  # fmt: skip
     _, errors = await process.communicate()
     text = errors[errors.index(b"{") :].decode().replace('}{"ruleId"', '},{"ruleId"')  # its own slip
-    said, _ = json.JSONDecoder().raw_decode(text)
-    results = [r for r in said["runs"][0]["results"] if r["level"] != "remark"]
+    answer, _ = json.JSONDecoder().raw_decode(text)
+    results = [r for r in answer["runs"][0]["results"] if r["level"] != "remark"]
     problems = (await case.check(tmp_path)).built.problems
     assert len(problems) == len(results)
     for problem, result in zip(problems, results, strict=True):

@@ -24,19 +24,19 @@ ARCHITECTURES = [f"sm_{major}{minor}" for major, minor in occ.LIMITS]
 
 
 def test_a_small_kernel_fills_the_multiprocessor() -> None:
-    found = occ.occupancy("sm_90a", registers=16, threads=256)
-    assert found is not None
-    assert (found.blocks, found.warps, found.max_warps, found.fraction) == (8, 64, 64, 1.0)
-    assert found.limiters == ("warps",)
-    assert found.reason is None
+    occupancy = occ.occupancy("sm_90a", registers=16, threads=256)
+    assert occupancy is not None
+    assert (occupancy.blocks, occupancy.warps, occupancy.max_warps, occupancy.fraction) == (8, 64, 64, 1.0)
+    assert occupancy.limiters == ("warps",)
+    assert occupancy.reason is None
 
 
 def test_registers_limit_in_whole_warps_per_sub_partition() -> None:
     # 80 registers: 2560 a warp, 16384 // 2560 = 6 warps in each of 4 sub-partitions = 3 blocks of 8 warps
-    found = occ.occupancy("sm_90", registers=80, threads=256)
-    assert found is not None
-    assert (found.blocks, found.warps, found.limiters) == (3, 24, ("registers",))
-    assert found.fraction == 0.375
+    occupancy = occ.occupancy("sm_90", registers=80, threads=256)
+    assert occupancy is not None
+    assert (occupancy.blocks, occupancy.warps, occupancy.limiters) == (3, 24, ("registers",))
+    assert occupancy.fraction == 0.375
 
 
 def test_each_block_also_pays_for_the_drivers_shared_memory() -> None:
@@ -50,9 +50,9 @@ def test_each_block_also_pays_for_the_drivers_shared_memory() -> None:
 
 
 def test_turing_keeps_all_of_its_shared_memory_for_the_kernel() -> None:
-    found = occ.occupancy("sm_75", 32, 128, dynamic_shared=32 * 1024)
-    assert found is not None
-    assert (found.blocks, found.limiters) == (2, ("shared memory",))
+    occupancy = occ.occupancy("sm_75", 32, 128, dynamic_shared=32 * 1024)
+    assert occupancy is not None
+    assert (occupancy.blocks, occupancy.limiters) == (2, ("shared memory",))
 
 
 def test_barriers_limit_from_hopper_on() -> None:
@@ -65,9 +65,9 @@ def test_barriers_limit_from_hopper_on() -> None:
 
 
 def test_two_resources_can_limit_at_once() -> None:
-    found = occ.occupancy("sm_80", registers=32, threads=64)
-    assert found is not None
-    assert set(found.limiters) == {"blocks", "warps", "registers"}
+    occupancy = occ.occupancy("sm_80", registers=32, threads=64)
+    assert occupancy is not None
+    assert set(occupancy.limiters) == {"blocks", "warps", "registers"}
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_two_resources_can_limit_at_once() -> None:
     ],
 )
 def test_what_cannot_be_launched_says_why(arguments, keywords, words) -> None:
-    found = occ.occupancy("sm_90", *arguments, **keywords)
-    assert found is not None
-    assert (found.blocks, found.warps, found.fraction) == (0, 0, 0.0)
-    assert found.reason is not None
-    assert words in found.reason
-    assert len(found.limiters) == 1
+    occupancy = occ.occupancy("sm_90", *arguments, **keywords)
+    assert occupancy is not None
+    assert (occupancy.blocks, occupancy.warps, occupancy.fraction) == (0, 0, 0.0)
+    assert occupancy.reason is not None
+    assert words in occupancy.reason
+    assert len(occupancy.limiters) == 1
 
 
 @pytest.mark.parametrize("arguments", [(32, 0), (32, -1), (-1, 32), (32, 32, -1), (32, 32, 0, -1)])
@@ -112,9 +112,9 @@ def test_a_meaningless_launch_is_refused(arguments) -> None:
     ],
 )
 def test_spellings_of_an_architecture(spelling, capability) -> None:
-    found = occ.limits(spelling)
-    assert found is not None
-    assert found.capability == capability
+    limits = occ.limits(spelling)
+    assert limits is not None
+    assert limits.capability == capability
 
 
 @pytest.mark.parametrize("spelling", ["sm_70", "sm_99", "", "sm_", "hopper", "sm_90x", "9", "gfx942"])
@@ -126,9 +126,9 @@ def test_an_unknown_architecture_has_no_occupancy(spelling) -> None:
 
 def test_best_is_the_smallest_block_that_reaches_the_most() -> None:
     # 32 blocks of 2 warps fill the 64 warps of sm_90; smaller blocks run out of block slots
-    found = occ.best("sm_90", 32)
-    assert found is not None
-    threads, reached = found
+    results = occ.best("sm_90", 32)
+    assert results is not None
+    threads, reached = results
     assert (threads, reached.fraction) == (64, 1.0)
 
 
@@ -156,15 +156,15 @@ kernels = st.tuples(
 def test_what_is_resident_fits(kernel) -> None:
     architecture, registers, _, static, dynamic = kernel
     sm = occ.limits(architecture)
-    found = occ.occupancy(*kernel)
+    occupancy = occ.occupancy(*kernel)
     assert sm is not None
-    assert found is not None
-    assert 0 <= found.blocks <= sm.blocks
-    assert found.warps * 32 <= sm.threads
-    assert found.warps * 32 * registers <= occ.REGISTERS_PER_SM
-    assert found.blocks * (static + dynamic + sm.shared_reserved) <= sm.shared
-    assert found.limiters
-    assert (found.reason is None) == (found.blocks > 0)
+    assert occupancy is not None
+    assert 0 <= occupancy.blocks <= sm.blocks
+    assert occupancy.warps * 32 <= sm.threads
+    assert occupancy.warps * 32 * registers <= occ.REGISTERS_PER_SM
+    assert occupancy.blocks * (static + dynamic + sm.shared_reserved) <= sm.shared
+    assert occupancy.limiters
+    assert (occupancy.reason is None) == (occupancy.blocks > 0)
 
 
 @given(kernels, st.integers(0, 20), st.integers(0, 5000))
@@ -278,7 +278,7 @@ def _row(rng: random.Random, sm: occ.Limits) -> tuple[int, ...]:
 
 def _ours(row: tuple[int, ...]) -> occ.Occupancy:
     major, minor, *_, registers, threads, static, dynamic, opted_in, barriers, _bound = row
-    found = occ.occupancy(
+    occupancy = occ.occupancy(
         f"{major}.{minor}",
         registers,
         threads,
@@ -287,8 +287,8 @@ def _ours(row: tuple[int, ...]) -> occ.Occupancy:
         barriers=barriers,
         max_dynamic_shared=opted_in,
     )
-    assert found is not None
-    return found
+    assert occupancy is not None
+    return occupancy
 
 
 def test_equal_to_nvidias_header(judge) -> None:
@@ -296,23 +296,23 @@ def test_equal_to_nvidias_header(judge) -> None:
     rows = [_row(rng, sm) for sm in occ.LIMITS.values() for _ in range(4000)]
     impossible = barrier_bound = 0
     for row, (blocks, flags, *by_resource, _best) in zip(rows, judge(rows), strict=True):
-        found = _ours(row)
+        occupancy = _ours(row)
         theirs = {name: n for name, n in zip(RESOURCES, by_resource, strict=True) if n != UNLIMITED}
-        assert found.blocks == blocks, (row, found)
+        assert occupancy.blocks == blocks, (row, occupancy)
         if blocks == 0:
             # we name the first refusal, the header's flags name all of them
             impossible += 1
-            assert all(theirs[name] == 0 for name in found.limiters), (row, found)
-            assert found.reason is not None
+            assert all(theirs[name] == 0 for name in occupancy.limiters), (row, occupancy)
+            assert occupancy.reason is not None
             continue
-        assert found.limits == theirs, (row, found)
+        assert occupancy.limits == theirs, (row, occupancy)
         named = {name for flag, name in FLAGS.items() if flags & flag}
-        if found.limiters == ("barriers",):
+        if occupancy.limiters == ("barriers",):
             # The header sets its other flags before it looks at barriers and never clears them, so
             # it also names what would have limited without them.
             barrier_bound += 1
             named = {name for name in named if theirs[name] == blocks}
-        assert set(found.limiters) == named, (row, found)
+        assert set(occupancy.limiters) == named, (row, occupancy)
     # the sample must have reached the rare branches, or it proves nothing about them
     assert impossible > 2000
     assert barrier_bound > 1000
@@ -326,6 +326,8 @@ def test_best_equals_nvidias_potential_occupancy(judge) -> None:
     for row, answer in zip(rows, judge(rows), strict=True):
         major, minor = row[:2]
         registers, _threads, static, dynamic, _opted_in, barriers, bound = row[6:]
-        found = occ.best(f"{major}.{minor}", registers, static, dynamic, barriers=barriers, max_threads=bound)
-        assert found is not None
-        assert found[1].warps == answer[-1], (row, found)
+        results = occ.best(
+            f"{major}.{minor}", registers, static, dynamic, barriers=barriers, max_threads=bound
+        )
+        assert results is not None
+        assert results[1].warps == answer[-1], (row, results)

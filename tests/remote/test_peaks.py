@@ -49,7 +49,7 @@ def test_clocks_and_widths_give_what_the_datasheet_states(gpu) -> None:
 
 
 def test_the_gpus_own_clocks_go_before_its_datasheet_and_say_so() -> None:
-    found = peaks.peaks(
+    result = peaks.peaks(
         Device(
             "NVIDIA H100 80GB HBM3",
             capability="9.0",
@@ -60,20 +60,20 @@ def test_the_gpus_own_clocks_go_before_its_datasheet_and_say_so() -> None:
         )
     )
     sheet = (3350e9, "NVIDIA H100 datasheet (SXM)")
-    assert found.dram == peaks.Peak(3_352_320_000_000.0, "2 × 2619 MHz × 5120 bit", sheet)
-    assert found.flops["fp32"].source == "132 SMs × 1980 MHz × 256 per clock"
-    assert found.flops["fp16 tensor"].rate == pytest.approx(1070e12, rel=0.001)
+    assert result.dram == peaks.Peak(3_352_320_000_000.0, "2 × 2619 MHz × 5120 bit", sheet)
+    assert result.flops["fp32"].source == "132 SMs × 1980 MHz × 256 per clock"
+    assert result.flops["fp16 tensor"].rate == pytest.approx(1070e12, rel=0.001)
 
 
 def test_what_the_gpu_was_measured_to_reach_stands_beside_its_peak() -> None:
-    found = peaks.peaks(Device("NVIDIA L4", reached={"dram": 270e9, "fp32": 21e12}))
-    assert found.dram == peaks.Peak(300e9, "NVIDIA L4 datasheet", reached=270e9)
-    assert (found.flops["fp32"].reached, found.flops["tf32 tensor"].reached) == (21e12, None)
+    result = peaks.peaks(Device("NVIDIA L4", reached={"dram": 270e9, "fp32": 21e12}))
+    assert result.dram == peaks.Peak(300e9, "NVIDIA L4 datasheet", reached=270e9)
+    assert (result.flops["fp32"].reached, result.flops["tf32 tensor"].reached) == (21e12, None)
 
 
 def test_a_name_alone_gives_the_datasheet() -> None:
-    found = peaks.peaks(Device("NVIDIA L4"))
-    assert found.dram == peaks.Peak(300e9, "NVIDIA L4 datasheet")
+    result = peaks.peaks(Device("NVIDIA L4"))
+    assert result.dram == peaks.Peak(300e9, "NVIDIA L4 datasheet")
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_an_unknown_gpu_has_unknown_peaks(name) -> None:
 
 
 def test_a_gpu_that_states_half_keeps_that_half() -> None:
-    found = peaks.peaks(Device("some GPU", memory_clock_mhz=1000, bus_width_bits=128, multiprocessors=10))
-    assert found.dram is not None
-    assert found.dram.rate == 32e9
-    assert found.flops == {}
+    result = peaks.peaks(Device("some GPU", memory_clock_mhz=1000, bus_width_bits=128, multiprocessors=10))
+    assert result.dram is not None
+    assert result.dram.rate == 32e9
+    assert result.flops == {}
 
 
 def test_the_ceiling_of_saxpy_on_an_h100() -> None:

@@ -45,6 +45,7 @@ def test_a_published_task():
         tests=({"size": 127, "seed": 4242}, {"size": 128, "seed": 5236, "case": "nearrank"}),
         benchmarks=({"size": 1024, "seed": 31232},),
         files={"submission.py": "@SUBMISSION@", "utils.py": "../utils.py"},
+        ranking_by="geom",
     )
 
 

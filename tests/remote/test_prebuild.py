@@ -16,24 +16,24 @@ def check(expected: list[str], *steps: str) -> None:
 
 
 async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     built = asyncio.Event()
 
     async def build(job: Job) -> None:
-        said.append(f"build {job.text}")
+        messages.append(f"build {job.text}")
         try:
             await built.wait()
         except asyncio.CancelledError:
-            said.append(f"gave up {job.text}")
+            messages.append(f"gave up {job.text}")
             raise
-        said.append(f"built {job.text}")
+        messages.append(f"built {job.text}")
 
     ahead, running = Prebuild(build), []
     for step in steps:
         what, _, text = step.partition(" ")
         job = replace(SAXPY, text=text)
         if what == "run":
-            running.append(asyncio.create_task(_run(ahead, job, said)))
+            running.append(asyncio.create_task(_run(ahead, job, messages)))
         elif what == "save":
             ahead.compiled(job)
         else:
@@ -41,7 +41,7 @@ async def _follow(expected: list[str], steps: tuple[str, ...]) -> None:
         await settled()
     await asyncio.gather(*running)
     await ahead.close()
-    assert said == expected
+    assert messages == expected
 
 
 async def _run(ahead: Prebuild, job: Job, said: list[str]) -> None:

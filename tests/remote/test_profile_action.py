@@ -26,7 +26,8 @@ from orbit_remote.common import messages as c
 from orbit_remote.ncu import counter_permission, ncu_options, ncu_run
 from orbit_remote.ncu.report_process import Reader
 from orbit_remote.ncu.report_reader import Answer, Request
-from orbit_remote.worker import plain_action, probe
+from orbit_remote.worker import probe
+from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.context import Context
 from tests.remote import fake_ncu, profiling
 from tests.remote.fake_ncu import PROGRESS, RECORDED
@@ -87,7 +88,7 @@ async def bench(
     tmp_path: Path, kept: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Faked]:
     bench = Faked(tmp_path, kept)
-    monkeypatch.setattr(probe, "device", lambda index: H100)
+    monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
     # not by the path, which belongs to what a build is known by
     monkeypatch.setattr(ncu_options, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
     monkeypatch.setattr(ncu_run, "_now", bench.time)
@@ -127,7 +128,7 @@ async def test_a_profile(bench: Faked) -> None:
     assert (profile.name, profile.tier, profile.grid) == ("saxpy", "counters", (65536, 1, 1))
     assert hottest(profile).line == 7
     assert bench.report(finished).read_bytes() == (RECORDED / "memory_bound.ncu-rep").read_bytes()
-    assert [one.state for one in bench.events if isinstance(one, c.Stage)] == ["building", "profiling"]
+    assert [event.state for event in bench.events if isinstance(event, c.Stage)] == ["building", "profiling"]
     assert finished.toolchain["ncu"] == profile.tool == "2025.3.1.0"
 
 
@@ -138,7 +139,7 @@ async def test_what_nvcc_made_of_the_kernel(bench: Faked) -> None:
     bench.ncu("memory_bound")
     first = await bench.profile(saxpy(bench))
     ptx, sass = first.dumps
-    assert [(one.name, one.level) for one in first.dumps] == [("saxpy", "ptx"), ("saxpy", "sass")]
+    assert [(dump.name, dump.level) for dump in first.dumps] == [("saxpy", "ptx"), ("saxpy", "sass")]
     assert ".entry _Z5saxpyifPKfPf" in unpacked(ptx)
     assert "/src/memory_bound.cu:7\n" in unpacked(sass)
     assert "FFMA" in unpacked(sass)
@@ -156,7 +157,7 @@ async def test_a_program_that_fails_after_its_kernel(bench: Faked) -> None:
     assert (finished.outcome, finished.exit_code) == ("runtime error", 3)
     assert finished.failure
     assert finished.failure.message == "main ended with exit code 3"
-    assert [one.tier for one in finished.profiles] == ["counters"]
+    assert [profile.tier for profile in finished.profiles] == ["counters"]
 
 
 async def test_a_program_that_fails_before_its_kernel(bench: Faked) -> None:
@@ -169,8 +170,8 @@ async def test_a_kernel_that_is_never_launched(bench: Faked) -> None:
     bench.ncu(log="==WARNING== No kernels were profiled.\n")
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("ok", ())
-    said = "nothing was profiled: the program did not launch saxpy; it launched no kernel at all"
-    assert said in finished.remarks
+    message = "nothing was profiled: the program did not launch saxpy; it launched no kernel at all"
+    assert message in finished.remarks
 
 
 async def test_a_program_that_hangs_is_ended_whole(bench: Faked) -> None:
@@ -203,22 +204,24 @@ async def test_a_refusal_in_a_run_that_was_ended_at_its_limit_is_none(bench: Fak
     bench.late_after = fake_ncu.WAITING
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("timed out", ())
-    assert not [one for one in finished.remarks if "counters" in one]
+    assert not [remark for remark in finished.remarks if "counters" in remark]
 
 
 async def test_a_program_that_the_tool_ended_has_not_failed(bench: Faked) -> None:
     bench.ncu("memory_bound", f"{PREPARE}\n")
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.exit_code, len(finished.profiles)) == ("ok", None, 1)
-    (said,) = [one for one in finished.remarks if one.startswith("Nsight Compute ended the program: ")]
-    assert "Failed to prepare kernel for profiling; Unknown Error on device 0" in said
+    (message,) = [
+        remark for remark in finished.remarks if remark.startswith("Nsight Compute ended the program: ")
+    ]
+    assert "Failed to prepare kernel for profiling; Unknown Error on device 0" in message
 
 
 async def test_what_the_program_prints_is_its_own(bench: Faked) -> None:
     bench.ncu("memory_bound")
     finished = await bench.profile(saxpy(bench, arguments=("0", "==ERROR== ERR_NVGPUCTRPERM")))
     assert finished.stdout == "==ERROR== ERR_NVGPUCTRPERM\n"
-    assert [one.tier for one in finished.profiles] == ["counters"]
+    assert [profile.tier for profile in finished.profiles] == ["counters"]
 
 
 async def test_a_file_that_does_not_compile(bench: Faked) -> None:
@@ -231,6 +234,7 @@ async def test_a_file_that_does_not_compile(bench: Faked) -> None:
 # -- what is asked of ncu ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_kernel_that_was_clicked_and_no_other(bench: Faked) -> None:
     bench.ncu("memory_bound")
     text = (
@@ -277,6 +281,7 @@ async def test_clocks_are_left_alone_and_one_launch_of_each_configuration_is_rep
     assert "--set full" in bench.calls.read_text().splitlines()[-1]
 
 
+@pytest.mark.slow
 async def test_a_source_that_is_not_saved_stays_out_of_the_report(bench: Faked) -> None:
     bench.ncu("memory_bound")
     job = bench.job("k.cu", "int main() {}\n", None)
@@ -310,7 +315,7 @@ async def test_refusals(bench: Faked, log: str, says: str, lasting: bool) -> Non
     bench.ncu(log=f"==PROF== Connected to process 7\n{log}\n")
     finished = await bench.profile(saxpy(bench))
     assert finished.outcome == "ok"
-    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    (remark,) = [remark for remark in finished.remarks if remark.startswith("no counters: ")]
     assert says in remark
     assert "; to enable counters: " in remark
     again = await bench.profile(saxpy(bench))
@@ -323,10 +328,10 @@ async def test_a_refusal_is_forgotten_with_another_driver(
 ) -> None:
     bench.ncu(log=f"{PERMISSION}\n")
     await bench.profile(saxpy(bench))
-    monkeypatch.setattr(probe, "device", lambda index: replace(H100, driver="590.1"))
+    monkeypatch.setattr(probe, "all_devices", lambda: (replace(H100, driver="590.1"),))
     bench.ncu("memory_bound")
     finished = await bench.profile(saxpy(bench))
-    assert [one.tier for one in finished.profiles] == ["counters"]
+    assert [profile.tier for profile in finished.profiles] == ["counters"]
 
 
 @pytest.mark.parametrize(
@@ -347,14 +352,14 @@ async def test_what_a_machine_says_of_counters_before_they_are_tried(
     monkeypatch.setattr(counter_permission, "_PARAMETERS", tmp_path / "params")
     monkeypatch.setattr(counter_permission, "_rights", lambda: ("1000", capabilities))
     monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
-    told = await probe.probe(c.Probe("p"), counters=bench.context.counters)
-    assert told.profiler
-    assert (told.profiler.version, told.profiler.permitted) == ("2025.3.1.0", permitted)
+    machine = await probe.probe(c.Probe("p"), counters=bench.context.counters)
+    assert machine.profiler
+    assert (machine.profiler.version, machine.profiler.permitted) == ("2025.3.1.0", permitted)
     await bench.profile(saxpy(bench))  # now it is known
-    told = await probe.probe(c.Probe("p"), counters=bench.context.counters)
-    assert told.profiler
-    assert told.profiler.permitted is False
-    assert "ERR_NVGPUCTRPERM" in told.profiler.why
+    machine = await probe.probe(c.Probe("p"), counters=bench.context.counters)
+    assert machine.profiler
+    assert machine.profiler.permitted is False
+    assert "ERR_NVGPUCTRPERM" in machine.profiler.why
 
 
 async def test_a_refusal_is_tried_again_after_a_day(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +367,7 @@ async def test_a_refusal_is_tried_again_after_a_day(bench: Faked, monkeypatch: p
     await bench.profile(saxpy(bench))
     monkeypatch.setattr(counter_permission, "_REFUSED_S", -1.0)
     bench.ncu("memory_bound")
-    assert [one.tier for one in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
+    assert [profile.tier for profile in (await bench.profile(saxpy(bench))).profiles] == ["counters"]
 
 
 async def test_the_kernels_that_were_launched_instead_are_named(
@@ -397,7 +402,7 @@ async def test_an_ordinary_run_stands_in(bench: Faked, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(plain_action, "build_or_run", ordinary)
     finished = await bench.profile(saxpy(bench))
-    assert [one.action for one in asked] == ["run"]
+    assert [job.action for job in asked] == ["run"]
     (profile,) = finished.profiles
     assert (profile.name, profile.tier, profile.metrics, profile.lines) == ("saxpy", "times", {}, ())
     assert (profile.grid, profile.place) == ((65536, 1, 1), place)
@@ -409,13 +414,15 @@ async def test_no_ncu(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ncu_options, "_candidates", list)
     finished = await bench.profile(saxpy(bench))
     assert finished.outcome == "ok"
-    assert any("Nsight Compute is not installed where the kernel runs" in one for one in finished.remarks)
+    assert any(
+        "Nsight Compute is not installed where the kernel runs" in remark for remark in finished.remarks
+    )
 
 
 async def test_an_ncu_that_is_too_old(bench: Faked) -> None:
     bench.ncu("memory_bound", version="2021.3.1.0")
     finished = await bench.profile(saxpy(bench))
-    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    (remark,) = [remark for remark in finished.remarks if remark.startswith("no counters: ")]
     assert "2021.3.1.0" in remark
     assert "older than 2023.3" in remark
     assert not bench.calls.exists()
@@ -431,7 +438,7 @@ async def test_counters_that_are_no_numbers(bench: Faked, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(bench.context.reports, "read", read)
     finished = await bench.profile(saxpy(bench))
-    (remark,) = [one for one in finished.remarks if one.startswith("no counters: ")]
+    (remark,) = [remark for remark in finished.remarks if remark.startswith("no counters: ")]
     assert "all of them were NaN" in remark
 
 
@@ -439,10 +446,40 @@ async def test_a_truncated_report(bench: Faked) -> None:
     bench.ncu("memory_bound", size=90_000)
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("ok", ())
-    assert any(one.startswith("the report is damaged") for one in finished.remarks)
+    assert any(remark.startswith("the report is damaged") for remark in finished.remarks)
     # the reader goes on
     bench.ncu("memory_bound")
     assert len((await bench.profile(saxpy(bench))).profiles) == 1
+
+
+async def test_reports_of_other_programs(bench: Faked) -> None:
+    """A report that lies on this machine, whoever made it. A file that is no report is refused in a sentence."""
+    bench.ncu("in_library")
+    whole = (RECORDED / "in_library.ncu-rep").read_bytes()
+    contents = {
+        "whole": whole,
+        "empty": b"",
+        "other": b"PK\3\4" * 99,
+        "cut": whole[:1000],
+        "half": whole[:100_000],
+    }
+    answers: list[str] = []
+    for name, content in contents.items():
+        report = bench.folder / f"{name}.ncu-rep"
+        report.write_bytes(content)
+        finished = await bench.profile(c.Job("r1", "report", "cuda", str(report), ""))
+        failure = finished.failure
+        launches = [(profile.name, profile.tool) for profile in finished.profiles]
+        answers.append(
+            f"{failure.category}: {failure.message}" if failure else f"{launches} {[*finished.files]}"
+        )
+    assert answers == [
+        "[('sort_blocks<8>', '2025.3.1')] ['/src/in_library.cu']",
+        "infrastructure: empty.ncu-rep is no report of Nsight Compute",
+        "infrastructure: other.ncu-rep is no report of Nsight Compute",
+        "infrastructure: cut.ncu-rep: the report is damaged or of a newer version: no launch is found in it",
+        "infrastructure: half.ncu-rep: the report is damaged or of a newer version: no launch is found in it",
+    ]
 
 
 async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +490,7 @@ async def test_a_reader_that_crashes(bench: Faked, monkeypatch: pytest.MonkeyPat
     bench.ncu("memory_bound")
     finished = await bench.profile(saxpy(bench))
     assert (finished.outcome, finished.profiles) == ("ok", ())
-    (remark,) = [one for one in finished.remarks if "NVIDIA's reader" in one]
+    (remark,) = [remark for remark in finished.remarks if "NVIDIA's reader" in remark]
     assert "ended with signal 11: the file is damaged or of another version" in remark
     assert bench.report(finished).is_file()
 
@@ -464,7 +501,7 @@ async def test_a_profile_is_cancelled(bench: Faked) -> None:
     await bench.profiling.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    (finished,) = [one for one in bench.events if isinstance(one, c.Finished)]
+    (finished,) = [event for event in bench.events if isinstance(event, c.Finished)]
     assert finished.outcome == "cancelled"
 
 
@@ -526,6 +563,7 @@ def softmax(bench: Faked, end: str, torch: str = "") -> c.Job:
     return replace(job, path="/src/softmax.py", directory=str(bench.folder))
 
 
+@pytest.mark.slow
 async def test_a_triton_program(bench: Faked, driver_calls: Calls) -> None:
     bench.ncu("softmax")
     finished = await bench.profile(softmax(bench, "def main(): print('hello')\n", "import torch"))
@@ -558,9 +596,9 @@ async def test_what_triton_made_of_the_kernel(bench: Faked, driver_calls: Calls)
     bench.ncu("softmax")
     finished = await bench.profile(softmax(bench, COMPILED))
     assert finished.outcome == "ok", (finished.failure, finished.stderr)
-    assert {(one.symbol, one.name) for one in finished.dumps} == {("softmax", "softmax")}
+    assert {(dump.symbol, dump.name) for dump in finished.dumps} == {("softmax", "softmax")}
     # the code of the recording is that of another compiler, and so an instance of its own
-    assert [(one.level, one.instance) for one in finished.dumps] == [
+    assert [(dump.level, dump.instance) for dump in finished.dumps] == [
         ("sass", 0), ("ttir", 1), ("ttgir", 1), ("llir", 1), ("ptx", 1),
     ]  # fmt: skip
     sass, ttir, ttgir, llir, ptx = map(unpacked, finished.dumps)

@@ -51,8 +51,8 @@ def test_a_log(text: str, profiled: int, status: int | None, ended: bool) -> Non
 
 
 def test_warnings_and_a_programs_failure_are_no_refusal() -> None:
-    said = SAXPY + "==WARNING== ERR_NVGPUCTRPERM\n==ERROR== The application returned an error code (1).\n"
-    assert Log(said).refusal is None
+    message = SAXPY + "==WARNING== ERR_NVGPUCTRPERM\n==ERROR== The application returned an error code (1).\n"
+    assert Log(message).refusal is None
 
 
 def test_every_refusal_says_what_would_enable_counters() -> None:
@@ -125,7 +125,7 @@ def test_the_programs_own_words_come_last() -> None:
 def matched(words: list[str], symbols: list[str]) -> list[str]:
     """By the rule of `ncu`: a pattern is looked for in the name."""
     pattern = words[words.index("--kernel-name") + 1].removeprefix("regex:")
-    return [one for one in symbols if re.search(pattern, one)]
+    return [symbol for symbol in symbols if re.search(pattern, symbol)]
 
 
 def test_symbols_are_matched_whole_and_literally() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
+import zlib
 
 import pytest
 
@@ -95,6 +97,7 @@ def test_no_entry_says_what_would_be_one(job):
     assert done.finished.exit_code is None
 
 
+@pytest.mark.slow
 def test_a_file_named_like_the_standard_library_shadows_nothing(fresh_job):
     done = fresh_job(
         "import sys\ndef main(): print(sys.modules['random'].__name__)\nimport random", name="queue.py"
@@ -130,8 +133,8 @@ def test_a_path_that_exists_on_another_machine_only(job):
     [
         ("", 0, None),
         ("0", 0, None),
-        ("3", 3, "exit code 3"),
-        ("-1", 255, "exit code 255"),
+        ("3", 3, "exited with code 3"),
+        ("-1", 255, "exited with code 255"),
         ("'no data'", 1, "no data"),
     ],
 )
@@ -187,6 +190,7 @@ def test_a_missing_package_is_told_at_its_import(job):
     assert done.problem.message == "ModuleNotFoundError: No module named 'not_installed_anywhere'"
     assert done.problem.place is not None
     assert done.problem.place.line == 2
+    assert "-m pip install not_installed_anywhere, if" in done.finished.failure.remedy
 
 
 @pytest.mark.parametrize("module", ["torch", "triton"])
@@ -256,6 +260,17 @@ def test_results_are_json_whatever_the_program_prints(job):
     assert json.loads(c.encode(done.finished))["outcome"] == "ok"
 
 
+def test_a_traced_run_that_fails_has_its_trace(job):
+    done = job(
+        "import torch\ndef main():\n    torch.rand(9).relu()\n    raise ValueError('late')\n", traced=True
+    )
+    assert (done.finished.outcome, done.failure.message) == ("runtime error", "ValueError: late")
+    trace = json.loads(zlib.decompress(base64.b64decode(done.finished.report)))
+    assert "aten::relu" in {event.get("name") for event in trace["traceEvents"]}
+    assert {"aten::rand", "aten::relu"} <= {operator.name for operator in done.finished.operators}
+    assert all(operator.calls and operator.self_ns > 0 for operator in done.finished.operators)
+
+
 # -- a process that crashed --------------------------------------------------------------------------
 
 
@@ -281,6 +296,20 @@ def test_a_crash_keeps_the_launches_of_the_files_kernels(status, outcome, messag
     assert (finished.failure.message if finished.failure else None) == message
     [launches] = finished.launches
     assert (launches.name, launches.count, launches.place) == ("add", 2, c.Place("/k.py", 6))
+
+
+def test_a_script_s_launches_are_of_any_kernel():
+    request = c.Job("1", "run", "triton", "/k.py", ADD, through="exec")
+    records = [
+        launched("add", 100),
+        launched("_ZN2at6native4fillEv", 200),
+        launched("_ZN2at6native4fillEv", 300),
+    ]
+    finished = python_job.crashed(request, 3, Recorded((*series(records),)))
+    assert [(launches.name, launches.count) for launches in finished.launches] == [
+        ("add", 1),
+        ("at::native::fill", 2),
+    ]
 
 
 def test_a_crash_after_a_cuda_error_is_the_cuda_errors(tmp_path):

@@ -17,8 +17,8 @@ TEN = Limit("a test", 10, "It is refused.")
 
 
 def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one:
-        one.bind(str(path))
+    with socket.socket(socket.AF_UNIX) as item:
+        item.bind(str(path))
 
 
 def _holes(path: Path) -> None:

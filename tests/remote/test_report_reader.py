@@ -50,8 +50,8 @@ def request(name: str, **fields: Any) -> Request:
 
 @functools.cache
 def profile(name: str, **fields: Any) -> c.Profile:
-    (found,) = report_reader.read(ncu_report, request(name, **fields)).profiles
-    return found
+    (result,) = report_reader.read(ncu_report, request(name, **fields)).profiles
+    return result
 
 
 def action(name: str) -> Any:
@@ -71,45 +71,49 @@ def source_line(found: c.Profile, line: c.Line) -> str:
 def test_values_are_the_reports_own(name: str) -> None:
     theirs = action(name)
     # what has no value of its own, only a series of samples over time, answers 0
-    told = {one: theirs[one].value() for one in theirs.metric_names() if theirs[one].has_value()}
+    answer = {
+        metric_name: theirs[metric_name].value()
+        for metric_name in theirs.metric_names()
+        if theirs[metric_name].has_value()
+    }
     wanted = {
-        one: (float(value), theirs[one].unit())
-        for one, value in told.items()
+        item: (float(value), theirs[item].unit())
+        for item, value in answer.items()
         if isinstance(value, int | float)
         and math.isfinite(value)
-        and not one.startswith(("device__", "numa__", "nvlink__", "c2clink__"))
+        and not item.startswith(("device__", "numa__", "nvlink__", "c2clink__"))
     }
-    found = profile(name)
-    assert {one: (metric.value, metric.unit) for one, metric in found.metrics.items()} == wanted
+    result = profile(name)
+    assert {name: (metric.value, metric.unit) for name, metric in result.metrics.items()} == wanted
     assert wanted["gpu__time_duration.sum"][1] == "ns"
-    assert found.symbol == theirs.name(theirs.NameBase_MANGLED)
-    assert found.block
-    assert math.prod(found.block) == told["launch__block_size"]
-    assert found.grid
-    assert math.prod(found.grid) == told["launch__grid_size"]
+    assert result.symbol == theirs.name(theirs.NameBase_MANGLED)
+    assert result.block
+    assert math.prod(result.block) == answer["launch__block_size"]
+    assert result.grid
+    assert math.prod(result.grid) == answer["launch__grid_size"]
 
 
 @pytest.mark.parametrize(
-    "name", [one for one in REPORTS if one not in ("memory_bound.basic", "without_lines")]
+    "name", [name for name in REPORTS if name not in ("memory_bound.basic", "without_lines")]
 )
 def test_every_sample_is_charged_to_a_line_of_the_author(name: str) -> None:
     theirs = action(name)
-    found = profile(name)
+    result = profile(name)
     total = theirs["smsp__pcsamp_sample_count"].value()
     # Triton's own cubins do not say where library code was called from; that is another test's subject
     elsewhere = 0 if not name.startswith("softmax") else _samples_in(theirs, "standard.py")
-    assert sum(line.samples for line in found.lines) + elsewhere == found.samples == total
-    assert {line.file for line in found.lines} == {request(name).path}
+    assert sum(line.samples for line in result.lines) + elsewhere == result.samples == total
+    assert {line.file for line in result.lines} == {request(name).path}
 
 
 def _samples_in(theirs: Any, file: str) -> int:
-    found = 0
+    text = 0
     for name in theirs.metric_names():
         if name.startswith("smsp__pcsamp_warps_issue_stalled_") and not name.endswith("_not_issued"):
             for at, count in by_instruction(theirs[name]):
                 info = theirs.source_info(at)
-                found += count if info and info.file_name().endswith(file) else 0
-    return found
+                text += count if info and info.file_name().endswith(file) else 0
+    return text
 
 
 @pytest.mark.parametrize(
@@ -123,26 +127,26 @@ def _samples_in(theirs: Any, file: str) -> int:
     ],
 )
 def test_the_hot_line_is_the_one_that_does_the_work(name: str, work: str, stall: str | None) -> None:
-    found = profile(name)
-    hot = max(found.lines, key=lambda line: line.samples)
-    text = source_line(found, hot)
+    result = profile(name)
+    hot = max(result.lines, key=lambda line: line.samples)
+    text = source_line(result, hot)
     assert work in text or stall is not None, text
     assert stall in (None, next(iter(hot.stalls)))
-    assert hot.samples > 0.5 * (found.samples or 0)
+    assert hot.samples > 0.5 * (result.samples or 0)
 
 
 def test_library_code_is_charged_to_the_line_that_calls_it() -> None:
-    found = profile("in_library")
-    hot = max(found.lines, key=lambda line: line.samples)
-    assert "Sort" in source_line(found, hot)
+    result = profile("in_library")
+    hot = max(result.lines, key=lambda line: line.samples)
+    assert "Sort" in source_line(result, hot)
     assert sum(hot.inside.values()) == hot.samples
     assert {name.partition(":")[0] for name in hot.inside} > {"block_radix_rank.cuh", "block_exchange.cuh"}
 
 
 def test_library_code_of_triton_is_charged_to_the_line_that_calls_it() -> None:
-    found = profile("softmax", ptx=str(RECORDED))
-    hot = max(found.lines, key=lambda line: line.samples)
-    assert "tl.max" in source_line(found, hot)
+    result = profile("softmax", ptx=str(RECORDED))
+    hot = max(result.lines, key=lambda line: line.samples)
+    assert "tl.max" in source_line(result, hot)
     assert {name.partition(":")[0] for name in hot.inside} == {"standard.py"}
     assert sum(hot.inside.values()) > 0.9 * hot.samples
 
@@ -152,8 +156,8 @@ def test_counters_of_a_line_are_the_sums_of_its_instructions() -> None:
     wanted: Counter[int] = Counter()
     for at, count in by_instruction(theirs["memory_l2_theoretical_sectors_global"]):
         wanted[theirs.source_info(at).line()] += count
-    found = {line.line: line.sectors for line in profile("uncoalesced").lines if line.sectors is not None}
-    assert found == wanted
+    result = {line.line: line.sectors for line in profile("uncoalesced").lines if line.sectors is not None}
+    assert result == wanted
 
 
 def test_what_each_program_was_written_to_show() -> None:
@@ -169,15 +173,15 @@ def test_what_each_program_was_written_to_show() -> None:
 
 
 def test_a_basic_report_has_no_lines_and_no_samples() -> None:
-    found = profile("memory_bound.basic")
-    assert (found.lines, found.samples) == ((), None)
-    assert "dram__bytes.sum.per_second" not in found.metrics
+    result = profile("memory_bound.basic")
+    assert (result.lines, result.samples) == ((), None)
+    assert "dram__bytes.sum.per_second" not in result.metrics
 
 
 def test_code_without_line_information_has_no_lines() -> None:
-    found = profile("without_lines")
-    assert found.lines == ()
-    assert found.samples
+    result = profile("without_lines")
+    assert result.lines == ()
+    assert result.samples
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -187,11 +191,11 @@ def test_advice_is_that_of_nvidias_rules_without_their_links(name: str) -> None:
         for rule in action(name).rule_results_as_dicts()
         if rule["rule_message"]["type"] in (ncu_report.MsgType_OPTIMIZATION, ncu_report.MsgType_WARNING)
     }
-    found = profile(name).advice
-    assert {(one.rule, one.speedup) for one in found} == theirs
-    assert not [one.message for one in found if re.search(r"@\w+:", one.message)]
-    assert {one.scope for one in found if one.speedup is not None} <= {"local", "global"}
-    assert {one.scope for one in found if one.speedup is None} <= {""}
+    advices = profile(name).advice
+    assert {(advice.rule, advice.speedup) for advice in advices} == theirs
+    assert not [advice.message for advice in advices if re.search(r"@\w+:", advice.message)]
+    assert {advice.scope for advice in advices if advice.speedup is not None} <= {"local", "global"}
+    assert {advice.scope for advice in advices if advice.speedup is None} <= {""}
 
 
 def test_a_link_leaves_its_words() -> None:
@@ -223,7 +227,7 @@ def test_numbers_that_are_none_are_absent() -> None:
     )
     acted = types.SimpleNamespace(metric_names=lambda: [*values, "none"], metric_by_name=Metric)
     reader = report_reader._Reader(module, Request("", ""), {})
-    assert {name: one.value for name, one in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
+    assert {name: metric.value for name, metric in reader._metrics(acted)} == {"zero": 0.0, "one": 1.0}
 
 
 def test_of_several_instances_with_one_name_each_has_its_own_lines() -> None:
@@ -245,20 +249,20 @@ def disassembled(cubin: Path) -> dict[str, dict[int, tuple[tuple[str, int], ...]
     out = subprocess.run(
         [NVDISASM, "-gi", "-c", "-hex", cubin], capture_output=True, text=True, check=False
     ).stdout
-    found: dict[str, dict[int, tuple[tuple[str, int], ...]]] = {}
+    result: dict[str, dict[int, tuple[tuple[str, int], ...]]] = {}
     frames: list[tuple[str, int]] = []
     function, fresh = "", True
     for line in out.splitlines():
         if named := re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line):
             function, frames = named[1], []
-        elif told := re.match(r'\s*//## File "(.*?)", line (\d+)', line):
+        elif match := re.match(r'\s*//## File "(.*?)", line (\d+)', line):
             frames = [] if fresh else frames
             fresh = False
-            frames.append((told[1], int(told[2])))
+            frames.append((match[1], int(match[2])))
         elif code := re.match(r"\s+/\*([0-9a-f]{4,})\*/\s+\S", line):
-            found.setdefault(function, {})[int(code[1], 16)] = tuple(frames)
+            result.setdefault(function, {})[int(code[1], 16)] = tuple(frames)
             fresh = True
-    return found
+    return result
 
 
 def embedded(name: str, folder: Path) -> Path:
@@ -273,20 +277,20 @@ def embedded(name: str, folder: Path) -> Path:
 )
 def test_lines_are_those_of_nvdisasm(name: str, tmp_path: Path) -> None:
     cubin = embedded(name, tmp_path)
-    found = dwarf_lines.read(cubin.read_bytes())
+    by_symbol = dwarf_lines.read(cubin.read_bytes())
     for function, wanted in disassembled(cubin).items():
-        assert {at: found[function].at(at) for at in wanted} == wanted
+        assert {at: by_symbol[function].at(at) for at in wanted} == wanted
         assert len(wanted) > 20
 
 
 def test_lines_of_calls_within_calls(tmp_path: Path) -> None:
     """Of cub's recursive templates nvdisasm 12.8 leaves out repeated frames between; the ends are the same."""
     cubin = embedded("in_library", tmp_path)
-    found = dwarf_lines.read(cubin.read_bytes())
+    by_symbol = dwarf_lines.read(cubin.read_bytes())
     depth = 0
     for function, wanted in disassembled(cubin).items():
         for at, frames in wanted.items():
-            got = found[function].at(at)
+            got = by_symbol[function].at(at)
             assert (got[0], got[-1]) == (frames[0], frames[-1])
             assert list(dict.fromkeys(got)) == list(dict.fromkeys(frames)) or len(got) > len(frames)
             depth = max(depth, len(got))
@@ -313,12 +317,12 @@ def test_lines_of_a_file_with_several_functions(tmp_path: Path) -> None:
     source, cubin = tmp_path / "k.cu", tmp_path / "k.cubin"
     source.write_text(INLINED)
     subprocess.run(["nvcc", "-O3", "-lineinfo", "-arch=sm_90a", "-cubin", "-o", cubin, source], check=True)
-    found = dwarf_lines.read(cubin.read_bytes())
+    by_symbol = dwarf_lines.read(cubin.read_bytes())
     wanted = disassembled(cubin)
-    assert {name: {at: found[name].at(at) for at in each} for name, each in wanted.items()} == wanted
-    assert dwarf_lines.read(cubin.read_bytes(), {"_Z5otherPf"}) == {"_Z5otherPf": found["_Z5otherPf"]}
+    assert {name: {at: by_symbol[name].at(at) for at in each} for name, each in wanted.items()} == wanted
+    assert dwarf_lines.read(cubin.read_bytes(), {"_Z5otherPf"}) == {"_Z5otherPf": by_symbol["_Z5otherPf"]}
     assert dwarf_lines.read(cubin.read_bytes(), {"absent"}) == {}
-    k = found["_Z1kPKfPfP6__half"]
+    k = by_symbol["_Z1kPKfPfP6__half"]
     chains = {tuple(line for _, line in frames) for _, frames in k.frames}
     assert {(3, 8), (8,), (9,), (6,)} <= chains
     assert any("cuda_fp16" in frames[0][0] and frames[-1] == (str(source), 9) for _, frames in k.frames)
@@ -382,9 +386,9 @@ def test_library_code_of_triton_is_charged_through_its_ptx(tmp_path: Path, text:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reader() -> Any:
-    found = Reader()
-    yield found
-    await found.close()
+    result = Reader()
+    yield result
+    await result.close()
 
 
 @in_one_loop

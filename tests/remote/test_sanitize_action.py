@@ -17,7 +17,8 @@ from orbit_remote.common import messages as c
 from orbit_remote.process import program
 from orbit_remote.sanitizer import sanitizer_tool
 from orbit_remote.spec import launch_spec
-from orbit_remote.worker import builds, probe, sanitize_action
+from orbit_remote.worker import probe
+from orbit_remote.worker.actions import builds, sanitize_action
 from orbit_remote.worker.context import Client, Context, Shared
 from tests.processes_check import is_alive
 from tests.recordings import planted
@@ -72,7 +73,7 @@ def desk(
     # not by the path, which belongs to what a build is known by
     monkeypatch.setattr(sanitizer_tool, "_candidates", lambda _compiler: iter([tools / "compute-sanitizer"]))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(probe, "device", lambda _index: H100)
+    monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
     (tmp_path / "cache").mkdir()
     for name in ("builds", "cupti"):
         (tmp_path / "cache" / name).symlink_to(kept / name)
@@ -115,7 +116,7 @@ async def test_a_fault_is_a_problem_on_the_authors_file(desk: Desk) -> None:
     assert finished.failure
     assert finished.failure.message == "1 fault was found (memcheck 1)"
     assert finished.toolchain["compute-sanitizer"] == "2025.3.1.0"
-    stages = [one.why for one in desk.events if isinstance(one, c.Stage) and one.state == "running"]
+    stages = [event.why for event in desk.events if isinstance(event, c.Stage) and event.state == "running"]
     assert stages == [
         "as it is",
         "memcheck, 1 of 4",
@@ -125,6 +126,7 @@ async def test_a_fault_is_a_problem_on_the_authors_file(desk: Desk) -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_how_each_tool_is_called(desk: Desk) -> None:
     await desk.check("race_right.cu")
     called = [line.split() for line in (desk.folder / "called").read_text().splitlines()]
@@ -145,23 +147,28 @@ async def test_an_edit_that_is_not_saved_is_what_is_checked(desk: Desk) -> None:
     desk.save(job.path, "something else")
     problems = (await sanitize_action.check_memory(job, desk.context)).problems
     wanted = planted.lines("out_of_bounds_write.cu", "memcheck")
-    assert {one.place.line for one in problems if one.place} == wanted
+    assert {problem.place.line for problem in problems if problem.place} == wanted
 
 
 async def test_a_fault_in_a_header_of_the_authors_is_shown_there(desk: Desk) -> None:
     problems = (await desk.check("inlined.cu", tools=("memcheck",))).problems
-    assert {Path(one.place.file).name for one in problems if one.place} <= {"inlined.cuh", "inlined.cu"}
-    assert {note.message for one in problems for note in one.notes} >= {"called from through_call"}
+    assert {Path(problem.place.file).name for problem in problems if problem.place} <= {
+        "inlined.cuh",
+        "inlined.cu",
+    }
+    assert {note.message for problem in problems for note in problem.notes} >= {"called from through_call"}
 
 
+@pytest.mark.slow
 async def test_a_program_without_cuda_has_nothing_to_check(desk: Desk) -> None:
     finished = await desk.check("no_kernel.cu")
     assert finished.outcome == "runtime error"
-    assert [one.message for one in finished.problems] == [
+    assert [problem.message for problem in finished.problems] == [
         "main makes no call of CUDA, so there was nothing to check"
     ]
 
 
+@pytest.mark.slow
 async def test_a_program_that_fails_by_itself_is_not_called_clean(desk: Desk) -> None:
     text = (
         (planted.PROGRAMS / "race_right.cu")
@@ -177,7 +184,7 @@ async def test_a_program_that_fails_by_itself_is_not_called_clean(desk: Desk) ->
 async def test_a_file_that_does_not_compile_is_not_checked(desk: Desk) -> None:
     finished = await desk.check("bad.cu", "__global__ void k() { int x = ; }\nint main() {}\n")
     assert finished.outcome == "compile error"
-    assert [one for one in desk.events if isinstance(one, c.Built)]
+    assert [event for event in desk.events if isinstance(event, c.Built)]
 
 
 async def test_a_tool_that_hangs_is_ended_at_the_limit(desk: Desk, limit: Limit, tmp_path: Path) -> None:
@@ -200,7 +207,7 @@ async def test_what_a_tool_found_before_its_limit_is_told(desk: Desk, limit: Lim
     await asyncio.to_thread(begun.read_text)
     await limit.reach()
     finished = await task
-    assert {one.place.line for one in finished.problems if one.place} == {4}
+    assert {problem.place.line for problem in finished.problems if problem.place} == {4}
     assert finished.outcome == "runtime error"
     assert "memcheck was ended at its limit of 7 s: it may have found more" in finished.remarks
 
@@ -292,7 +299,7 @@ def test_the_tool_of_the_path_comes_first(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_without_a_gpu_nothing_is_built(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "device", lambda _index: None)
+    monkeypatch.setattr(probe, "all_devices", tuple)
     finished = await desk.check("race.cu")
     assert finished.failure
     assert finished.failure.message == "there is no NVIDIA GPU in this machine to run it on"
@@ -317,10 +324,10 @@ def test_of_a_sweep_the_least_and_every_case_are_checked() -> None:
     every, _ = launch_spec.points(checked.spec)
     chosen = spec_sanitize.choose(checked, every)
     values = [
-        launch_spec.compute(checked.spec, checked.signature, one, launch_spec.World("cuda"))[0]["n"]
-        for one in chosen
+        launch_spec.compute(checked.spec, checked.signature, point, launch_spec.World("cuda"))[0]["n"]
+        for point in chosen
     ]
-    assert [getattr(one, "value", None) for one in values] == [1 << 10, 1003]
+    assert [getattr(value, "value", None) for value in values] == [1 << 10, 1003]
 
 
 async def test_the_job_of_a_child_asks_for_no_recorder(

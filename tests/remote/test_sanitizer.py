@@ -35,12 +35,16 @@ def found(program: str, tool: str) -> tuple[Problem, ...]:
 def shown(problems: tuple[Problem, ...]) -> str:
     """As an editor shows them: line, severity, message; what is related below."""
     lines: list[str] = []
-    for one in problems:
-        where = f"{one.place.file.removeprefix(FOLDER)}:{one.place.line}" if one.place else one.symbol
-        lines.append(f"{where} {one.severity}: {one.message}")
+    for problem in problems:
+        where = (
+            f"{problem.place.file.removeprefix(FOLDER)}:{problem.place.line}"
+            if problem.place
+            else problem.symbol
+        )
+        lines.append(f"{where} {problem.severity}: {problem.message}")
         lines += [
             f"    {note.place.file.removeprefix(FOLDER)}:{note.place.line} {note.message}"
-            for note in one.notes
+            for note in problem.notes
             if note.place
         ]
     return "\n".join(lines)
@@ -48,12 +52,15 @@ def shown(problems: tuple[Problem, ...]) -> str:
 
 @pytest.mark.parametrize("program", planted.PLANTED)
 def test_what_was_planted_is_named_at_its_line(program: str) -> None:
-    told = {tool: {one.place.line for one in found(program, tool) if one.place} for tool in planted.TOOLS}
+    answer = {
+        tool: {problem.place.line for problem in found(program, tool) if problem.place}
+        for tool in planted.TOOLS
+    }
     wanted = {tool: planted.lines(f"{program}.cu", tool) for tool in planted.TOOLS}
     assert any(wanted.values())
     for tool, lines in wanted.items():
-        assert lines <= told[tool]
-    assert set().union(*told.values()) == set().union(*wanted.values())
+        assert lines <= answer[tool]
+    assert set().union(*answer.values()) == set().union(*wanted.values())
 
 
 TWINS = sorted(log.stem.partition(".") for log in planted.RECORDED.glob("*_right.*.txt"))
@@ -147,8 +154,8 @@ def every() -> list[tuple[str, str]]:
 def test_the_log_alone_says_the_same(program: str, tool: str) -> None:
     """What a run that was ended leaves behind."""
     xml, log = recorded(program, tool)
-    assert [plain(one) for one in sanitizer_records.read("", log)] == [
-        plain(one) for one in sanitizer_records.read(xml, log)
+    assert [plain(record) for record in sanitizer_records.read("", log)] == [
+        plain(record) for record in sanitizer_records.read(xml, log)
     ]
 
 
@@ -162,7 +169,7 @@ def test_a_log_that_breaks_off_still_names_the_line(cut: float) -> None:
     xml, log = recorded("out_of_bounds_write", "memcheck")
     records = sanitizer_records.read(xml[: int(len(xml) * cut)], log[: int(len(log) * cut)])
     problems = sanitizer_findings.problems("memcheck", records, own)
-    assert {one.place.line for one in problems if one.place} == {4}
+    assert {problem.place.line for problem in problems if problem.place} == {4}
 
 
 LINES = [

@@ -31,10 +31,10 @@ def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
     text = spec_instances.source(source, "/src/k.cu", checked.spec.launches[0].span.line + 1, names, where)
     file = tmp_path / "k.cu"
     file.write_text(text)
-    found = nvcc.find(None)
-    assert not isinstance(found, Failure), found.message
+    result = nvcc.find(None)
+    assert not isinstance(result, Failure), result.message
     command = [
-        found.path,
+        result.path,
         "-arch=sm_90a",
         "-cubin",
         "-Xptxas",
@@ -50,8 +50,11 @@ def compiled(tmp_path: Path, source: str) -> tuple[bytes, str, list[str]]:
 
 def check(tmp_path: Path, source: str, expected: str) -> None:
     cubin, _, names = compiled(tmp_path, source)
-    found = spec_instances.read(cubin, names)
-    shown = [f"{name}: {symbols.demangle(one.symbol)} takes {one.parameters}" for name, one in found.items()]
+    kernels = spec_instances.read(cubin, names)
+    shown = [
+        f"{name}: {symbols.demangle(kernel.symbol)} takes {kernel.parameters}"
+        for name, kernel in kernels.items()
+    ]
     assert "\n".join(shown) == dedent(expected).strip()
 
 
@@ -124,19 +127,19 @@ def test_the_other_kernels_keep_their_registers(tmp_path: Path) -> None:
         // orbit: launch k<<<1, 256>>>(x)
         __global__ void k(float* x) { x[threadIdx.x] = 1; }
         """
-    _, said, _ = compiled(tmp_path, source)
+    _, message, _ = compiled(tmp_path, source)
     plain = tmp_path / "plain.cu"
     plain.write_text(dedent(source))
-    found = nvcc.find(None)
-    assert not isinstance(found, Failure)
-    command = [found.path, "-arch=sm_90a", "-cubin", "-Xptxas", "-v", "-o", "/dev/null", str(plain)]
+    result = nvcc.find(None)
+    assert not isinstance(result, Failure)
+    command = [result.path, "-arch=sm_90a", "-cubin", "-Xptxas", "-v", "-o", "/dev/null", str(plain)]
     alone = subprocess.run(command, capture_output=True, text=True, check=True).stderr
 
     def registers(text: str) -> dict[str, str]:
         blocks = text.split("Compiling entry function '")[1:]
-        return {one.split("'")[0]: one.split("Used ")[1].split(",")[0] for one in blocks}
+        return {block.split("'")[0]: block.split("Used ")[1].split(",")[0] for block in blocks}
 
-    both = {name: used for name, used in registers(said).items() if "orbit_spec" not in name}
+    both = {name: used for name, used in registers(message).items() if "orbit_spec" not in name}
     assert both == registers(alone)
 
 
@@ -149,8 +152,8 @@ def test_variables_are_found_with_their_sizes(tmp_path: Path) -> None:
         __global__ void k(float* x) { x[0] = weights[threadIdx.x] + ns::counter; }
         """
     cubin, _, _ = compiled(tmp_path, source)
-    found = {symbols.demangle(one.symbol): one.size for one in Cubin(cubin).variables()}
-    assert found == {"weights": 256, "ns::counter": 4}
+    result = {symbols.demangle(variable.symbol): variable.size for variable in Cubin(cubin).variables()}
+    assert result == {"weights": 256, "ns::counter": 4}
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"not a cubin at all, but long enough to be one" * 4])

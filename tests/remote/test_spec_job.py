@@ -63,13 +63,13 @@ class Acted:
 
     def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
         arguments = [evaluate(node, world, Scope(values)) for node in launch.arguments]
-        tensors = tuple((one, True) for one in arguments if isinstance(one, Tensor))
+        tensors = tuple((argument, True) for argument in arguments if isinstance(argument, Tensor))
 
         def ready(memory: Memory) -> Ready:
             given = [
-                memory(one) if isinstance(one, Tensor) else one.value
-                for one in arguments
-                if isinstance(one, Tensor | Scalar)
+                memory(argument) if isinstance(argument, Tensor) else argument.value
+                for argument in arguments
+                if isinstance(argument, Tensor | Scalar)
             ]
             return _Act(self, launch.kernel.name, given)
 
@@ -102,22 +102,22 @@ def run(
     source: str, kernel: Kernel, *, tuned: bool = False, free: int = 1 << 30, **others: Kernel
 ) -> tuple[c.Finished, list[c.Point], Acted]:
     text = dedent(source).lstrip("\n")
-    found = cuda_kernels.scan(text).kernels[-1]
-    spot = found.name_span
+    result = cuda_kernels.scan(text).kernels[-1]
+    spot = result.name_span
     where = c.Definition(
-        found.name, found.qualified, found.whole.line, found.line, spot.line, spot.end_column
+        result.name, result.qualified, result.whole.line, result.line, spot.line, spot.end_column
     )
-    job = c.Job("r", "run", "cuda", "/src/k.cu", text, found.name, through="spec", definition=where)
-    acted = Acted({found.name: kernel, **others}, tuned)
+    job = c.Job("r", "run", "cuda", "/src/k.cu", text, result.name, through="spec", definition=where)
+    acted = Acted({result.name: kernel, **others}, tuned)
     made = spec_job.Run(job, lambda _: None, spec_job.checked_spec(job), acted, Cpu(free))
 
     def timed(trial: Trial) -> tuple[c.Launches, ...]:
         acted.launched.append("timing")
         return tuple(
             c.Launches(
-                one.facts().symbol, one.facts().name, (1, 1, 1), (1, 1, 1), c.Timing(1, 1.0, "acted"), 1
+                ready.facts().symbol, ready.facts().name, (1, 1, 1), (1, 1, 1), c.Timing(1, 1.0, "acted"), 1
             )
-            for one in trial.ready
+            for ready in trial.ready
         )
 
     return made.finished(timed), made.points, acted
@@ -125,11 +125,13 @@ def run(
 
 def told(finished: c.Finished, points: list[c.Point]) -> str:
     lines = [finished.outcome]
-    lines += [f"{one.place.line if one.place else '-'}: {one.message}" for one in finished.problems]
+    lines += [
+        f"{problem.place.line if problem.place else '-'}: {problem.message}" for problem in finished.problems
+    ]
     for point in points:
         values = " ".join(f"{name}={value}" for name, value in point.values.items())
         marks = "".join("✓" if check.passed else "✗" for check in point.checks)
-        timed = " ".join(one.name for one in point.launches)
+        timed = " ".join(launch.name for launch in point.launches)
         lines.append(" ".join(filter(None, [point.case or "timed", values, marks, timed])))
     return "\n".join(lines)
 
@@ -147,7 +149,7 @@ def test_it_is_checked_timed_and_checked_again() -> None:
     finished, points, acted = run(SPEC, double)
     assert told(finished, points) == "ok\ntimed ✓✓ k"
     assert acted.launched == ["k", "timing", "k"]
-    assert [one.when for one in points[0].checks] == ["first", "again"]
+    assert [item.when for item in points[0].checks] == ["first", "again"]
     assert points[0].footprint == 8000
 
 

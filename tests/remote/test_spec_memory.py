@@ -52,8 +52,8 @@ def test_what_was_changed_is_restored_and_nothing_else() -> None:
 )
 def test_an_unwritten_output_is_no_number_one_could_expect(poison: int, dtype: torch.dtype) -> None:
     out = named("out", torch.zeros(4, dtype=dtype), unset=True)
-    found = Memory(torch, [(out, True)], poison).of(out).to(torch.float64)
-    assert bool((found.isnan() | (found.abs() > 400)).all())
+    result = Memory(torch, [(out, True)], poison).of(out).to(torch.float64)
+    assert bool((result.isnan() | (result.abs() > 400)).all())
 
 
 def test_views_share_the_memory_of_what_they_are_views_of() -> None:
@@ -73,7 +73,10 @@ def test_a_write_outside_is_told_with_its_distance(offset: int, told: str) -> No
     x = named("x", torch.zeros(5))
     memory = Memory(torch, [(x, True)], POISONS[0])
     overrun(memory, x, offset)
-    assert " ".join(f"{one.name} {one.offset} {one.bytes}" for one in memory.trespasses()) == told
+    assert (
+        " ".join(f"{trespass.name} {trespass.offset} {trespass.bytes}" for trespass in memory.trespasses())
+        == told
+    )
 
 
 def test_room_is_reckoned_before_anything_is_allocated() -> None:
@@ -88,11 +91,11 @@ def test_room_is_reckoned_before_anything_is_allocated() -> None:
 
 
 def told(actual: Any, expected: Any, allowed: Tolerance) -> str:
-    found = compare(torch, torch.as_tensor(actual), torch.as_tensor(expected), allowed)
-    if not found.differing:
-        return f"equal, error {found.error:g}" if found.error is not None else "equal"
-    error = "none" if found.error is None else f"{found.error:g}"
-    return f"{found.differing} of {found.elements}, [{', '.join(map(str, found.index))}] {found.actual} not {found.expected}, error {error}"
+    comparison = compare(torch, torch.as_tensor(actual), torch.as_tensor(expected), allowed)
+    if not comparison.differing:
+        return f"equal, error {comparison.error:g}" if comparison.error is not None else "equal"
+    error = "none" if comparison.error is None else f"{comparison.error:g}"
+    return f"{comparison.differing} of {comparison.elements}, [{', '.join(map(str, comparison.index))}] {comparison.actual} not {comparison.expected}, error {error}"
 
 
 EXACT = Tolerance(0.0, 0.0)
@@ -134,15 +137,15 @@ def test_exactly(actual: Any, expected: Any, said: str) -> None:
 def test_within(actual: float, allowed: Tolerance, passes: bool) -> None:
     """The third is relative to the root mean square of all that is expected, here of the one value."""
     expected = torch.tensor([100.0], dtype=torch.float64)
-    found = compare(torch, torch.tensor([actual], dtype=torch.float64), expected, allowed)
-    assert (found.differing == 0) == passes
+    comparison = compare(torch, torch.tensor([actual], dtype=torch.float64), expected, allowed)
+    assert (comparison.differing == 0) == passes
 
 
 @pytest.mark.parametrize(("actual", "differing"), [(INF, 0), (-INF, 1), (5.0, 1), (NAN, 1)])
 def test_no_tolerance_reaches_infinity(actual: float, differing: int) -> None:
     expected = torch.tensor([INF, 1.0], dtype=torch.float64)
-    found = compare(torch, torch.tensor([actual, 1.0]), expected, Tolerance(1e-3, 1e-3, 1e-3))
-    assert found.differing == differing
+    comparison = compare(torch, torch.tensor([actual, 1.0]), expected, Tolerance(1e-3, 1e-3, 1e-3))
+    assert comparison.differing == differing
 
 
 def test_the_largest_numbers_of_unsigned_types_are_told_apart() -> None:

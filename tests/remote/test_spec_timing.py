@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orbit_remote.child.spec.launch_timing import Bench, Clock
-from orbit_remote.common.launch_records import LaunchRecord
+from orbit_remote.common.launch_records import Added, LaunchRecord
 from orbit_remote.common.messages import Timing
 
 US = 1000
@@ -53,7 +53,7 @@ def timed(
 ) -> tuple[Timing, Bench]:
     sampler: Any = SimpleNamespace(clocks=list(clocks), default_sm_clock_mhz=1000)
     recorder: Any = gpu
-    bench = Bench(gpu.torch, Clock(recorder, 0.0), ["k"], iterations, sampler)
+    bench = Bench(gpu.torch, Clock(recorder, Added(0.0, 0.0)), ["k"], iterations, sampler)
     (timing,) = bench.cold(lambda: None, [gpu.launch])
     return timing, bench
 

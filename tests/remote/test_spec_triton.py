@@ -17,9 +17,9 @@ HERE = Span(0, 0, 0, 1)
 
 @pytest.mark.parametrize("name", sorted(DTYPES))
 def test_every_type_of_a_spec_is_one_of_tritons(name: str) -> None:
-    found = passed(DTYPES[name], lambda _: None, HERE)
-    assert isinstance(found, tl.dtype)
-    assert found.primitive_bitwidth == (1 if name == "bool" else DTYPES[name].size * 8)
+    result = passed(DTYPES[name], lambda _: None, HERE)
+    assert isinstance(result, tl.dtype)
+    assert result.primitive_bitwidth == (1 if name == "bool" else DTYPES[name].size * 8)
 
 
 @pytest.mark.parametrize(

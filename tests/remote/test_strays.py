@@ -136,6 +136,7 @@ async def test_a_child_can_be_interrupted_whatever_this_process_ignores() -> Non
     assert {name: int(mask, 16) & interrupts for name, mask in masks.items()} == {"SigBlk:": 0, "SigIgn:": 0}
 
 
+@pytest.mark.slow
 async def test_a_daemon_ends_with_its_run(worker: Worker) -> None:
     daemon = await worker.run(0)
     assert await worker.ask("wait") == ["over"]

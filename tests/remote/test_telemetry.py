@@ -6,7 +6,11 @@ of pynvml's behaviour but what is written here: functions return numbers or rais
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -15,7 +19,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from orbit_remote.common.messages import Device
-from orbit_remote.recording import telemetry
+from orbit_remote.process import process_groups
+from orbit_remote.recording import gpu_neighbours, telemetry
 
 
 class NVMLError(Exception):
@@ -31,6 +36,9 @@ class FakeNvml(ModuleType):
         self.reasons = 0x1
         self.sm_clock = 1980
         self.used = 700_000_000
+        self.energy = 5_000_000
+        self.processes = {os.getpid(): 90}
+        """Process -> per cent of the time in which it used the GPU; None for one that NVML only lists."""
         self._broken, self._missing = broken or set(), missing or set()
 
     def __getattr__(self, name: str):
@@ -52,6 +60,13 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetClockInfo": lambda h, kind: {1: self.sm_clock, 2: 2619}[kind],
             "nvmlDeviceGetTemperature": lambda h, sensor: 41,
             "nvmlDeviceGetPowerUsage": lambda h: 118_500,
+            "nvmlDeviceGetUtilizationRates": lambda h: SimpleNamespace(gpu=97, memory=40),
+            "nvmlDeviceGetTotalEnergyConsumption": lambda h: self.energy,
+            "nvmlDeviceGetComputeRunningProcesses": lambda h: [
+                SimpleNamespace(pid=pid) for pid in self.processes
+            ],
+            "nvmlDeviceGetGraphicsRunningProcesses": lambda h: [],
+            "nvmlDeviceGetProcessUtilization": self._shares,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda h: self.reasons,
             "nvmlDeviceGetCurrentClocksThrottleReasons": lambda h: 0x8,
         }
@@ -61,6 +76,14 @@ class FakeNvml(ModuleType):
 
     def _raise(self, *arguments: object) -> None:
         raise NVMLError("Not Supported")
+
+    def _shares(self, handle: object, since_us: int) -> list[SimpleNamespace]:
+        """As the binding, which raises where there is no sample."""
+        del handle
+        known = {pid: used for pid, used in self.processes.items() if used is not None}
+        if not known:
+            raise NVMLError("Not Found")
+        return [SimpleNamespace(pid=pid, timeStamp=since_us + 1, smUtil=used) for pid, used in known.items()]
 
     def _count(self, by: int) -> None:
         self.open += by
@@ -131,8 +154,8 @@ def test_what_a_gpu_does_not_report_is_unknown(install) -> None:
         broken={"nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMaxClockInfo"},
         missing={"nvmlDeviceGetMemoryBusWidth", "nvmlDeviceGetNumGpuCores"},
     )
-    (found,) = telemetry.devices()
-    assert found == Device(
+    (device,) = telemetry.devices()
+    assert device == Device(
         name="NVIDIA H100 80GB HBM3", capability=None, uuid="GPU-fake", driver="580.159.04"
     )
 
@@ -154,7 +177,7 @@ def test_multiprocessors_are_counted_from_cores(capability, cores, multiprocesso
 def test_without_the_binding(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert telemetry.devices() == ()
-    assert telemetry.problem() == "NVML cannot be asked: nvidia-ml-py is not installed"
+    assert telemetry.problem() == "NVML cannot be used: nvidia-ml-py is not installed"
     with telemetry.Sampler() as sampler:
         pass
     assert (sampler.telemetry(), sampler.clocks) == (None, [])
@@ -167,7 +190,7 @@ def test_without_a_driver(install) -> None:
     with telemetry.Sampler() as sampler:
         pass
     assert sampler.telemetry() is None
-    assert sampler.problem == "NVML cannot be asked: Not Supported"
+    assert sampler.problem == "NVML cannot be used: Not Supported"
 
 
 def test_a_gpu_that_is_not_there(install) -> None:
@@ -189,17 +212,17 @@ def test_a_sampler_states_lowest_median_and_highest(install) -> None:
         samples.wait_for(len(samples) + 3)
         fake.reasons, fake.used = 0x1, 700_000_000
         samples.wait_for(len(samples) + 2)
-    found = sampler.telemetry()
-    assert found is not None
-    assert found.samples == len(sampler.clocks) >= 6
-    assert found.sm_clock_mhz is not None
-    assert (found.sm_clock_mhz[0], found.sm_clock_mhz[2]) == (1200, 1980)
-    assert found.memory_clock_mhz == (2619, 2619, 2619)
-    assert found.temperature_c == (41, 41, 41)
-    assert found.power_w == (118.5, 118.5, 118.5)
-    assert found.memory_used == 900_000_000
-    assert found.throttle_reasons == ("power cap", "thermal slowdown (hardware)")
-    assert found.default_sm_clock_mhz == 1755
+    result = sampler.telemetry()
+    assert result is not None
+    assert result.samples == len(sampler.clocks) >= 6
+    assert result.sm_clock_mhz is not None
+    assert (result.sm_clock_mhz[0], result.sm_clock_mhz[2]) == (1200, 1980)
+    assert result.memory_clock_mhz == (2619, 2619, 2619)
+    assert result.temperature_c == (41, 41, 41)
+    assert result.power_w == (118.5, 118.5, 118.5)
+    assert result.memory_used == 900_000_000
+    assert result.throttle_reasons == ("power cap", "thermal slowdown (hardware)")
+    assert result.default_sm_clock_mhz == 1755
     assert sampler.problem is None
 
 
@@ -232,11 +255,11 @@ def test_fields_that_are_not_supported_are_unknown_not_zero(install) -> None:
     )
     with telemetry.Sampler() as sampler:
         pass
-    found = sampler.telemetry()
-    assert found is not None
-    assert (found.power_w, found.temperature_c, found.memory_used) == (None, None, None)
-    assert (found.default_sm_clock_mhz, found.throttle_reasons) == (None, None)
-    assert found.sm_clock_mhz == (1980, 1980, 1980)
+    result = sampler.telemetry()
+    assert result is not None
+    assert (result.power_w, result.temperature_c, result.memory_used) == (None, None, None)
+    assert (result.default_sm_clock_mhz, result.throttle_reasons) == (None, None)
+    assert result.sm_clock_mhz == (1980, 1980, 1980)
     assert sampler.problem == "this GPU does not report why it throttles"
 
 
@@ -244,9 +267,9 @@ def test_an_older_binding_is_asked_by_the_older_name(install) -> None:
     install(missing={"nvmlDeviceGetCurrentClocksEventReasons"})
     with telemetry.Sampler() as sampler:
         pass
-    found = sampler.telemetry()
-    assert found is not None
-    assert found.throttle_reasons == ("hardware slowdown",)
+    result = sampler.telemetry()
+    assert result is not None
+    assert result.throttle_reasons == ("hardware slowdown",)
 
 
 def test_only_the_samples_between_two_moments_count(install) -> None:
@@ -264,6 +287,100 @@ def test_only_the_samples_between_two_moments_count(install) -> None:
     never = sampler.telemetry(1, 2)
     assert never is not None
     assert (never.samples, never.sm_clock_mhz, never.memory_used) == (0, None, None)
+
+
+NOBODY = 2**22 + 1
+"""A process id that Linux gives to none."""
+
+
+@pytest.mark.parametrize(
+    ("processes", "remarks"),
+    [
+        ({os.getpid(): 90}, ()),
+        ({os.getpid(): 90, NOBODY: 0}, ()),
+        (
+            {os.getpid(): 60, NOBODY: 37},
+            (
+                f"other processes used the GPU meanwhile, so times may be longer: process {NOBODY} for 37 % of the time",
+            ),
+        ),
+        (
+            {os.getpid(): 20} | {NOBODY + at: 20 - at for at in range(5)},
+            (
+                "other processes used the GPU meanwhile, so times may be longer: "
+                + ", ".join(f"process {NOBODY + at} for {20 - at} % of the time" for at in range(3))
+                + " and 2 more",
+            ),
+        ),
+        (
+            {os.getpid(): None, NOBODY: None},
+            (
+                f"other processes have the GPU open: process {NOBODY}; NVML does not say whether they used it",
+            ),
+        ),
+        ({NOBODY: 37}, ()),
+    ],
+    ids=[
+        "ours alone", "one that only has it open", "one that uses it", "many", "shares are not counted",
+        "numbers of another name space",
+    ],
+)  # fmt: skip
+def test_other_processes_that_use_the_gpu_are_a_remark(install, processes, remarks) -> None:
+    install().processes = processes
+    with telemetry.Sampler() as sampler:
+        pass
+    assert sampler.remarks == remarks
+
+
+async def test_a_process_of_ours_is_none_of_the_others() -> None:
+    child = await asyncio.create_subprocess_exec("sleep", "600")
+    try:
+        assert gpu_neighbours._is_ours(child.pid)
+        assert gpu_neighbours._name(child.pid) == f"sleep (process {child.pid})"
+        assert not gpu_neighbours._is_ours(1)
+    finally:
+        child.kill()
+        await child.wait()
+
+
+def test_a_process_of_the_same_worker_is_ours(monkeypatch) -> None:
+    monkeypatch.setenv(process_groups.MARK, "this-worker")
+    with subprocess.Popen(["sh", "-c", "sleep 600 & echo $!"], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout
+        orphan = int(shell.stdout.readline())
+        try:
+            assert gpu_neighbours._is_ours(orphan)
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("readings", "energy"),
+    [
+        ([5_000_000, 5_000_000, 5_012_000, 5_012_000, 5_025_000, 5_039_000], (39.0, 13.0)),
+        ([5_000_000, 5_000_000, 5_012_000], (None, None)),
+        ([None, None], (None, None)),
+        ([], (None, None)),
+    ],
+    ids=["several steps", "one step tells nothing", "no counter", "no sample"],
+)
+def test_energy_is_what_the_counter_advanced(readings, energy) -> None:
+    assert telemetry._energy(readings) == energy
+
+
+def test_the_series_has_both_ends_and_a_bounded_number_of_points(install) -> None:
+    install()
+    sampler = telemetry.Sampler(period_s=0.0001)
+    samples = counted(sampler)
+    with sampler:
+        samples.wait_for(300)
+    found = sampler.telemetry()
+    assert found
+    assert found.series
+    assert found.utilization == (97, 97, 97)
+    assert len(found.series.at_s) == len(found.series.power_w) == telemetry.MOST_POINTS
+    assert found.series.at_s[0] == 0
+    assert found.series.at_s[-1] == round((samples[-1].time_ns - samples[0].time_ns) / 1e9, 3)
 
 
 def test_reasons_have_names_idle_is_none_and_new_ones_are_not_lost() -> None:
@@ -285,6 +402,7 @@ def test_the_names_agree_with_the_binding_that_is_installed() -> None:
 def test_every_question_exists_in_the_binding_that_is_installed() -> None:
     # `ask` answers None for a function that is not there, so a misspelt one would never be noticed
     pynvml = pytest.importorskip("pynvml")
-    asked = set(re.findall(r'"(nvml\w+)"', Path(telemetry.__file__).read_text()))
+    modules = (telemetry, gpu_neighbours)
+    asked = {name for one in modules for name in re.findall(r'"(nvml\w+)"', Path(one.__file__).read_text())}
     assert len(asked) > 10
     assert not [name for name in asked if not hasattr(pynvml, name)]

@@ -13,9 +13,10 @@ from orbit_lsp.kernels.python import triton_kernels
 from orbit_lsp.profile import listing
 from orbit_lsp.specs import job_builder
 from orbit_remote.common import messages as c
+from orbit_remote.common import python_errors
 from tests.remote.python_children import ADD, Done, at
 
-pytest.importorskip("triton")
+triton = pytest.importorskip("triton")
 
 
 def compile_one(done: Done) -> c.Resources:
@@ -24,6 +25,7 @@ def compile_one(done: Done) -> c.Resources:
     return resources
 
 
+@pytest.mark.slow
 def test_constants_are_taken_from_a_launch_in_the_text(job):
     text = ADD + "SIZE = 256\ndef main(x):\n    add[(4,)](x, x, x, 9, BLOCK=SIZE, num_warps=8)\n"
     resources = compile_one(job(text, action="compile"))
@@ -39,14 +41,49 @@ def test_constants_are_taken_from_a_launch_in_the_text(job):
     assert resources.constants["n"] == "i32 (assumed)"
 
 
+def assembler(folder: Path, *filters: str) -> str:
+    """Code of a file that has Triton choose another ptxas, which passes what the real one says through these."""
+    script = folder / "ptxas"
+    real = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "ptxas"
+    heard = " | ".join([f'"{real}" "$@" 2>&1', *filters])
+    script.write_text(f'#!/bin/bash\n[ "$1" = --version ] && exec "{real}" --version\n{heard} >&2\n')
+    script.chmod(0o755)
+    return textwrap.dedent(f"""
+        from triton.backends.nvidia import compiler
+        version = compiler.get_ptxas(90).version
+        compiler.get_ptxas = lambda arch: type("Tool", (), dict(path={str(script)!r}, version=version))
+    """)
+
+
+@pytest.mark.parametrize(
+    ("says", "registers", "remark"),
+    [
+        ("sed 's/Used [0-9]* registers/Used 99 registers/'", 99, ""),
+        (
+            "sed d",
+            None,
+            "add: registers and spills are not known: Triton's assembler reported none",
+        ),
+    ],
+    ids=["other figures", "nothing"],
+)
+def test_figures_are_those_of_the_assembler_that_triton_chooses(
+    job, tmp_path: Path, says: str, registers: int | None, remark: str
+):
+    text = ADD + assembler(tmp_path, says) + "def main(x):\n    add[(4,)](x, x, x, 9, BLOCK=128)\n"
+    done = job(text, action="compile")
+    assert compile_one(done).registers == registers
+    assert [one for one in done.finished.remarks if "not known" in one] == ([remark] if remark else [])
+
+
 def test_what_the_compiler_made_is_sent_back_where_it_is_asked_for(job):
     text = ADD + "def main(x):\n    add[(4,)](x, x, x, 9, BLOCK=256)\n"
     done = job(text, action="compile", levels=("ttgir", "sass"))
     ttgir, sass = (zlib.decompress(base64.b64decode(dump.text)).decode() for dump in done.finished.dumps)
     assert [(dump.name, dump.level) for dump in done.finished.dumps] == [("add", "ttgir"), ("add", "sass")]
     assert "tt.load" in ttgir
-    loads = [one for one in listing.read(sass) if one.mnemonic.startswith("LDG")]
-    assert {(one.file, one.line) for one in loads} == {(job.path(), 9)}
+    loads = [instruction for instruction in listing.read(sass) if instruction.mnemonic.startswith("LDG")]
+    assert {(load.file, load.line) for load in loads} == {(job.path(), 9)}
     assert done.finished.dumps[0].constants["BLOCK"] == "256"
 
 
@@ -60,13 +97,47 @@ def test_constants_are_taken_from_autotune(job):
     ]
 
 
-def test_a_kernel_whose_constants_nobody_says_needs_a_run(job):
-    done = job(ADD, action="compile")
-    assert done.finished.outcome == "ok"
-    assert done.finished.resources == ()
-    assert (
-        "add was not compiled: the file does not say what BLOCK is; a launch spec above it does (`orbit-lsp draft` writes one)"
-        in done.finished.remarks
+def test_a_kernel_that_takes_a_function_nobody_names_needs_a_launch_spec(check_compiled):
+    check_compiled(
+        """
+        @triton.jit
+        def k(x, f: tl.constexpr):
+            tl.store(x, f(tl.load(x)))
+        """,
+        "(k was not compiled: the file does not say what f is; a launch spec above it does (`orbit-lsp draft` writes one))",
+    )
+
+
+def test_constants_that_the_file_does_not_tell_are_assumed_by_their_use(check_compiled):
+    check_compiled(
+        """
+        @triton.jit
+        def k(x, at, y, TILE: tl.constexpr, HAS_Y: tl.constexpr, mode: tl.constexpr, kind: tl.constexpr, turns: tl.constexpr):
+            place = tl.load(at + tl.program_id(0))
+            value = tl.load(x + place + tl.arange(0, TILE)).to(kind)
+            if HAS_Y:
+                value += tl.load(y)
+            if mode == "double":
+                value *= 2
+            for turn in tl.static_range(turns):
+                value += turn
+            tl.store(x + place + tl.arange(0, TILE), value)
+        """,
+        """
+        k: TILE 64 (assumed); HAS_Y False (assumed); mode 'double' (assumed); kind fp32 (assumed); turns 4 (assumed); num_warps 4; x *fp32 (assumed); at *i32 (assumed); y *fp32 (assumed)
+        (k: TILE = 64, HAS_Y = False, mode = 'double', kind = fp32, turns = 4 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_an_error_with_assumed_constants_is_not_reported(check_compiled):
+    check_compiled(
+        """
+        @triton.jit
+        def k(x, TILE: tl.constexpr):
+            tl.store(x + tl.arange(0, TILE + 1), 0)
+        """,
+        "(k was not compiled: the file does not say what TILE is; a launch spec above it does (`orbit-lsp draft` writes one))",
     )
 
 
@@ -238,13 +309,20 @@ def check_compiled(job):
         text = HEAD + textwrap.dedent(text)
         launches = job_builder.host_launches(text, triton_kernels.scan(text))
         done = job(text, action="compile", host_launches=launches)
-        lines = [f"{one.tool}: {one.message.splitlines()[0]}" for one in done.finished.problems]
-        for one in done.finished.resources:
-            assert None not in (one.registers, one.dynamic_shared, one.spill_stores, one.spill_loads), one
+        lines = [f"{problem.tool}: {problem.message.splitlines()[0]}" for problem in done.finished.problems]
+        for resource in done.finished.resources:
+            assert None not in (
+                resource.registers,
+                resource.dynamic_shared,
+                resource.spill_stores,
+                resource.spill_loads,
+            ), resource
             shown = {
-                name: value for name, value in one.constants.items() if name not in ("num_stages", "num_ctas")
+                name: value
+                for name, value in resource.constants.items()
+                if name not in ("num_stages", "num_ctas")
             }
-            lines.append(f"{one.name}: {'; '.join(f'{name} {value}' for name, value in shown.items())}")
+            lines.append(f"{resource.name}: {'; '.join(f'{name} {value}' for name, value in shown.items())}")
         lines += [f"({remark})" for remark in done.finished.remarks]
         assert "\n".join(lines) == textwrap.dedent(expected).strip("\n")
 
@@ -331,6 +409,7 @@ def test_a_descriptor_that_nothing_describes_needs_a_run(check_compiled):
     )
 
 
+@pytest.mark.slow
 def test_of_many_configurations_the_first_four_and_hooks_and_heuristics_have_their_say(check_compiled):
     check_compiled(
         """
@@ -418,11 +497,12 @@ def main():
     )
 
 
-def test_a_constant_that_follows_from_what_nobody_passes_is_not_guessed(check_compiled):
+def test_a_constant_that_follows_from_what_nobody_passes_is_assumed_as_any_other(check_compiled):
     check_compiled(
         WRAPPED,
         """
-        (copy was not compiled: the file does not say what BLOCK is, which follows from x; a launch spec above it does (`orbit-lsp draft` writes one))
+        copy: BLOCK 64 (assumed); num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
+        (copy: BLOCK = 64 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
         """,
     )
 
@@ -463,6 +543,34 @@ def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled
     )
 
 
+def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_path):
+    (tmp_path / "machine.py").write_text("import torch\nHOPPER = 'H100' in torch.cuda.get_device_name(0)\n")
+    text = "from machine import HOPPER\nWARPS = 4 if HOPPER else 8\n" + ADD.replace(
+        "tl.constexpr", "tl.constexpr = 64"
+    )
+    done = job(text, action="compile")
+    assert compile_one(done).name == "add"
+    assert any("nothing is known of HOPPER, WARPS" in remark for remark in done.finished.remarks)
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "remedy"),
+    [
+        ("src/fastops/__init__.py", ModuleNotFoundError("no", name="fastops"), "fastops is a package of this project: "),
+        ("fastops.py", ImportError("no _C", name="fastops"), "fastops is a package of this project: "),
+        ("other.py", ModuleNotFoundError("no", name="json.fast"), "the json of "),
+    ],
+)  # fmt: skip
+def test_what_provides_an_import_that_is_missing(
+    tmp_path: Path, file: str, error: ImportError, remedy: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("")
+    found = python_errors.explain(error, str(tmp_path / "tests" / "k.py"))
+    assert found.failure.remedy.startswith(remedy)
+
+
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
@@ -479,8 +587,9 @@ def test_a_spec_with_an_error_is_not_used(check_compiled):
     check_compiled(
         "# orbit: x = rand(9)\n# orbit: launch copy[(1,)](x, y, 9, BLOCK=16)" + COPY,
         """
+        copy: BLOCK 64 (assumed); num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
         (copy: its launch spec has an error in line 5 and was not used)
-        (copy was not compiled: the file does not say what BLOCK is; a launch spec above it does (`orbit-lsp draft` writes one))
+        (copy: BLOCK = 64 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
         """,
     )
 
@@ -513,8 +622,8 @@ def test_every_example_with_a_spec_has_its_figures_without_a_gpu(path, job):
     done = job(path.read_text(), name=path.name, action="compile", architecture="sm_90a")
     assert (done.finished.outcome, done.finished.problems) == ("ok", ())
     assert done.finished.resources
-    for one in done.finished.resources:
-        assert one.registers
-        assert one.dynamic_shared
-        assert None not in (one.spill_stores, one.spill_loads)
-        assert not any("assumed" in value for value in one.constants.values())
+    for resource in done.finished.resources:
+        assert resource.registers
+        assert resource.dynamic_shared
+        assert None not in (resource.spill_stores, resource.spill_loads)
+        assert not any("assumed" in value for value in resource.constants.values())

@@ -126,6 +126,7 @@ print(json.dumps([Recorder.ended, any("add" in e.key for e in found.key_averages
 """
 
 
+@pytest.mark.slow
 def test_the_users_profiler_comes_first():
     pytest.importorskip("torch")
     remote = str(PACKAGE.parent)
@@ -164,7 +165,7 @@ def test_what_autotuning_chose_is_told_of_each_kernel_that_was_tuned():
     def scale(x, BLOCK: tl.constexpr):  # noqa: N803 - as kernels are written
         tl.store(x + tl.arange(0, BLOCK), 1.0)
 
-    assert not [one for one in triton_instances.tuned() if one.endswith(" for scale")]
+    assert not [name for name in triton_instances.tuned() if name.endswith(" for scale")]
     scale.best_config = configs[1]
-    (said,) = [one for one in triton_instances.tuned() if one.endswith(" for scale")]
-    assert said.startswith("autotuning chose BLOCK: 128, num_warps: 4")
+    (message,) = [name for name in triton_instances.tuned() if name.endswith(" for scale")]
+    assert message.startswith("autotuning chose BLOCK: 128, num_warps: 4")

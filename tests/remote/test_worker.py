@@ -25,8 +25,10 @@ class Worker:
 
     def send(self, *requests: c.Request | str) -> None:
         assert self.process.stdin
-        for one in requests:
-            self.process.stdin.write((one if isinstance(one, str) else c.encode(one)).encode() + b"\n")
+        for request in requests:
+            self.process.stdin.write(
+                (request if isinstance(request, str) else c.encode(request)).encode() + b"\n"
+            )
 
     async def until(self, kind: str, *runs: str) -> dict:
         """The next event of this kind and of one of these runs."""
@@ -129,4 +131,4 @@ async def test_two_builds_of_one_launch_spec_at_once_are_one(worker: Worker, tmp
             job(run, tmp_path, SPEC, action="build", through="spec", definition=of, architecture="sm_90a")
         )
     built = [await worker.until("built", "a", "b") for _ in "ab"]
-    assert [one["cached"] for one in built] == [False, True]
+    assert [item["cached"] for item in built] == [False, True]

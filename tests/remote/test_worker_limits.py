@@ -45,8 +45,8 @@ def test_a_worker_ends_after_its_parent_whatever_it_computes(tmp_path: Path) -> 
     )  # fmt: skip
     assert parent.stderr
     assert parent.stdin
-    said = iter(parent.stderr)
-    assert any(line == "computing\n" for line in said)
+    messages = iter(parent.stderr)
+    assert any(line == "computing\n" for line in messages)
     parent.kill()
     parent.wait(60)
     os.set_blocking(parent.stderr.fileno(), True)

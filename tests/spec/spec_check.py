@@ -37,7 +37,7 @@ def written(value: Value) -> str:
         case Lambda():
             return "lambda"
         case tuple():
-            return f"({', '.join(written(one) for one in value)})"
+            return f"({', '.join(written(item) for item in value)})"
         case _:
             return repr(value)
 
@@ -46,9 +46,9 @@ def values(body: str, language: str = "cuda") -> str:
     """The assigned names of spec lines, `name = value`, with whatever is wrong after them."""
     mark = "//" if language == "cuda" else "#"
     text = "".join(f"{mark} orbit: {line}\n" for line in dedent(body).strip().splitlines())
-    found = checked(text + CUDA if language == "cuda" else TRITON.replace("{spec}", text), language)
-    lines = [f"{name} = {written(value)}" for name, value in found.values.items()]
-    return "\n".join([*lines, *(fault.message for fault in found.faults)])
+    result = checked(text + CUDA if language == "cuda" else TRITON.replace("{spec}", text), language)
+    lines = [f"{name} = {written(value)}" for name, value in result.values.items()]
+    return "\n".join([*lines, *(fault.message for fault in result.faults)])
 
 
 def faults(source: str, language: str = "cuda", limits: Limits | None = None) -> str:
@@ -56,9 +56,9 @@ def faults(source: str, language: str = "cuda", limits: Limits | None = None) ->
     source = dedent(source).lstrip("\n")
     lines = source.splitlines()
     shown: list[str] = []
-    found = checked(source, language, limits).faults
+    results = checked(source, language, limits).faults
     for at, line in enumerate(lines):
-        here = [fault for fault in found if fault.span.line == at]
+        here = [fault for fault in results if fault.span.line == at]
         if here:
             shown.append(line)
         for fault in here:

@@ -22,13 +22,13 @@ README = (EXAMPLES / "README.md").read_text(encoding="utf-8")
 
 
 def _with_specs() -> dict[str, tuple[str, Kernel]]:
-    found: dict[str, tuple[str, Kernel]] = {}
+    result: dict[str, tuple[str, Kernel]] = {}
     for file in sorted([*EXAMPLES.glob("*.cu"), *EXAMPLES.glob("*.py")]):
         text = file.read_text(encoding="utf-8")
         for kernel in (cuda_kernels if file.suffix == ".cu" else triton_kernels).scan(text).kernels:
             if launch_spec.check(text, target(kernel)).spec.launches:
-                found[f"{file.name}:{kernel.name}"] = text, kernel
-    return found
+                result[f"{file.name}:{kernel.name}"] = text, kernel
+    return result
 
 
 SPECS = _with_specs()
@@ -56,9 +56,9 @@ def test_an_example(name: str) -> None:
         world = World(read.spec.language, torch=torch)
         values, faults = launch_spec.compute(read.spec, read.signature, point, world)
         assert not faults
-        for one in read.spec.expects:
-            expected = evaluate(one.expected, replace(world, exact=True), Scope(values))
+        for expect in read.spec.expects:
+            expected = evaluate(expect.expected, replace(world, exact=True), Scope(values))
             assert isinstance(expected, Tensor | Scalar)
             if isinstance(expected, Tensor):
-                infinite = any(isinstance(one, Scalar) and isinf(one.value) for one in values.values())
+                infinite = any(isinstance(value, Scalar) and isinf(value.value) for value in values.values())
                 assert expected.data.isfinite().all() or (infinite and not expected.data.isnan().any())

@@ -181,9 +181,9 @@ def bounded(before: str, bounds: str, launch: str, template: str = "") -> str:
     """What is said of a launch of a kernel with launch bounds, below its configuration."""
     line = f"// orbit: n = sweep(64, 320); launch k{launch}(n)"
     source = f"{before}\n{line}\n{template}__global__ void {bounds} k(int n) {{}}\n"
-    found = faults(source)
-    assert not found or found.splitlines()[0] == line
-    return "\n".join(text.strip() for text in found.splitlines()[1:])
+    result = faults(source)
+    assert not result or result.splitlines()[0] == line
+    return "\n".join(text.strip() for text in result.splitlines()[1:])
 
 
 @pytest.mark.parametrize(

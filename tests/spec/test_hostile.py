@@ -103,11 +103,11 @@ _TOO_MUCH = {
 def test_too_much(lines: list[str], language: str) -> None:
     text = source(lines, language)
     tracemalloc.start()
-    found = checked(text, language)
+    result = checked(text, language)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    sound(found, text)
-    assert any(fault.severity == "error" for fault in found.faults) or lines[0].startswith("v0")
+    sound(result, text)
+    assert any(fault.severity == "error" for fault in result.faults) or lines[0].startswith("v0")
     assert peak < 100_000_000
 
 
@@ -146,12 +146,12 @@ def test_any_spec_as_large_as_may_be_takes_bounded_time(data: st.DataObject) -> 
     lines: list[str] = []
     for at, name in enumerate(names):
         known = names[:at] or ["1"]
-        one, other = data.draw(st.sampled_from(known)), data.draw(st.sampled_from(known))
+        word, other = data.draw(st.sampled_from(known)), data.draw(st.sampled_from(known))
         form = data.draw(st.sampled_from([
             "sweep({0}, 1, 2, 3, 4, 5, 6, 7)", "({0}, {1})", "({0} + {1}) * ({0} - {1})", "randn({0}, 8) @ randn(8, {1})",
             "cat(({0}, {1}))", "{0}[{1}]", "where({0} > {1}, {0}, {1})", "min({0}, {1})", "{0}.T", "{0}.expand({1}, {1})",
         ]))  # fmt: skip
-        lines.append(f"{name} = {form.format(one, other)}")
+        lines.append(f"{name} = {form.format(word, other)}")
     lines += [f"case c{at}: v0 = {at}" for at in range(data.draw(st.integers(0, 32)))]
     text = source([*lines, f"launch k<<<{names[-1]}, {names[0]}>>>({', '.join(names[-4:])})"], "cuda")
     assert calls_of(lambda: sound(checked(text, "cuda"), text)) < _MOST_CALLS
@@ -169,9 +169,9 @@ class Watched(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         self.operations += 1
         made = result if isinstance(result, tuple | list) else (result,)
-        for one in made:
-            if isinstance(one, torch.Tensor):
-                self.largest = max(self.largest, one.numel() * one.element_size())
+        for item in made:
+            if isinstance(item, torch.Tensor):
+                self.largest = max(self.largest, item.numel() * item.element_size())
         return result
 
 
@@ -197,18 +197,18 @@ def test_tensors_are_made_within_their_room(language: str, value: str) -> None:
     read = checked(text, language)
     work = Work(2000)
     with Watched() as watched:
-        made, found = launch_spec.compute(
+        made, faults = launch_spec.compute(
             read.spec,
             read.signature,
             launch_spec.Point(),
             World(language, torch=torch, memory=_ROOM, work=work),
         )
-    for one in made.values():
-        if isinstance(one, Tensor):
-            assert one.bytes <= _ROOM
-            assert (tuple(one.data.shape), str(one.data.dtype)) == (one.shape, f"torch.{one.dtype.name}")
+    for item in made.values():
+        if isinstance(item, Tensor):
+            assert item.bytes <= _ROOM
+            assert (tuple(item.data.shape), str(item.data.dtype)) == (item.shape, f"torch.{item.dtype.name}")
     # a step of ours is a few of torch's; what comes between is in a wider type at most: 1 byte -> 8
     assert watched.operations <= 40 * (2000 - work.left) + 40
     assert watched.largest <= 8 * _ROOM
-    for fault in found:
+    for fault in faults:
         assert fault.message

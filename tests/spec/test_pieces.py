@@ -192,10 +192,10 @@ def test_static_shared_memory_counts() -> None:
     ],
 )  # fmt: skip
 def test_template_arguments(header: str, launch: str, message: str) -> None:
-    found = checked(
+    faults = checked(
         f"// orbit: x = randn(8)\n// orbit: launch {launch}<<<1, 1>>>(x)\n{header}\n", "cuda"
     ).faults
-    assert [one.message for one in found] == ([message] if message else [])
+    assert [fault.message for fault in faults] == ([message] if message else [])
 
 
 @pytest.mark.parametrize(
@@ -212,8 +212,8 @@ def test_template_arguments(header: str, launch: str, message: str) -> None:
     ],
 )  # fmt: skip
 def test_template_arguments_are_deduced_for_who_runs_it(header: str, launch: str, whole: str) -> None:
-    found = checked(f"// orbit: launch {launch}\n{header}\n", "cuda")
-    assert ", ".join(one.text for one in found.spec.launches[0].templates) == whole
+    result = checked(f"// orbit: launch {launch}\n{header}\n", "cuda")
+    assert ", ".join(template.text for template in result.spec.launches[0].templates) == whole
 
 
 # -- expect -----------------------------------------------------------------------------------------
@@ -295,15 +295,18 @@ def test_a_descriptor_of_triton() -> None:
     ],
 )  # fmt: skip
 def test_plain_words(line: str, words: tuple[str, ...]) -> None:
-    found = checked(saxpy(line), "cuda")
-    assert not found.faults
-    assert found.spec.words[line.split(maxsplit=1)[0]].values == words
+    result = checked(saxpy(line), "cuda")
+    assert not result.faults
+    assert result.spec.words[line.split(maxsplit=1)[0]].values == words
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("gpu", "'gpu' needs something after it: the GPU to rent for it."),
+        (
+            "gpu",
+            "'gpu' needs something after it: the GPU to rent for this kernel; ignored if the run uses this machine's own GPU.",
+        ),
         ("gpu ../x", "'../x' is not the name of a GPU; write 'gpu H100'."),
         ("stdin one two", "'stdin' takes one text in quotation marks."),
         ('stdin "one', "A quotation mark is never closed."),
@@ -325,7 +328,7 @@ def test_plain_words(line: str, words: tuple[str, ...]) -> None:
     ],
 )
 def test_plain_words_that_cannot_be(line: str, message: str) -> None:
-    assert [one.message for one in checked(saxpy(line), "cuda").faults] == [message]
+    assert [fault.message for fault in checked(saxpy(line), "cuda").faults] == [message]
 
 
 def test_sweeps_and_cases_make_points() -> None:
@@ -335,11 +338,11 @@ def test_sweeps_and_cases_make_points() -> None:
 // orbit: launch saxpy<<<n / 256, 256>>>(n, a, x, y)
 // orbit: case tail: n = 1000, a = 3.0f; iterations 100; timeout 2.5; seed 7
 """
-    found = checked(source + SAXPY, "cuda")
-    assert not found.faults
-    every, _ = launch_spec.points(found.spec)
-    assert [one.case for one in every] == ["", "", "", "", "tail"]
-    assert list(found.spec.amounts) == ["iterations", "timeout", "seed"]
+    result = checked(source + SAXPY, "cuda")
+    assert not result.faults
+    every, _ = launch_spec.points(result.spec)
+    assert [point.case for point in every] == ["", "", "", "", "tail"]
+    assert list(result.spec.amounts) == ["iterations", "timeout", "seed"]
     check(
         source.replace("n = 1000", "n = 10") + SAXPY,
         """
@@ -378,9 +381,9 @@ _CUDA_SIGNATURES = {
 @pytest.mark.parametrize("form", _CUDA_FORMS)
 def test_a_spec_is_found_above_every_form_of_kernel(form: str) -> None:
     before, kernel = _CUDA_FORMS[form]
-    found = checked(f"{before}// orbit: v = 3\n{kernel}\n", "cuda")
-    assert list(found.values) == ["v"]
-    assert (found.signature.text if found.signature else None) == _CUDA_SIGNATURES[form]
+    result = checked(f"{before}// orbit: v = 3\n{kernel}\n", "cuda")
+    assert list(result.values) == ["v"]
+    assert (result.signature.text if result.signature else None) == _CUDA_SIGNATURES[form]
 
 
 _JIT = (
@@ -399,12 +402,12 @@ _TRITON_FORMS = {
 def test_a_spec_is_found_above_every_form_of_triton_kernel(form: str) -> None:
     kernel = _TRITON_FORMS[form]
     spec_line = "" if "orbit" in kernel else "# orbit: v = 3\n"
-    found = checked(_JIT + spec_line + kernel + "\n", "triton")
-    assert list(found.values) == ["v"]
-    assert found.signature
-    names = [one.name for one in found.signature.parameters]
+    result = checked(_JIT + spec_line + kernel + "\n", "triton")
+    assert list(result.values) == ["v"]
+    assert result.signature
+    names = [parameter.name for parameter in result.signature.parameters]
     assert names == (["x", "n", "B"] if form == "assigned" else ["x", "n"])
-    assert found.signature.tuned == (form == "several")
+    assert result.signature.tuned == (form == "several")
 
 
 def test_the_job_carries_what_the_spec_modules_ask() -> None:

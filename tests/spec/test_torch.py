@@ -78,14 +78,14 @@ def test_any_expression(language: str, value: str) -> None:
     assume("v" in described)
     assume(faults != ["torch refuses this: ZeroDivisionError"])  # on the CPU, where the data has a zero
     assert not faults
-    for name, one in described.items():
-        assert written(one) == written(made[name])
-        if isinstance(one, Tensor):
+    for name, item in described.items():
+        assert written(item) == written(made[name])
+        if isinstance(item, Tensor):
             data = made[name].data
-            assert tuple(data.shape) == one.shape
-            assert str(data.dtype) == f"torch.{one.dtype.name}"
+            assert tuple(data.shape) == item.shape
+            assert str(data.dtype) == f"torch.{item.dtype.name}"
             assert all(
-                have == step for have, step, extent in zip(data.stride(), one.strides, one.shape, strict=True) if extent > 1 and one.numel
+                have == step for have, step, extent in zip(data.stride(), item.strides, item.shape, strict=True) if extent > 1 and item.numel
             )  # fmt: skip
 
 
@@ -118,5 +118,5 @@ def test_random_values_are_the_same_again_and_others_in_another_turn() -> None:
 
 
 def test_every_function_has_a_line_of_help() -> None:
-    for name, one in FUNCTIONS.items():
-        assert one.doc, name
+    for name, function in FUNCTIONS.items():
+        assert function.doc, name

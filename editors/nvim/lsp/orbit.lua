@@ -12,6 +12,10 @@ local config = {
     ['textDocument/inlayHint'] = function(...)
       require('orbit').draw_hints(...)
     end,
+    ['workspace/inlayHint/refresh'] = function(fault, result, context)
+      require('orbit.status').ask(vim.lsp.get_client_by_id(context.client_id))
+      return vim.lsp.handlers['workspace/inlayHint/refresh'](fault, result, context)
+    end,
     ['textDocument/publishDiagnostics'] = function(...)
       require('orbit.doubled').publish(...)
     end,
@@ -21,8 +25,11 @@ local config = {
     ['orbit/output'] = function(_, params)
       require('orbit.output').append(params.text)
     end,
+    ['orbit/debug'] = function(_, params)
+      require('orbit.debugger').attach(params)
+    end,
   },
-  capabilities = { experimental = { orbit = { output = true } } },
+  capabilities = { experimental = { orbit = { output = true, debug = true } } },
   on_exit = function(...)
     require('orbit.server').ended(...)
   end,

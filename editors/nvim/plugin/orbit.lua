@@ -10,7 +10,7 @@ end
 vim.api.nvim_create_user_command('Orbit', function(call)
   require('orbit.command').run(call.fargs)
 end, {
-  nargs = '+',
+  nargs = '*',
   desc = 'Run and measure GPU kernels',
   complete = function(start, line)
     return require('orbit.command').complete(start, line)

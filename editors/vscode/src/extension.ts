@@ -4,6 +4,7 @@ import { spawn } from 'node:child_process';
 import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as vscode from 'vscode';
+import { MessageType } from 'vscode-languageclient/node';
 import { buttons, Tree, TREES } from './panel';
 import { findProgram, findServer, installation, mismatch, type Place, type Server } from './discovery';
 import { type Selected, selectedPython, watchPython } from './python';
@@ -12,6 +13,8 @@ import { ServerHandle } from './server';
 import { show } from './status';
 
 const ENDING_SHOWN_MS = 10_000;
+/** Characters that a status bar has room for. */
+const PASSING = 120;
 /** Until a tab shows what is in it. */
 const OPENED_MS = 1_000;
 
@@ -70,8 +73,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       python: () => (selected?.environment ? selected.path : undefined),
       command,
       report: (page) => reports.show(page),
+      debug: ({ name, host, port }) => {
+        const attach = { type: 'orbit', request: 'attach', name, host, port, justMyCode: true };
+        void vscode.debug.startDebugging(undefined, attach);
+      },
       choose,
       ended: (title, how) => vscode.window.setStatusBarMessage(`$(check) ${title}: ${how}`, ENDING_SHOWN_MS),
+      said: (type, text) => say(type, text, output),
       lenses: (file, count) => {
         kernels.set(file.toString(), count > 0);
         here();
@@ -207,6 +215,10 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     reports,
     vscode.commands.registerCommand('orbit.restartServer', () => server.restart()),
     vscode.commands.registerCommand('orbit.install', installServer),
+    vscode.debug.registerDebugAdapterDescriptorFactory('orbit', {
+      createDebugAdapterDescriptor: ({ configuration }) =>
+        new vscode.DebugAdapterServer(configuration.port as number, configuration.host as string),
+    }),
     ...TREES.map((name) => vscode.window.registerTreeDataProvider(`orbit.${name}`, trees[name])),
     ...buttons(['cancel', 'report', 'release', 'keep', 'compare', 'export']),
     vscode.window.onDidChangeActiveTextEditor(here),
@@ -246,6 +258,17 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
 
 export function deactivate(): Promise<void> | undefined {
   return handle?.stop();
+}
+
+/** A problem is a message. What is none is read in passing: in the status bar, and in the output of runs. */
+function say(type: MessageType, text: string, output: vscode.OutputChannel): void {
+  if (type === MessageType.Error) void vscode.window.showErrorMessage(text);
+  else if (type === MessageType.Warning) void vscode.window.showWarningMessage(text);
+  else if (text.length > PASSING) void vscode.window.showInformationMessage(text);
+  else {
+    vscode.window.setStatusBarMessage(`$(info) ${text}`, ENDING_SHOWN_MS);
+    output.appendLine(text);
+  }
 }
 
 function setContext(name: string, value: boolean | string): void {

@@ -56,12 +56,24 @@ export class Tree implements vscode.TreeDataProvider<Item> {
     const shown = new vscode.TreeItem(item.label, item.children?.length ? Collapsed : None);
     if (item.description !== undefined) shown.description = item.description;
     shown.tooltip = item.tooltip ?? `${item.label}\n${item.description ?? ''}`.trim();
-    if (item.icon !== undefined) shown.iconPath = new vscode.ThemeIcon(item.icon);
+    if (item.icon !== undefined) shown.iconPath = new vscode.ThemeIcon(item.icon, colour(item.icon));
     shown.contextValue = Object.keys(item.actions ?? {}).join(' ');
     const command = item.command ?? (item.uri === undefined ? undefined : place(item.uri, item.line ?? 0));
     if (command) shown.command = { title: item.label, ...command };
     return shown;
   }
+}
+
+/** The theme's own colours of what went well and what did not; the icons differ without them. */
+function colour(icon: string): vscode.ThemeColor | undefined {
+  const names: Record<string, string> = {
+    pass: 'testing.iconPassed',
+    'pass-filled': 'testing.iconPassed',
+    error: 'testing.iconFailed',
+    warning: 'list.warningForeground',
+    flame: 'charts.orange',
+  };
+  return names[icon] === undefined ? undefined : new vscode.ThemeColor(names[icon]);
 }
 
 /** Where a run's kernel is. */

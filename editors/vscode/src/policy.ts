@@ -13,7 +13,8 @@ const COLOURS = `<style>:root {
   --quiet: var(--vscode-descriptionForeground); --line: var(--vscode-panel-border, var(--vscode-contrastBorder));
   --soft: var(--vscode-textCodeBlock-background); }
 body { font-family: var(--vscode-font-family); }
-pre, code { font-family: var(--vscode-editor-font-family) !important; }</style>`;
+pre, code { font-family: var(--vscode-editor-font-family) !important; }
+.beside code { background: none; color: inherit; padding: 0; }</style>`;
 
 /** A page in the colours and fonts of the editor's theme, which stand behind its own. */
 export function themed(html: string): string {

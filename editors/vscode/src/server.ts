@@ -13,6 +13,8 @@ import {
   type LanguageClientOptions,
   type Middleware,
   type ShowDocumentResult,
+  MessageType,
+  type ShowMessageParams,
   type ShowMessageRequestParams,
   type StreamInfo,
 } from 'vscode-languageclient/node';
@@ -36,6 +38,13 @@ export interface Channels {
   log: vscode.OutputChannel;
 }
 
+/** A kernel that waits for its debugger. */
+export interface Debuggee {
+  name: string;
+  host: string;
+  port: number;
+}
+
 export interface Hooks {
   /** Where the server is; undefined where there is none, which has then been said. */
   find(): Promise<Server | undefined>;
@@ -46,10 +55,13 @@ export interface Hooks {
   python(): string | undefined;
   command(name: string, args: unknown[], next: (args: unknown[]) => Promise<unknown>): Promise<unknown>;
   report(page: vscode.Uri): Promise<void>;
+  debug(debuggee: Debuggee): void;
   /** Which of these answers; undefined for none of them. */
   choose(question: string, answers: string[]): Promise<string | undefined>;
   /** A run has ended: how. */
   ended(title: string, how: string): void;
+  /** The server says something: a problem, or an answer. */
+  said(type: MessageType, text: string): void;
   /** How many lenses a file has. */
   lenses(file: vscode.Uri, count: number): void;
 }
@@ -242,13 +254,17 @@ export class ServerHandle {
     const client: LanguageClient = new Client(this.channels.log, streams, options);
     client.registerFeature({
       fillClientCapabilities: (capabilities) => {
-        capabilities.experimental = { orbit: { output: true, reports: true } };
+        capabilities.experimental = { orbit: { output: true, reports: true, debug: true } };
       },
       initialize: () => undefined,
       getState: () => ({ kind: 'static' }),
       clear: () => undefined,
     });
     client.onNotification('orbit/output', ({ text }: { text: string }) => this.channels.output.append(text));
+    client.onNotification('orbit/debug', (debuggee: Debuggee) => this.hooks.debug(debuggee));
+    client.onNotification('window/showMessage', (message: ShowMessageParams) =>
+      this.hooks.said(message.type, message.message),
+    );
     client.onRequest('window/showMessageRequest', async ({ message, actions = [] }: ShowMessageRequestParams) => {
       const title = await this.hooks.choose(
         message,

@@ -1,4 +1,4 @@
-"""`orbit-lsp mcp`, `watch` and `api`: the queue of jobs, served to others until they are gone or Ctrl-C."""
+"""`orbit-lsp mcp`, `watch` and `api`: the queue of jobs, served until the client ends or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from orbit_remote.common.plain_text import visible
 
 
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     serve: Callable[[argparse.Namespace], Coroutine[Any, Any, int]] = {
         "mcp": _mcp,
         "watch": _watch,
@@ -84,7 +85,7 @@ async def _watch(options: argparse.Namespace) -> int:
 
 
 def _tell(line: str) -> None:
-    print(visible(line), file=sys.stderr, flush=True)
+    print(visible(line).replace("\n", "\\n"), file=sys.stderr, flush=True)
 
 
 async def _until_cancelled(work: Coroutine[Any, Any, None]) -> None:
@@ -119,15 +120,23 @@ async def _api(options: argparse.Namespace) -> int:
     """Raises UsageError."""
     import uvicorn
 
-    from orbit_lsp.api import guard, http_app
+    from orbit_lsp.agents import mcp_server
+    from orbit_lsp.api import connections, guard, http_app, popcorn
 
     own = os.environ.get("ORBIT_API_TOKEN", "").strip()
     secret = token(options.host, own)
+    problems = await asyncio.to_thread(popcorn.problems, Path(options.problems)) if options.problems else []
+    if options.problems and not problems:
+        raise UsageError(f"{options.problems} has no folder with a task.yml")
     async with pool_options.queue(options, "api", trusted=False) as queue:
-        app = http_app.app(queue, guard.Limits(token=secret), hosts(options.host, options.names))
+        agents = mcp_server.over_http(queue, budget_usd=pool_options.budget(options))
+        app = http_app.app(
+            queue, guard.Limits(token=secret), hosts(options.host, options.names), agents, problems
+        )
+        connections.Connection.most = connections.most_connections()
         config = uvicorn.Config(
             app, options.host, options.port, access_log=False, log_level="warning", timeout_graceful_shutdown=5,
-            limit_concurrency=4_000, ws="none",
+            http=connections.Connection, ws="none",
         )  # fmt: skip
         try:
             socket = config.bind_socket()
@@ -136,6 +145,7 @@ async def _api(options: argparse.Namespace) -> int:
                 f"{options.host}:{options.port} cannot be listened on; choose another --port"
             ) from None
         with socket:
+            socket.listen(config.backlog)  # who reads the next line may connect at once
             host = f"[{options.host}]" if ":" in options.host else options.host
             _tell(f"listening on http://{host}:{socket.getsockname()[1]}; Ctrl-C ends")
             if secret and not own:

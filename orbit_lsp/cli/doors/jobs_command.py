@@ -19,6 +19,7 @@ from orbit_remote.common import messages as c
 
 
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     try:
         if options.what == "submit":
             return asyncio.run(_submit(options))
@@ -86,7 +87,7 @@ async def _submit(options: argparse.Namespace) -> int:
     if not options.names:
         raise UsageError("orbit-lsp jobs submit needs a file: a .cu, .cuh or .py file")
     if options.key and len(options.names) > 1:
-        raise UsageError("--key is of one job; hand in one file")
+        raise UsageError("--key is for one job; submit one file")
     wanted = [_request(options, name) for name in options.names]
     async with pool_options.queue(options, "jobs", trusted=True) as queue:
         jobs = [await queue.submit(each) for each in wanted]

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import hashlib
 import json
 import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.runs import python_choice, trust
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common import messages as c
 
+_RENTED_IDLE = "15"
+"""Minutes without a cell after which a rented GPU is given back, where nobody says another number."""
+
 
 def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
     if os.name != "posix":
         return refused("notebook kernels run on Linux and macOS; on Windows use WSL", as_json=False)
     try:
@@ -36,18 +43,21 @@ def _install(options: argparse.Namespace) -> int:
     """Raises UsageError."""
     from orbit_lsp.notebook import kernelspecs
 
-    if options.on != "local":
-        raise UsageError(
-            f"--on {options.on!r:.40}: kernels run on this machine only, so far; "
-            "`orbit-lsp run FILE --on GPU` rents a GPU for a file"
-        )
+    gpu = _gpu(options.on)
     more: list[str] = []
+    if gpu:
+        budget = pool_options.budget(options)
+        if budget <= 0:
+            raise UsageError(
+                f"--on {options.on} rents a GPU: add what it may cost in a month, as in --budget 20 (dollars)"
+            )
+        more += ["--on", options.on, "--budget", f"{budget:g}"]
     if options.python:
         more += ["--python", str(_program(options.python))]
     if options.idle_minutes:
         more += ["--idle-minutes", f"{_minutes(options.idle_minutes):g}"]
     try:
-        made = kernelspecs.install(options.name or "", more)
+        made = kernelspecs.install(options.name or "", more, gpu)
     except kernelspecs.Refused as error:
         raise UsageError(str(error)) from None
     if options.json:
@@ -95,13 +105,11 @@ def _run(options: argparse.Namespace) -> int:
 
     if not options.connection_file:
         raise UsageError("orbit-lsp kernel run is started by Jupyter, with --connection-file")
-    try:
-        connection: Any = json.loads(regular_files.text(options.connection_file, limits.STATE))
-        ports = [int(connection[f"{each}_port"]) for each in ("shell", "iopub", "stdin", "control", "hb")]
-        assert connection["ip"]
-    except (OSError, ValueError, KeyError, TypeError, AssertionError):
-        raise UsageError(f"{options.connection_file} is no connection file of Jupyter") from None
-    del ports
+    connection: Any = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        connection = json.loads(regular_files.text(options.connection_file, limits.STATE))
+    if not _usable(connection):
+        raise UsageError(f"{options.connection_file} is no connection file of Jupyter")
     try:
         asyncio.run(_relay(options, connection))
     except zmq.ZMQError as error:
@@ -110,31 +118,84 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _usable(connection: Any) -> bool:
+    """Whether a connection file names what a kernel listens on, and how messages are signed."""
+    if not isinstance(connection, dict):
+        return False
+    known = cast("dict[str, Any]", connection)
+    words = (known.get("ip"), known.get("key", ""), known.get("transport", "tcp"))
+    scheme = str(known.get("signature_scheme", "hmac-sha256"))
+    return (
+        all(isinstance(word, str) and word.isprintable() for word in words)
+        and bool(words[0])
+        and words[2] in ("tcp", "ipc")
+        and scheme.startswith("hmac-")
+        and scheme.removeprefix("hmac-") in hashlib.algorithms_guaranteed
+        and all(
+            type(port := known.get(f"{channel}_port")) is int and 0 < port < 1 << 16
+            for channel in ("shell", "iopub", "stdin", "control", "hb")
+        )
+    )
+
+
 async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> None:
     """Raises ZMQError and OSError."""
-    from orbit_lsp.cli.doors import pool_options
     from orbit_lsp.notebook.cell_commands import CellCommands
     from orbit_lsp.notebook.kernel_link import KernelLink
+    from orbit_lsp.notebook.registry import Registered
     from orbit_lsp.notebook.relay import Relay
+    from orbit_lsp.notebook.rented import MOST, Rented
+    from orbit_lsp.runners.kernel_process import KernelProcess
 
+    gpu = _gpu(options.on)
     folders = [str(Path.cwd())]
     choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
-    engine = argparse.Namespace(pool=None, python=choice.python, nvcc=None, budget=None, trust=False)
-    commands = CellCommands(
-        lambda: pool_options.queue(engine, "kernel", trusted=True), choice.python, choice.why
-    )
+    budget = pool_options.budget(options) if gpu else None
+    pool = f"modal:{gpu}" if gpu else None
+    engine = argparse.Namespace(pool=pool, python=choice.python, nvcc=None, budget=budget, trust=False)
     key, scheme = str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
-    idle_s = 60 * _minutes(options.idle_minutes) if options.idle_minutes else 0.0
+    place = f"{gpu} on Modal" if gpu else "this machine"
+    rented: Rented | None = None
+    if gpu:
+        rented = Rented(gpu, budget or 0.0, Path.cwd(), options.python, pool_options.complain)
+    commands = CellCommands(
+        lambda: pool_options.queue(engine, "kernel", trusted=True),
+        "the image's, with the torch and triton of yours" if gpu else f"{choice.python} ({choice.why})",
+        place,
+        rented,
+    )
+    idle_s = 60 * _minutes(options.idle_minutes or (_RENTED_IDLE if gpu else "0"))
+
+    async def start() -> KernelLink:
+        if rented:
+            return KernelLink(await rented.start(key, scheme), commands.answer, MOST)
+        return KernelLink(await KernelProcess.start(choice.python, key, scheme), commands.answer)
+
     try:
-        commands.relay = Relay(
-            connection,
-            lambda context: KernelLink.start(choice.python, key, scheme, commands.socket, context),
-            idle_s=idle_s,
-        )
-        await commands.start()
+        commands.relay = Relay(connection, start, idle_s=idle_s, at_once=rented is None)
+        with contextlib.suppress(OSError):  # a state folder that cannot be written costs the list alone
+            commands.relay.registered = Registered(place, Path.cwd())
         await commands.relay.run()
     finally:
         await commands.close()
+        if rented:
+            await rented.close(keep=commands.relay is not None and commands.relay.keep == "container")
+        if commands.relay and commands.relay.registered:
+            commands.relay.registered.close()
+
+
+def _gpu(on: str) -> str:
+    """The GPU to rent; empty for this machine. Raises UsageError."""
+    from orbit_lsp.state import config
+
+    if on == "local":
+        return ""
+    place, _, gpu = on.partition(":")
+    if place != "modal" or not gpu or config.parse({"gpu": gpu})[1]:
+        raise UsageError(
+            f"--on {on!r:.40} is no place: write local, or modal: and one of {', '.join(config.GPUS)}"
+        )
+    return gpu
 
 
 def _program(python: str) -> Path:

@@ -24,7 +24,7 @@ from orbit_remote.common.plain_text import visible
 @asynccontextmanager
 async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> AsyncGenerator[JobQueue]:
     """A queue that takes jobs until the end of the `with`. Raises UsageError, and OSError where it cannot be kept."""
-    engine = EngineOptions(settings(options), _folders(), f"raise --budget of `orbit-lsp {door}`", complain)
+    engine = EngineOptions(settings(options), _folders(), remedy(door), complain)
     try:
         slots = pool.parse(options.pool) if options.pool else await _of_machine(engine)
         jobs = JobQueue(_store(), slots, local_engines(engine), door, trusted=trusted)
@@ -36,6 +36,11 @@ async def queue(options: argparse.Namespace, door: str, *, trusted: bool) -> Asy
     finally:
         await jobs.close()
         jobs.store.close()
+
+
+def remedy(door: str) -> str:
+    """What to do where the budget has no money for a job; failures of its jobs have it as their remedy."""
+    return f"raise --budget of `orbit-lsp {door}`"
 
 
 async def _of_machine(options: EngineOptions) -> list[Slot]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Final
 
 from orbit_lsp.kernels.cuda import launch_sites
@@ -26,6 +26,7 @@ from orbit_lsp.kernels.cuda.reading import RegionReader
 from orbit_lsp.kernels.cuda.regions import Region, digest_bytes
 from orbit_lsp.kernels.cuda.scopes import Conditional, Scope, same_conditionals
 from orbit_lsp.kernels.model import Kernel, Launch, Scan, Span, within_limit
+from orbit_remote.common import limits
 
 Headers = Callable[[str], str | None]
 State = tuple[Scope, Conditional | None]
@@ -55,6 +56,8 @@ class CudaTracker:
         self._root = Scope(None, "", namespace=True)
         self._regions: list[Region] = []
         self._text = ""
+        self._rest = ""
+        """What follows the last region, behind the limit."""
         self._scanned: tuple[str, Scan] | None = None
 
     def scan(self, text: str) -> Scan:
@@ -82,11 +85,13 @@ class CudaTracker:
         regions: list[Region] = []
         state: State = self._root, None
         position = 0
-        while position < len(text) or not regions:
+        most = limits.DECLARATIONS.most
+        while (position < len(text) or not regions) and len(regions) < most:
             count = len(regions)
             for by in (shift, last_shift):
                 number = numbers.get(position - by, len(self._regions))
-                regions += self._standing(number, text, position, by, state, environment)
+                standing = self._standing(number, text, position, by, state, environment)
+                regions += islice(standing, most - count)
                 if len(regions) > count:
                     shift = by
                     break
@@ -96,7 +101,7 @@ class CudaTracker:
                     shift += regions[-1].length - self._regions[number].length
             position += sum([region.length for region in regions[count:]])
             state = regions[-1].end_scope, regions[-1].end_conditional
-        self._regions, self._text = regions, text
+        self._regions, self._text, self._rest = regions, text, text[position:]
 
     def _standing(
         self, number: int, text: str, position: int, shift: int, state: State, environment: Environment
@@ -120,7 +125,7 @@ class CudaTracker:
             position, scope, conditional = end, region.end_scope, region.end_conditional
 
     def _includes_changed(self) -> bool:
-        """Read the headers again if others are included now; True if that changes macros."""
+        """Read the headers again if the included ones have changed; True if that changes macros."""
         if self._headers is None:
             return False
         includes = tuple(include for region in self._regions for include in region.includes)
@@ -141,7 +146,8 @@ class CudaTracker:
         launches: list[Launch] = []
         digests: list[str] = []
         constants: dict[str, str] | None = None
-        rest = digest_bytes(b"".join([region.shared for region in self._regions])).hex()
+        unread = self._rest.encode("utf-8", "surrogatepass")
+        rest = digest_bytes(b"".join([*(region.shared for region in self._regions), unread])).hex()
         line = 0
         for region in self._regions:
             if region.line != line:
@@ -161,6 +167,7 @@ class CudaTracker:
             ("main",) if any(region.main for region in self._regions) else (),
             tuple(include for region in self._regions for include in region.includes),
             tuple(digests),
+            unread=line if b"__global__" in unread else None,
         )
 
     def _constants(self) -> dict[str, str]:

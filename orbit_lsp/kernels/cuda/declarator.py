@@ -72,14 +72,14 @@ class _Parser:
 
     def run(self) -> list[Found]:
         texts = self._texts
-        found: list[Found] = []
+        definitions: list[Found] = []
         begin = index = 0
         while index < len(texts):
             text = texts[index]
             if text == KEYWORD:
                 definition, after = self._definition(begin, index)
                 if definition:
-                    found.append(definition)
+                    definitions.append(definition)
                     begin = after
                 index = after
                 continue
@@ -94,7 +94,7 @@ class _Parser:
                 text == ":" and texts[index - 2] in {"public", "private", "protected"}
             ):
                 begin = index
-        return found
+        return definitions
 
     def _definition(self, begin: int, keyword: int) -> tuple[Found | None, int]:
         """The definition whose first `__global__` is at `keyword`, and where to go on."""
@@ -271,7 +271,7 @@ def _best(candidates: list[_Candidate], texts: list[str]) -> _Candidate:
 
 def _matches(texts: list[str]) -> dict[int, int]:
     """Opening -> closing index; a closing bracket also closes what was left open inside."""
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     open_at: dict[str, list[int]] = {")": [], "]": [], "}": []}
     order: list[int] = []
     for index, text in enumerate(texts):
@@ -284,8 +284,8 @@ def _matches(texts: list[str]) -> dict[int, int]:
                 inner = order.pop()
                 open_at[_CLOSING[texts[inner]]].pop()
             order.pop()
-            found[opening] = index
-    return found
+            pairs[opening] = index
+    return pairs
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:

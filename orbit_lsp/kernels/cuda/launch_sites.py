@@ -110,20 +110,20 @@ def _arguments_after(code: str, start: int) -> tuple[str, ...] | None:
 
 def constants(code: str) -> dict[str, str]:
     """Names of constants, and of `dim3` variables, with what initialises them; "" where two disagree."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     if "const" in code:
         for match in _CONSTANT.finditer(code):
-            add_constant(found, match[1], match[2] or match[3] or match[4])
+            add_constant(values, match[1], match[2] or match[3] or match[4])
     if "dim3" in code:
         for statement in _DIM3.finditer(code):
             for match in _DIM3_PART.finditer(statement[1]):
-                add_constant(found, match[1], f"dim3({match[2] or match[3] or ''})")
-    return found
+                add_constant(values, match[1], f"dim3({match[2] or match[3] or ''})")
+    return values
 
 
-def add_constant(found: dict[str, str], name: str, value: str) -> None:
+def add_constant(values: dict[str, str], name: str, value: str) -> None:
     value = " ".join(value.split())
-    found[name] = value if found.get(name, value) == value else ""
+    values[name] = value if values.get(name, value) == value else ""
 
 
 def block_size(expression: str, names: Mapping[str, str]) -> Block | None:

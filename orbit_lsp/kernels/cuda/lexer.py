@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 _ESCAPE = r"\\(?:\r\n|[\s\S])"
@@ -20,9 +21,10 @@ _CHARACTER = rf"'(?:[^'\\\n]++|{_ESCAPE})++'"
 _LINE_COMMENT = rf"//(?:[^\\\n]++|{_ESCAPE})*+"
 _BLOCK_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+(?:\*/)?+"
 _CLOSED_LITERAL = r"\"(?:[^\"\\\n]++|\\.)*+\"|'(?:[^'\\\n]++|\\.)*+'"
-_DIRECTIVE: Final = re.compile(
-    rf"\#(?:[^\n\\/\"']++|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_CLOSED_LITERAL}|{_ESCAPE}|[/\"'\\])*+"
+_DIRECTIVE_PART: Final = re.compile(
+    rf"(?:[^\n\\/\"']++|{_LINE_COMMENT}|{_BLOCK_COMMENT}|{_CLOSED_LITERAL}|{_ESCAPE}|[/\"'\\]){{1,4096}}"
 )
+"""Of a directive behind its `#`. All threads wait for one match: a directive of a million lines takes several."""
 _SKIPPABLE = rf"{_RAW_STRING}|{_STRING}|{_SEPARATOR}|{_CHARACTER}|{_LINE_COMMENT}|{_BLOCK_COMMENT}|\#"
 
 ITEM: Final = re.compile(rf"\(|\)|;|\{{|\}}|{_SKIPPABLE}|<(?=<<)")
@@ -44,10 +46,10 @@ TOKEN: Final = re.compile(
 
 IDENTIFIER: Final = re.compile(r"[^\W\d]\w*+")
 
-_DIRECTIVE_NOISE = re.compile(
-    rf"(?P<comment>{_LINE_COMMENT}|{_BLOCK_COMMENT})|(?P<splice>\\\r?\n)|{_CLOSED_LITERAL}"
-)
+_COMMENT_OR_LITERAL = re.compile(rf"(?P<comment>{_LINE_COMMENT}|{_BLOCK_COMMENT})|{_CLOSED_LITERAL}")
 
+_WORDS = re.compile(r"(?:\S++\s*+){1,8192}")
+"""So many that all threads may wait for what is made of them."""
 # A space is needed where its removal would join two words or make another operator of two.
 _NEEDLESS_SPACE = re.compile(
     r" (?!\w(?<=\w \w)|=(?<=[-+*/%&|^<>=!] =)"
@@ -77,11 +79,12 @@ class Token(NamedTuple):
 
 def clean_directive(text: str) -> str:
     """A directive on one line, without its comments."""
-
-    def clean(match: re.Match[str]) -> str:
-        return " " if match["comment"] or match["splice"] else match[0]
-
-    return _DIRECTIVE_NOISE.sub(clean, text) if "/" in text or "\\" in text else text
+    line = text.replace("\\\r\n", " ").replace("\\\n", " ")
+    return (
+        _COMMENT_OR_LITERAL.sub(lambda match: " " if match["comment"] else match[0], line)
+        if "/" in line
+        else line
+    )
 
 
 def directive_end(text: str, hash_at: int) -> int:
@@ -91,11 +94,18 @@ def directive_end(text: str, hash_at: int) -> int:
         position -= 1
     if position >= 0 and text[position] != "\n" and not text.endswith("*/", 0, position + 1):
         return -1
-    match = _DIRECTIVE.match(text, hash_at)
-    return match.end() if match else -1
+    return end_of(_DIRECTIVE_PART, text, hash_at + 1)
+
+
+def end_of(part: re.Pattern[str], text: str, position: int) -> int:
+    """Where the last of the parts ends that follow one another from `position` on."""
+    while match := part.match(text, position):
+        position = match.end()
+    return position
 
 
 def tokenize(text: str, offset: int = 0) -> list[Token]:
+    """The tokens of `text`; their places are moved by `offset` characters."""
     return [Token(m[0], m.start() + offset, m.end() + offset) for m in TOKEN.finditer(text)]
 
 
@@ -140,13 +150,13 @@ class Source:
 
     def comments_above(self, start: int, limit: int) -> list[str]:
         """The comments that end directly above `start`, but for white space, from the top."""
-        found: list[str] = []
+        comments: list[str] = []
         for begin, stop, kind in reversed(list(self.gaps(limit, start))):
             if kind != COMMENT or self.text[stop:start].strip():
                 break
-            found.append(self.text[begin:stop])
+            comments.append(self.text[begin:stop])
             start = begin
-        return found[::-1]
+        return comments[::-1]
 
     def tokens(self, start: int, end: int) -> str:
         """A text that is equal for equal token sequences, and only for them."""
@@ -185,4 +195,9 @@ def directive_tokens(text: str) -> str:
 def _normal(code: str) -> str:
     if "\\" in code:
         code = code.replace("\\\r\n", " ").replace("\\\n", " ")
-    return _NEEDLESS_SPACE.sub("", " ".join(code.replace("\ufeff", " ").split()))
+    parts = [" ".join(words[0].split()) for words in _WORDS.finditer(code.replace("\ufeff", " "))]
+    # a space counts by the characters beside it, so each part is read with the first of the next
+    return "".join(
+        _NEEDLESS_SPACE.sub("", f"{part} {following[:1]}")[: -1 if following else None]
+        for part, following in pairwise([*parts, ""])
+    )

@@ -14,6 +14,7 @@ from orbit_lsp.kernels.cuda.lexer import (
     Token,
     clean_directive,
     directive_end,
+    end_of,
     tokenize,
 )
 from orbit_remote.common.limits import MEANINGS
@@ -47,7 +48,8 @@ _DEFINE = re.compile(r"\#\s*define\s+([^\W\d]\w*)(\(([^()]*)\))?")
 _UNDEF = re.compile(r"\#\s*undef\s+([^\W\d]\w*)")
 _INCLUDE = re.compile(r'\#\s*(?:include|import|include_next)\s*(?:"([^"\n]*)"|<([^>\n]*)>)')
 _DIRECTIVE_NAME = re.compile(r"\#\s*(\w*)")
-_ANY_DEFINE = re.compile(r"\#[ \t]*define\b(?:[^\n\\]++|\\(?:\r\n|[\s\S]))*+")
+_ANY_DEFINE = re.compile(r"\#[ \t]*define\b")
+_DEFINE_PART = re.compile(r"(?:[^\n\\]++|\\(?:\r\n|[\s\S])){1,4096}")
 _NEVER = re.compile(r"\#\s*(?:el)?if\s*\(?\s*(?:0+[uUlL]*|false)\s*\)?\s*(?:$|&&)")
 _ALWAYS = re.compile(r"\#\s*(?:el)?if\s*\(?\s*(?:1[uUlL]*|true)\s*\)?\s*(?:$|\|\|)")
 
@@ -160,8 +162,8 @@ def parse_definition(directive: str) -> Definition | None:
 
 
 def base_macros(names: Collection[str]) -> dict[str, tuple[Macro, ...]]:
-    """Names that stand for `__global__` without a definition in sight; those of a setting (`names`) whatever a
-    definition says.
+    """Names that mean `__global__` if no definition is found; those of the setting (`names`) also if one is
+    found.
     """
     return _ASSUMED | {name: (Macro(name, None, f"{KEYWORD} "),) for name in names}
 
@@ -170,19 +172,19 @@ def kernel_names(known: Iterable[Macro], directives: Iterable[str]) -> frozenset
     """`__global__`, and the names of macros that contain it, themselves or through one another."""
     definitions = filter(None, map(parse_definition, directives))
     users: dict[str, list[str]] = {}
-    found: list[str] = []
+    kernel_macros: list[str] = []
     for macro in chain(known, (definition.macro for definition in definitions if definition.macro)):
         for word in set(IDENTIFIER.findall(macro.body)):
             if word == KEYWORD:
-                found.append(macro.name)
+                kernel_macros.append(macro.name)
             else:
                 users.setdefault(word, []).append(macro.name)
     names: set[str] = {KEYWORD}
-    while found:
-        name = found.pop()
+    while kernel_macros:
+        name = kernel_macros.pop()
         if name not in names:
             names.add(name)
-            found += users.get(name, ())
+            kernel_macros += users.get(name, ())
     return frozenset(names)
 
 
@@ -195,7 +197,12 @@ def with_keyword(text: str) -> str:
 
 def possible_definitions(text: str) -> list[str]:
     """Everything that looks like a definition, also in comments and skipped branches: too many."""
-    return _ANY_DEFINE.findall(text) if "define" in text else []
+    definitions: list[str] = []
+    position = 0
+    while match := _ANY_DEFINE.search(text, position):
+        position = end_of(_DEFINE_PART, text, match.end())
+        definitions.append(text[match.start() : position])
+    return definitions
 
 
 @lru_cache(maxsize=64)
@@ -206,7 +213,7 @@ def words_pattern(names: frozenset[str]) -> re.Pattern[str]:
 
 def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) -> list[Definition]:
     """The definitions in the headers that `headers` knows, and in those that they include."""
-    found: list[Definition] = []
+    definitions: list[Definition] = []
     seen: set[str] = set()
     size = 0
     waiting = list(reversed(includes))
@@ -226,16 +233,16 @@ def read_headers(includes: Sequence[str], headers: Callable[[str], str | None]) 
         nested: list[str] = []
         for directive in directives(text):
             if (definition := parse_definition(directive)) and definition.macro:
-                found.append(definition)
+                definitions.append(definition)
             elif (include := parse_include(directive)) and include not in seen:
                 nested.append(include)
         waiting += reversed(nested)
-    return found
+    return definitions
 
 
 def directives(text: str) -> list[str]:
     """The directives of a text that the preprocessor may take."""
-    found: list[str] = []
+    lines: list[str] = []
     depth = dead_below = 0  # a dead branch lasts until its depth is left, or another branch begins
     position = 0
     while match := SKIPPED_ITEM.search(text, position):
@@ -258,8 +265,8 @@ def directives(text: str) -> list[str]:
                 dead_below = 0
             depth = max(0, depth - 1)
         elif not dead_below:
-            found.append(directive)
-    return found
+            lines.append(directive)
+    return lines
 
 
 def expand(tokens: Sequence[Token], environment: Environment) -> list[Token]:

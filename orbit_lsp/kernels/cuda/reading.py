@@ -47,6 +47,10 @@ _MOST_RESUMED = 16
 """How often braces may interrupt one declaration (`dim3{1}` in default arguments) before it is given up."""
 
 
+_MOST_UNDEFS = 16
+"""How often an `#undef` may stand in one declaration and have it looked at."""
+
+
 class RegionReader:
     """Reads regions of one text, in its order. What stands between two of them may be left out."""
 
@@ -107,8 +111,10 @@ class RegionReader:
         self.environment.asked = {}
         self.writer = RegionWriter(self.source, start, scope, conditional)
         self.head = start  # where the declaration starts that is being read
+        self.blank = (start, start, True)  # a head, and whether no code stands between it and the position
         self.parens = 0
         self.resumed = 0
+        self.undefs = 0
         self.open: list[KernelExtent] = []
         self.closed: list[KernelExtent] = []
         self.brackets: list[int] = []  # where a `<<<` stands
@@ -218,19 +224,19 @@ class RegionReader:
         """Go into the brace at `at`; True when the declaration before it is settled."""
         head = self.head
         if has_word:
-            found = self._define(at, body_follows=True)
-            if found and found[-1].end is None:
+            definitions = self._define(at, body_follows=True)
+            if definitions and definitions[-1].end is None:
                 scope = self.scope
                 while not (scope.namespace or scope.type_body):
                     assert scope.parent
                     scope = scope.parent
                 if scope is not self.scope:  # kernels are not defined in functions: a brace is missing above
-                    self._settle_open(scope.depth, found[0].start)
+                    self._settle_open(scope.depth, definitions[0].start)
                     self.scope = scope
-                self._keep(found, at)
+                self._keep(definitions, at)
                 self._push(at, interrupted=False)
                 return True
-            self._keep(found, at)
+            self._keep(definitions, at)
         before = self.text[head:at]
         if SCOPE_WORD.search(before) and (kind := scope_kind(self.source.code(self._declaration(at), at))):
             word, name = kind
@@ -280,25 +286,25 @@ class RegionReader:
 
     def _statement(self, at: int) -> bool:
         """The declaration that ends at `at` without a body may hold invocations that have one."""
-        found = self._define(at, body_follows=False)
-        self._keep(found, at)
-        return bool(found)
+        definitions = self._define(at, body_follows=False)
+        self._keep(definitions, at)
+        return bool(definitions)
 
     def _define(self, at: int, *, body_follows: bool) -> list[declarator.Found]:
         start = self._declaration(at)
         code = self.source.code(start, at)
         # each branch of an `#if` may open the parameter list that one `)` closes
         ways = self._branches(start, at) if code.count("(") > code.count(")") else []
-        found: dict[object, declarator.Found] = {}
-        for others in ways or [()]:
+        definitions: dict[object, declarator.Found] = {}
+        for way in ways or [()]:
             text = code
-            for begin, end in others:
+            for begin, end in way:
                 text = text[: begin - start] + " " * (end - begin) + text[end - start :]
             for each in declarator.definitions(
                 tokenize(text, start), self.environment, body_follows=body_follows
             ):
-                found.setdefault((each.name, each.name_start), each)
-        return list(found.values())
+                definitions.setdefault((each.name, each.name_start), each)
+        return list(definitions.values())
 
     def _branches(self, start: int, end: int) -> list[list[tuple[int, int]]]:
         """For each branch of the first outermost `#if` in [start, end), where the others stand."""
@@ -327,10 +333,10 @@ class RegionReader:
         """Where the declaration starts that ends at `at`; of an endless one, what may matter of it."""
         return max(self.head, self.source.outside(at - _LONGEST_DECLARATION))
 
-    def _keep(self, found: Sequence[declarator.Found], at: int) -> None:
+    def _keep(self, definitions: Sequence[declarator.Found], at: int) -> None:
         scope = self.scope
-        path = scope.path() if found else []
-        for definition in found:
+        path = scope.path() if definitions else []
+        for definition in definitions:
             kernel = KernelExtent(definition, "::".join((*path, definition.name)), at, scope.depth + 1)
             if definition.end is not None:
                 kernel.body = kernel.end = definition.end
@@ -344,7 +350,7 @@ class RegionReader:
         """Where to go on after the directive [at, end) and what it removes."""
         directive = self.text[at:end]
         name = directive_name(directive)
-        fresh = self.head >= at or not self.source.code(self.head, at).strip()
+        fresh = self._is_blank(at)
         after = end
         if name in {"define", "undef"}:
             fresh = self._define_macro(directive, at, has_word) or fresh
@@ -368,11 +374,26 @@ class RegionReader:
             self.head = after
         return after
 
+    def _is_blank(self, at: int) -> bool:
+        """Whether no code stands between the head and the directive at `at`. What stands before the last directive is not
+        looked at again: thousands of them may follow a declaration that is being typed.
+        """
+        head, known, blank = self.blank
+        if head != self.head:
+            known, blank = self.head, True
+        if blank and known < at:
+            blank = not self.source.code(known, at).strip()
+        self.blank = self.head, at, blank
+        return blank
+
     def _define_macro(self, directive: str, at: int, has_word: bool) -> bool:
         """Whether the declaration before an `#undef` is settled: it means what it meant."""
         if (definition := parse_definition(directive)) is None:
             return False
-        settled = has_word and definition.macro is None and self._statement(at)
+        settled = False
+        if has_word and definition.macro is None and self.undefs < _MOST_UNDEFS:
+            self.undefs += 1
+            settled = self._statement(at)
         self.environment.apply(definition)
         region = self.writer.region
         region.definitions.append(definition)
@@ -440,7 +461,7 @@ class RegionReader:
         """What stands before `end` can be described. A kernel that is still open puts that off."""
         if self.open:
             return
-        self.resumed = 0
+        self.resumed = self.undefs = 0
         self.writer.describe(end, self.closed, self.brackets)
         self.closed = []
         self.brackets = []

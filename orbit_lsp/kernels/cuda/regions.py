@@ -15,6 +15,7 @@ from orbit_lsp.kernels.cuda.lexer import Source
 from orbit_lsp.kernels.cuda.macros import Definition, Macro
 from orbit_lsp.kernels.cuda.scopes import Conditional, Scope
 from orbit_lsp.kernels.model import Kernel, Launch, Span
+from orbit_remote.common.limits import KERNEL_LINE
 
 _MAIN: Final = re.compile(r"(?<![\w:.])w?main\s*\(")
 _SPEC: Final = re.compile(r"//[/!]?\s*orbit:")
@@ -107,9 +108,11 @@ class RegionWriter:
             code = source.code(begin, end)
             constants = launch_sites.constants(code)
             for bracket in launches:
-                if found := launch_sites.find(code, bracket - begin):
-                    line = self._position(begin + found.at)[0]
-                    self.region.launches.append((Launch(found.kernel, line, found.arguments), constants))
+                if launched := launch_sites.find(code, bracket - begin):
+                    line = self._position(begin + launched.at)[0]
+                    self.region.launches.append(
+                        (Launch(launched.kernel, line, launched.arguments), constants)
+                    )
         if (
             end - begin < _LONGEST_CONSTANT
             and text.endswith(";", begin, end)
@@ -126,6 +129,8 @@ class RegionWriter:
 
     def _describe_kernel(self, kernel: KernelExtent, limit: int) -> None:
         definition = kernel.definition
+        if self._position(definition.name_end)[1] > KERNEL_LINE.most:
+            return
         end = max(kernel.end, definition.name_end)
         specs = [c for c in self.source.comments_above(definition.start, limit) if _SPEC.match(c)]
         tokens = self.source.tokens(definition.start, end)

@@ -42,9 +42,9 @@ class Scope:
         self.children: dict[str, Scope] = {}
 
     def inner_namespace(self, name: str) -> Scope:
-        if (found := self.children.get(name)) is None:
-            found = self.children[name] = Scope(self, name, namespace=True)
-        return found
+        if (scope := self.children.get(name)) is None:
+            scope = self.children[name] = Scope(self, name, namespace=True)
+        return scope
 
     def path(self) -> list[str]:
         names: list[str] = []
@@ -68,17 +68,17 @@ class Conditional(NamedTuple):
     parens: int
     after: tuple[Scope, int] | None
     taken: bool
-    """A branch under `#if 1` came: the others are dead."""
+    """A branch under `#if 1` was found: the other branches are dead."""
     dead: bool
     neutral: bool
     """Nothing but namespaces is open in what any branch starts from or ended in."""
 
 
-def same_conditionals(one: Conditional | None, other: Conditional | None) -> bool:
-    while one is not other:
-        if one is None or other is None or one[1:] != other[1:]:
+def same_conditionals(conditional: Conditional | None, other: Conditional | None) -> bool:
+    while conditional is not other:
+        if conditional is None or other is None or conditional[1:] != other[1:]:
             return False
-        one, other = one.outer, other.outer
+        conditional, other = conditional.outer, other.outer
     return True
 
 

@@ -90,7 +90,7 @@ class Names:
             call = decorator if isinstance(decorator, Call) else None
             named = call.function if call else decorator
             meanings = self.meanings(named, place)
-            wraps = any(one.kind == "path" and one.text in WRAPPERS for one in meanings)
+            wraps = any(meaning.kind == "path" and meaning.text in WRAPPERS for meaning in meanings)
             tuned = tuned or wraps
             for meaning in () if language else self.meanings(call, place) if call else meanings:
                 if meaning.kind == "maker" or (meaning.kind == "kernel" and call):
@@ -169,29 +169,29 @@ class Names:
             case Local("function", number):
                 return self._function(place.statement, number)
             case Local("class", number):
-                found = self.outlines[place.statement].classes[number]
-                inside = Place(place.statement, found.scope, found.order, found.path)
-                bases = _NOTHING.union(*(self.meanings(base, inside) for base in found.bases))
+                defined = self.outlines[place.statement].classes[number]
+                inside = Place(place.statement, defined.scope, defined.order, defined.path)
+                bases = _NOTHING.union(*(self.meanings(base, inside) for base in defined.bases))
                 return frozenset(meaning for meaning in bases if meaning.kind == "maker")
             case _:
                 return _NOTHING
 
     def _name(self, parts: tuple[str, ...], place: Place) -> Meanings:
-        found = self._lookup(parts[0], place)
-        if not found and parts[0] not in self.module:
+        bindings = self._lookup(parts[0], place)
+        if not bindings and parts[0] not in self.module:
             return self._starred(parts)
         # most names are those of an import at the top of the file
-        only = found[0][1] if len(found) == 1 else None
+        only = bindings[0][1] if len(bindings) == 1 else None
         if not isinstance(only, Imported):
-            return self._bound(parts, found)
+            return self._bound(parts, bindings)
         key = (only.path, *parts[1:])
         if key not in self.simple:
-            self.simple[key] = self._bound(parts, found)
+            self.simple[key] = self._bound(parts, bindings)
         return self.simple[key]
 
-    def _bound(self, parts: tuple[str, ...], found: list[tuple[Place, Expression]]) -> Meanings:
+    def _bound(self, parts: tuple[str, ...], bindings: list[tuple[Place, Expression]]) -> Meanings:
         result: set[Meaning] = set()
-        for where, value in found:
+        for where, value in bindings:
             if isinstance(value, Imported):  # `triton.runtime.jit` is a maker and a module
                 result.add(_attribute(_absolute(value.path), parts[1:]))
                 continue
@@ -223,7 +223,7 @@ class Names:
             elif meaning.kind != "path":
                 continue
             elif meaning.text in _PARTIAL:
-                result.update(one for one in self.meanings(first, place) if one.kind == "maker")
+                result.update(meaning for meaning in self.meanings(first, place) if meaning.kind == "maker")
             elif isinstance(first, Text) and _IMPORTERS.search(meaning.text.rpartition(".")[2]):
                 result.add(_path(first.text))
         if isinstance(call.function, Name):
@@ -293,7 +293,9 @@ class Names:
                     if isinstance(argument, Call) and (language := self._wraps(argument, place, parameters)):
                         return language
                 return ""
-            return next((one.text for one in self.meanings(value, place) if one.kind == "maker"), "")
+            return next(
+                (meaning.text for meaning in self.meanings(value, place) if meaning.kind == "maker"), ""
+            )
         finally:
             self.depth -= 1
 
@@ -332,12 +334,12 @@ class Names:
             if first or here.kind != "class":
                 bindings = here.bindings.get(name)
                 if bindings:
-                    found = [
-                        (Place(place.statement, scope, one.order, one.path), one.value)
-                        for one in _reaching(bindings, order, path)
+                    bound = [
+                        (Place(place.statement, scope, binding.order, binding.path), binding.value)
+                        for binding in _reaching(bindings, order, path)
                     ]
-                    if found:
-                        return found
+                    if bound:
+                        return bound
                 if name in here.parameters:
                     return [(place, None)]
             if here.kind == "function":  # its body runs later than the text around it
@@ -351,9 +353,9 @@ class Names:
     def _class_place(self, statement: int, scope: int, order: int) -> tuple[int, Path]:
         if order == _LATER:
             return _LATER, ()
-        for found in self.outlines[statement].classes:
-            if found.order <= order and found.body_scope == scope:
-                return found.order, found.path
+        for class_ in self.outlines[statement].classes:
+            if class_.order <= order and class_.body_scope == scope:
+                return class_.order, class_.path
         return order, ()
 
     def _global(self, name: str, statement: int, order: int, path: Path) -> list[tuple[Place, Expression]]:

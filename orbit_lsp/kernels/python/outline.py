@@ -123,6 +123,10 @@ class Outline:
     has_error: bool
     text: str
     lines: int
+    statements: int = 1
+    """0 if it was not read."""
+    left_out: bool = False
+    """Kernels in it are not looked for."""
     interface: object = None
     """All that the meaning of other regions' names can depend on."""
 

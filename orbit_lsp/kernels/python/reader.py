@@ -40,7 +40,7 @@ class _Found:
     """It is what a call returns, in another region perhaps."""
     calls: list[int] = field(default_factory=list[int])
     reached: list[int] = field(default_factory=list[int])
-    """Kernels that it calls, directly or through others."""
+    """Kernels that it calls, directly or through other functions."""
     made: tuple[tuple[int, bool, tuple[str, ...]], Kernel] | None = None
     """The kernel, and the row, whether it can be launched, and the callers that it was made with."""
 
@@ -55,38 +55,41 @@ class Reader:
         self._found: list[tuple[_Found, ...]] = []
 
     def scan(self, outlines: Sequence[Outline]) -> Scan:
-        found = self._find(outlines)
+        functions = self._find(outlines)
         rows = list(accumulate((outline.lines for outline in outlines), initial=0))
         by_word: dict[str, list[int]] = {}
-        for i, one in enumerate(found):
-            by_word.setdefault(one.source.name, []).append(i)
-            if one.in_class:
-                by_word.setdefault("." + one.source.name, []).append(i)
-        self._link(found, by_word)
+        for i, kernel_function in enumerate(functions):
+            by_word.setdefault(kernel_function.source.name, []).append(i)
+            if kernel_function.in_class:
+                by_word.setdefault("." + kernel_function.source.name, []).append(i)
+        self._link(functions, by_word)
         owned: dict[int, set[int]] = {}
-        for one in found:
-            for region, piece in one.pieces:
+        for function in functions:
+            for region, piece in function.pieces:
                 owned.setdefault(region, set()).add(piece)
-        launchable = self._launchable(found, owned)
-        callers: list[list[str]] = [[] for _ in found]
+        launchable = self._launchable(functions, owned)
+        callers: list[list[str]] = [[] for _ in functions]
         for directly in (True, False):
-            for i, one in enumerate(found):
-                for j in (one.calls if directly else one.reached) if launchable[i] else ():
+            for i, caller in enumerate(functions):
+                for j in (caller.calls if directly else caller.reached) if launchable[i] else ():
                     if not launchable[j]:
-                        callers[j].append(one.qualified)
-        names = {one.source.name for one in found}
+                        callers[j].append(caller.qualified)
+        names = {function.source.name for function in functions}
         return Scan(
             language="triton",
-            kernels=tuple(self._make_kernels(found, rows, launchable, callers)),
+            kernels=tuple(self._make_kernels(functions, rows, launchable, callers)),
             launches=tuple(
                 Launch(site.name, site.line + row, site.arguments, None, site.grid)
                 for outline, row in zip(outlines, rows, strict=False)
                 for site in outline.launches
                 if site.name in names
             ),
-            entries=self._entries(found),
+            entries=self._entries(functions),
             includes=tuple(dict.fromkeys(name for outline in outlines for name in outline.imports)),
-            digests=tuple(self._digests(found, owned)),
+            digests=tuple(self._digests(functions, owned)),
+            unread=next(
+                (row for outline, row in zip(outlines, rows, strict=False) if outline.left_out), None
+            ),
         )
 
     # -- finding -------------------------------------------------------------------------------
@@ -101,8 +104,8 @@ class Reader:
             # what `k = jit(f)` makes a kernel of may stand in another region
             if old is not new or any(kernel.assigned for kernel in self._found[region]):
                 self._found[region] = tuple(self._find_in(region))
-        found = [kernel for region in self._found for kernel in region]
-        return sorted(found, key=lambda kernel: (kernel.region, kernel.source.order))
+        functions = [kernel for region in self._found for kernel in region]
+        return sorted(functions, key=lambda kernel: (kernel.region, kernel.source.order))
 
     def _find_in(self, region: int) -> Iterator[_Found]:
         outline = self._outlines[region]
@@ -116,9 +119,9 @@ class Reader:
                 )  # fmt: skip
         for assignment in outline.assignments:
             if (dsl := self._names.assigned_language(region, assignment)) and (
-                found := self._assigned(region, assignment, dsl)
+                kernel := self._assigned(region, assignment, dsl)
             ):
-                yield found
+                yield kernel
 
     def _assigned(self, region: int, assignment: Assignment, dsl: str) -> _Found | None:
         """The kernel of `k = jit(f)`; of `f = jit(f)` it is the `def`. None where that is one already."""
@@ -154,75 +157,81 @@ class Reader:
 
     # -- who calls whom ------------------------------------------------------------------------
 
-    def _link(self, found: Sequence[_Found], by_word: dict[str, list[int]]) -> None:
+    def _link(self, functions: Sequence[_Found], by_word: dict[str, list[int]]) -> None:
         known = frozenset(by_word)
-        for i, one in enumerate(found):
-            words = known & (one.words | {one.source.name})
-            one.calls = (  # its own name is among them
+        for i, function in enumerate(functions):
+            words = known & (function.words | {function.source.name})
+            function.calls = (  # its own name is among them
                 sorted({j for word in words for j in by_word[word]} - {i}) if len(words) > 1 else []
             )
-        for one in found:
+        for function in functions:
             reached: set[int] = set()
-            waiting = list(one.calls)
+            waiting = list(function.calls)
             while waiting:
                 if (j := waiting.pop()) not in reached:
                     reached.add(j)
-                    waiting += found[j].calls
-            one.reached = sorted(reached)
+                    waiting += functions[j].calls
+            function.reached = sorted(reached)
 
-    def _launchable(self, found: Sequence[_Found], owned: dict[int, set[int]]) -> list[bool]:
-        called = {j for one in found for j in one.calls}
-        names = {found[j].source.name for j in called}
+    def _launchable(self, functions: Sequence[_Found], owned: dict[int, set[int]]) -> list[bool]:
+        called = {j for function in functions for j in function.calls}
+        names = {functions[j].source.name for j in called}
         launched = {site.name for outline in self._outlines for site in outline.launches}
         on_host = self._said_by_host(names, owned) if names else names
         result: list[bool] = []
-        for i, one in enumerate(found):
-            if one.dsl not in _TRITON or one.tuned or one.source.name in launched:
+        for i, kernel_function in enumerate(functions):
+            if (
+                kernel_function.dsl not in _TRITON
+                or kernel_function.tuned
+                or kernel_function.source.name in launched
+            ):
                 result.append(True)
-            elif one.returns_value and not one.library:
+            elif kernel_function.returns_value and not kernel_function.library:
                 result.append(False)
             else:
-                result.append(i not in called or one.source.name in on_host)
+                result.append(i not in called or kernel_function.source.name in on_host)
         return result
 
     def _said_by_host(self, names: set[str], owned: dict[int, set[int]]) -> set[str]:
-        """Those of `names` that stand in code outside kernels as well, or in `__all__`."""
+        """Those of `names` that also occur in code outside kernels, or in `__all__`."""
         asked = names | {f".{name}" for name in names}
-        said: set[str] = set()
+        host_names: set[str] = set()
         for i, outline in enumerate(self._outlines):
-            said |= names & outline.exported
+            host_names |= names & outline.exported
             if not asked.isdisjoint(outline.words):
                 for j, piece in enumerate(outline.pieces):
                     if j not in owned.get(i, ()):
-                        said.update(word.lstrip(".") for word in asked & piece.words)
-        return said
+                        host_names.update(word.lstrip(".") for word in asked & piece.words)
+        return host_names
 
     # -- the rest of a scan --------------------------------------------------------------------
 
     def _make_kernels(
-        self, found: Sequence[_Found], rows: Sequence[int], launchable: Sequence[bool],
+        self, functions: Sequence[_Found], rows: Sequence[int], launchable: Sequence[bool],
         callers: Sequence[Sequence[str]],
     ) -> Iterator[Kernel]:  # fmt: skip
-        for i, one in enumerate(found):
-            made_with = (rows[one.region], launchable[i], tuple(dict.fromkeys(callers[i])))
-            if one.made is None or one.made[0] != made_with:
-                span, whole = (_down(span, made_with[0]) for span in (one.source.name_span, one.source.whole))
+        for i, function in enumerate(functions):
+            made_with = (rows[function.region], launchable[i], tuple(dict.fromkeys(callers[i])))
+            if function.made is None or function.made[0] != made_with:
+                span, whole = (
+                    _down(span, made_with[0]) for span in (function.source.name_span, function.source.whole)
+                )
                 kernel = Kernel(
-                    one.source.name,
-                    one.qualified,
+                    function.source.name,
+                    function.qualified,
                     "triton",
                     span.line,
                     span,
                     whole,
                     *made_with[1:],
-                    dsl=one.dsl,
-                    generator=one.library if one.returns_value else "",
+                    dsl=function.dsl,
+                    generator=function.library if function.returns_value else "",
                 )
-                one.made = made_with, kernel
-            yield one.made[1]
+                function.made = made_with, kernel
+            yield function.made[1]
 
-    def _entries(self, found: Sequence[_Found]) -> tuple[str, ...]:
-        kernels = {id(one.source) for one in found}
+    def _entries(self, functions: Sequence[_Found]) -> tuple[str, ...]:
+        kernels = {id(function.source) for function in functions}
         bare: dict[str, bool] = {}
         guarded = False
         for outline in self._outlines:
@@ -232,29 +241,29 @@ class Reader:
                     bare[function.name] = function.callable_bare and id(function) not in kernels
         return (*(name for name in ENTRIES if bare.get(name)), *((MAIN_GUARD,) if guarded else ()))
 
-    def _digests(self, found: Sequence[_Found], owned: dict[int, set[int]]) -> Iterator[str]:
+    def _digests(self, functions: Sequence[_Found], owned: dict[int, set[int]]) -> Iterator[str]:
         """Of a kernel's own pieces, those of what it calls, and everything that belongs to no kernel."""
         host = blake2b(digest_size=16)
         for i, outline in enumerate(self._outlines):
             own = owned.get(i, ())
             host.update(b"".join([piece.digest for j, piece in enumerate(outline.pieces) if j not in own]))
-        for one in found:
+        for function in functions:
             total = host.copy()
-            pieces = dict.fromkeys(one.pieces)
-            for j in one.reached:
-                pieces.update(dict.fromkeys(found[j].pieces))
+            pieces = dict.fromkeys(function.pieces)
+            for j in function.reached:
+                pieces.update(dict.fromkeys(functions[j].pieces))
             for i, j in pieces:
                 total.update(self._outlines[i].pieces[j].digest)
-            for line in self._specs(one):
+            for line in self._specs(function):
                 total.update(b"\0" + line.encode())
             yield total.hexdigest()
 
-    def _specs(self, one: _Found) -> tuple[str, ...]:
+    def _specs(self, function: _Found) -> tuple[str, ...]:
         """The `# orbit:` lines above a kernel; the region before may end with them."""
-        own = one.source.comments
-        whole = one.source.whole
-        if one.region and (whole.line, whole.column) == (0, 0):
-            return (*self._outlines[one.region - 1].trailing, *own)
+        own = function.source.comments
+        whole = function.source.whole
+        if function.region and (whole.line, whole.column) == (0, 0):
+            return (*self._outlines[function.region - 1].trailing, *own)
         return own
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import NamedTuple
+
+from orbit_remote.common import limits
 
 # No possessive quantifier around a group: Python before 3.11.5 gets those wrong (gh-106052), and Debian 12 has 3.11.2.
 _MARK = re.compile(
@@ -47,13 +49,15 @@ class Split(NamedTuple):
     """The texts of the regions, which together are the whole text: comments and blank lines included."""
 
     regions: list[str]
-    recovered: bool
-    """A triple-quoted string had no end, so all such strings were held broken that have a definition in them."""
+    afresh: bool
+    """Another text's regions are not taken over from it. A triple-quoted string had no end, so all such strings were held
+    broken that have a definition in them; or there are too many regions, and the last one is all the rest.
+    """
 
 
 def split(text: str, before: Split | None = None) -> Split:
     """The regions of `text`. Most of those of another text, `before`, are taken over where they stand at either end."""
-    old = before.regions if before and not before.recovered else []
+    old = before.regions if before and not before.afresh else []
     same = count = 0
     for region in old:
         if not text.startswith(region, same):
@@ -70,10 +74,17 @@ def split(text: str, before: Split | None = None) -> Split:
             break
         known[end] = number
     try:
-        return Split([*old[:count], *_until_known(text, start, old, known)], recovered=False)
+        return _within_limit(text, chain(old[:count], _until_known(text, start, old, known)), afresh=False)
     except _EndlessStringError:
-        starts = _boundaries(text, 0, recover=True)
-        return Split([text[a:b] for a, b in pairwise([*starts, len(text)])], recovered=True)
+        starts = chain(_boundaries(text, 0, recover=True), (len(text),))
+        return _within_limit(text, (text[a:b] for a, b in pairwise(starts)), afresh=True)
+
+
+def _within_limit(text: str, regions: Iterator[str], *, afresh: bool) -> Split:
+    most = limits.STATEMENTS.most
+    taken = list(islice(regions, most))
+    rest = text[sum(map(len, taken)) :] if len(taken) == most else ""
+    return Split([*taken, rest], afresh=True) if rest else Split(taken, afresh=afresh)
 
 
 def _until_known(text: str, start: int, old: list[str], known: dict[int, int]) -> Iterator[str]:

@@ -12,7 +12,7 @@ touched: lenses do not blink while someone types. On error-free text it says wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -20,7 +20,8 @@ from orbit_lsp.kernels.model import Kernel, Scan, Span, within_limit
 from orbit_lsp.kernels.python.outline import Outline
 from orbit_lsp.kernels.python.reader import ENTRIES, MAIN_GUARD, Reader
 from orbit_lsp.kernels.python.regions import Split, split
-from orbit_lsp.kernels.python.walk import outline
+from orbit_lsp.kernels.python.walk import outline, unread
+from orbit_remote.common import limits
 
 
 def scan(text: str) -> Scan:
@@ -40,13 +41,25 @@ class TritonTracker:
             return self._scanned[1]
         readable = clean(text)
         self._split = split(readable, self._split)
-        known = {region.text: region for region in self._outlines}
-        self._outlines = [known.get(region) or outline(region) for region in self._split.regions]
+        known = {region.text: region for region in self._outlines if region.statements}
+        self._outlines = list(_within_limit(self._split.regions, known))
         fresh = self._reader.scan(self._outlines)
         if self._scanned and any(region.has_error for region in self._outlines):
             fresh = keep(clean(self._scanned[0]), self._scanned[1], readable, fresh)
         self._scanned = text, within_limit(fresh)
         return self._scanned[1]
+
+
+def _within_limit(regions: Sequence[str], known: dict[str, Outline]) -> Iterator[Outline]:
+    """The outlines of as many regions as a file may have statements; the rest is `unread`."""
+    statements = 0
+    for region in regions:
+        if statements >= limits.STATEMENTS.most:
+            yield unread(region)
+        else:
+            known[region] = fresh = known.get(region) or outline(region)
+            statements += fresh.statements
+            yield fresh
 
 
 # -- texts -----------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from orbit_lsp.kernels.python.outline import (
     Scope,
 )
 from orbit_lsp.kernels.python.tokens import CUT, pieces
+from orbit_remote.common import limits
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -61,7 +62,16 @@ _STRING = re.compile(r"""["']([^"'\\\n]*)["']""")
 
 
 def outline(text: str) -> Outline:
-    return _Walk(text).finish()
+    return _Walk(text).finish() if len(text) <= limits.STATEMENT.most else unread(text)
+
+
+def unread(text: str) -> Outline:
+    """Of a region behind a limit: nothing is known of it but when it changes."""
+    piece = Piece(_digest([text]), _NOTHING, -1)
+    return Outline(
+        (Scope("module", -1, ""),), (), (), (), (piece,), (), _NOTHING, (), (), False, _NOTHING, False, (), False,
+        text, text.count("\n"), 0, left_out=MAKER_WORD.search(text.encode()) is not None,
+    )  # fmt: skip
 
 
 class _At(NamedTuple):
@@ -95,10 +105,10 @@ class _Walk:
         root = parser().parse(self.data).root_node
         trailing = self.visit_all(root.children, _At(0, (), 0, None, 0))
         launches = tuple(self.find_launches(root)) if _LAUNCH.search(self.data) else ()
-        found = pieces(self.cut(), [begins for _, begins in self.marks()])
+        parts = pieces(self.cut(), [begins for _, begins in self.marks()])
         made = [
             Piece(_digest(tokens), frozenset(filter(_WORD, set(tokens))), parent)
-            for tokens, parent in zip(found, self.parents, strict=True)
+            for tokens, parent in zip(parts, self.parents, strict=True)
         ]
         for function in self.functions:
             words = frozenset[str]().union(*(made[i].words for i in function.pieces))
@@ -109,7 +119,7 @@ class _Walk:
             self.main_guard,
             made[0].words.union(*(piece.words for piece in made[1:])) if len(made) > 1 else made[0].words,
             MAKER_WORD.search(self.data) is not None, trailing, root.has_error,
-            self.source, self.source.count("\n"),
+            self.source, self.source.count("\n"), max(self.order, 1),
         )  # fmt: skip
 
     # -- pieces --------------------------------------------------------------------------------
@@ -279,8 +289,8 @@ class _Walk:
                 values = value.named_children if value.type in ("expression_list", "tuple") else []
                 for i, name in enumerate(names):
                     if name.type == "identifier":
-                        one = values[i] if len(values) == len(names) else None
-                        self.assign_one(node, name, one, at, comments)
+                        element = values[i] if len(values) == len(names) else None
+                        self.assign_one(node, name, element, at, comments)
 
     def assign_one(
         self, whole: Node, target: Node, value: Node | None, at: _At, comments: tuple[str, ...]
@@ -299,11 +309,11 @@ class _Walk:
         says_maker = bool(MAKER_WORD.search(self.data, value.start_byte, value.end_byte))
         callees = frozenset(_CALLEE.findall(self.text(value)))
         if says_maker or callees:
-            found = Assignment(
+            assignment = Assignment(
                 name, expression, at.scope, self.order, at.path, self.span(target, target),
                 self.span(whole, whole), comments, says_maker, callees,
             )  # fmt: skip
-            self.assignments.append(found)
+            self.assignments.append(assignment)
 
     def export(self, text: str) -> None:
         if text.startswith("__all__"):
@@ -384,7 +394,11 @@ class _Walk:
                 self.text(name) if name else "",
                 call.start_point[0],
                 grid,
-                tuple(self.text(one) for one in arguments.named_children if one.type != "comment"),
+                tuple(
+                    self.text(named_child)
+                    for named_child in arguments.named_children
+                    if named_child.type != "comment"
+                ),
             )
 
 
@@ -398,7 +412,7 @@ def _own_names(body: Scope) -> set[str]:
     called = {
         name
         for name, bindings in body.bindings.items()
-        if any(f"{name}(" in one.value.text for one in bindings if isinstance(one.value, Written))
+        if any(f"{name}(" in binding.value.text for binding in bindings if isinstance(binding.value, Written))
     }
     return {*body.parameters, *body.bindings} - body.globals - called
 

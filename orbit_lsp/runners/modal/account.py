@@ -30,8 +30,12 @@ def token_place() -> str | None:
     except (OSError, ValueError, RuntimeError):
         return None
     named = os.environ.get("MODAL_PROFILE")
-    tables = {name: cast("dict[str, Any]", one) for name, one in profiles.items() if isinstance(one, dict)}
-    active = named or next((name for name, one in tables.items() if one.get("active")), "default")
-    one = tables.get(active, {})
-    known = one.get("token_id") or one.get("oauth_refresh_token")
+    tables = {
+        name: cast("dict[str, Any]", profile)
+        for name, profile in profiles.items()
+        if isinstance(profile, dict)
+    }
+    active = named or next((name for name, table in tables.items() if table.get("active")), "default")
+    account = tables.get(active, {})
+    known = account.get("token_id") or account.get("oauth_refresh_token")
     return str(path) if known else None

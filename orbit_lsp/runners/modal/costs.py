@@ -1,6 +1,6 @@
 """Prices and the ledger behind one interface: nothing here waits for a disk or for Modal, unless its name says so.
 
-The ledger is written by a thread of its own, in the order in which it was told.
+The ledger is written by a thread of its own, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Costs:
         self.rates = Rates()
         self._ledger = Ledger(where) if where else None
         self._complain = complain
-        self._said: set[str] = set()
+        self._shown: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
         self._asked = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -107,7 +107,7 @@ class Costs:
         self._later(lambda ledger: ledger.release(wanted.key))
 
     async def month(self) -> Month | None:
-        """This calendar month, once everything told before is in it; None where nothing is kept."""
+        """This calendar month, with everything recorded before; None if no ledger is kept."""
         return await self._now(lambda ledger: ledger.month(clock()))
 
     async def close(self) -> None:
@@ -138,6 +138,6 @@ class Costs:
 
     def _say(self, ledger: Ledger) -> None:
         for text in ledger.complaints():
-            if text not in self._said:
-                self._said.add(text)
+            if text not in self._shown:
+                self._shown.add(text)
                 self._complain(text)

@@ -1,6 +1,6 @@
 """Our apps on Modal: reaching the account, putting this version's app there, listing, stopping.
 
-Imports `modal` inside its functions: before a first run on Modal nobody pays for it.
+Imports `modal` inside its functions: so its import costs nothing before a first run on Modal.
 """
 
 from __future__ import annotations
@@ -129,15 +129,15 @@ class Account:
         except Exception as unread:  # noqa: BLE001 - the log is an extra; the failure is said without it
             log.append(f"(its log could not be read: {unread})")
         tail = "\n".join(line for line in log if line.strip())[-4000:].splitlines()[-_LOG_LINES:]
-        said = str(error).strip().splitlines()[0].rstrip(".:")
+        sentence = str(error).strip().splitlines()[0].rstrip(".:")
         return Trouble(
             "infrastructure",
-            "\n".join([said, *tail]),
+            "\n".join([sentence, *tail]),
             "the settings `orbit.modal.pip` and `orbit.modal.apt` add to the image; are all of them right?",
         )
 
     async def apps(self) -> list[App]:
-        """Ours that are deployed, whatever version put them there."""
+        """Our apps that are deployed, of every version."""
         client = await self.client()
         import modal
 
@@ -146,10 +146,10 @@ class Account:
         else:
             environment = modal.Environment.from_context(client=client)
         present = await self.name()
-        found = await environment.apps.list.aio()
+        deployed = await environment.apps.list.aio()
         return [
             App(str(app.name), str(app.app_id), app.name == present, app)
-            for app in found
+            for app in deployed
             if app.name and _OURS.fullmatch(app.name)
         ]
 
@@ -201,5 +201,5 @@ def app_spec(settings: Settings, machine: c.Machine | None) -> Spec:
 
 def _released(version: str | None) -> str | None:
     """`2.11.0` for `2.11.0+cu130`; None for a version that no index has, as of a build of one's own."""
-    found = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
-    return found[0] if found else None
+    match = re.match(r"\d+(\.\d+)+(?=\+|$)", version or "")
+    return match[0] if match else None

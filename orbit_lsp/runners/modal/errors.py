@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from orbit_remote.common import messages as c
 
 TOKEN = "`modal token new` makes a token"  # noqa: S105 - it is none
-DEPLOY = "`orbit-lsp modal deploy` puts this version's app there"
+DEPLOY = "`orbit-lsp modal deploy` deploys this version's app"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def trouble(error: BaseException) -> Trouble:
         return Trouble(
             "infrastructure", "the package modal is not installed", "install it: `pip install modal`"
         )
-    said = _words(error)
+    message = _words(error)
     match error:
-        case m.AuthError() if "Token missing" in said or "not found in" in said:
+        case m.AuthError() if "Token missing" in message or "not found in" in message:
             return Trouble("auth", "there is no Modal token on this machine", TOKEN)
         case m.AuthError():
-            return Trouble("auth", f"Modal does not accept the token: {said}", TOKEN)
+            return Trouble("auth", f"Modal does not accept the token: {message}", TOKEN)
         case m.PermissionDeniedError():
             return Trouble(
-                "auth", f"Modal refuses this account: {said}", "`modal profile list` shows which is used"
+                "auth", f"Modal refuses this account: {message}", "`modal profile list` shows which is used"
             )
         case m.FunctionTimeoutError():
             return Trouble(
@@ -61,27 +61,27 @@ def trouble(error: BaseException) -> Trouble:
             )
         case m.ConnectionError() | m.ServiceError() | m.ClientClosed() | OSError():
             return Trouble(
-                "transport", f"Modal cannot be reached: {said}", "check the network connection", again=True
+                "transport", f"Modal cannot be reached: {message}", "check the network connection", again=True
             )
         case m.ResourceExhaustedError():
             return Trouble(
-                "infrastructure", f"Modal has no room for it now: {said}",
+                "infrastructure", f"Modal has no free machine now: {message}",
                 "run it again in a minute, or choose another GPU", again=True,
             )  # fmt: skip
         case m.NotFoundError():
-            return Trouble("version", f"the app is not on Modal: {said}", DEPLOY)
+            return Trouble("version", f"the app is not on Modal: {message}", DEPLOY)
         case m.UnimplementedError() | m.ExecutionError() | m.DeserializationError():
-            return Trouble("version", f"Modal's client and its other side do not agree: {said}", DEPLOY)
+            return Trouble("version", f"Modal's client and its other side do not agree: {message}", DEPLOY)
         case m.ConflictError() | m.InternalError() | m.InternalFailure() | m.DataLossError():
             return Trouble(
-                "infrastructure", f"Modal had a fault: {said}", "run it again; see also status.modal.com",
+                "infrastructure", f"Modal failed: {message}", "run it again; see also status.modal.com",
                 again=True,
             )  # fmt: skip
         case m.InvalidError():
-            return Trouble("infrastructure", f"Modal does not take the request: {said}", "see the log")
+            return Trouble("infrastructure", f"Modal rejected the request: {message}", "see the log")
         case m.RemoteError():
             return Trouble(
-                "infrastructure", f"the container failed: {said or 'it was ended'}",
+                "infrastructure", f"the container failed: {message or 'it was ended'}",
                 "run it again; `modal app logs` has its output", again=True,
             )  # fmt: skip
         case TimeoutError() | asyncio.TimeoutError():
@@ -89,7 +89,7 @@ def trouble(error: BaseException) -> Trouble:
                 "transport", "Modal did not answer in time", "check the network connection", again=True
             )
         case _:
-            return Trouble("infrastructure", f"{type(error).__name__}: {said}", "see the server's log")
+            return Trouble("infrastructure", f"{type(error).__name__}: {message}", "see the server's log")
 
 
 def retryable(error: BaseException) -> bool:

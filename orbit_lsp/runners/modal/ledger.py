@@ -93,7 +93,7 @@ def ledger_file() -> Path:
 
 
 def _since_boot() -> float:
-    """Seconds, those asleep too, of a clock that nobody can set."""
+    """Seconds of a clock that cannot be set and also counts while the machine sleeps."""
     if hasattr(time, "clock_gettime"):
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
     return time.monotonic()
@@ -179,6 +179,11 @@ class Ledger:
 
         return self._do(work, None)
 
+    def rented(self, now: float) -> list[Span]:
+        """The containers that have not ended, as far as is known."""
+        rows = self._do(_containers, [])
+        return [row for row in rows if not row.waits and (row.ends is None or row.ends > now)]
+
     def close(self) -> None:
         """Nothing of this process waits any more."""
         if self._alive is not None:
@@ -193,8 +198,8 @@ class Ledger:
 
     def complaints(self) -> list[str]:
         """What went wrong since it was last asked, a sentence each."""
-        said, self._complaints = self._complaints, []
-        return said
+        complained, self._complaints = self._complaints, []
+        return complained
 
     # -- holders: called within a transaction, so one at a time ---------------------------------
 
@@ -249,7 +254,7 @@ class Ledger:
             try:
                 return self._once(work)
             except (OSError, RuntimeError, sqlite3.OperationalError) as error:  # locked, full, no home folder
-                self._complain(f"what rented GPUs cost cannot be kept: {error}")
+                self._complain(f"the costs of rented GPUs cannot be recorded: {error}")
                 break
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged schema
                 if damaged or not self._set_aside(error):
@@ -352,14 +357,14 @@ def _true_times(times: Sequence[float], now: float) -> list[float]:
     while index >= 0:
         believed.add(index)
         index = before[index]
-    found = list(times)
+    durations = list(times)
     later = now
     for index in reversed(range(len(days))):
         if index in believed:
             later = times[index]
         elif abs(days[index] - later // _DAY_S) > 1:
-            found[index] = later
-    return found
+            durations[index] = later
+    return durations
 
 
 def _month(rows: Sequence[Span], now: float) -> Month:

@@ -31,8 +31,8 @@ def request(job: c.Job, tree: Closure, key: str, secret: str, *, built: bool) ->
 
 
 def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
-    """Contents by hash, compressed. Raises ModalError where a file is gone or another than it was."""
-    found: dict[str, bytes] = {}
+    """Contents by hash, compressed. Raises ModalError if a file was deleted or changed."""
+    contents: dict[str, bytes] = {}
     for digest in digests:
         content = tree.contents[digest]
         try:
@@ -43,8 +43,8 @@ def read(tree: Closure, digests: Iterable[str]) -> dict[str, bytes]:
         if c.content_hash(data) != digest:
             text = f"{content if isinstance(content, Path) else 'a file'} changed while it was read"
             raise ModalError(Trouble("infrastructure", text, "run it again", again=True))
-        found[digest] = zlib.compress(data, 1)
-    return found
+        contents[digest] = zlib.compress(data, 1)
+    return contents
 
 
 def size(tree: Closure, digests: Iterable[str]) -> int:

@@ -91,7 +91,7 @@ class Pool:
         self._handles.clear()
 
     async def queue(self) -> Any:
-        """One for this server's life; Modal forgets it when this process is gone."""
+        """One for the life of this server; Modal forgets it when this process ends."""
         if self._queue is None:
             import modal
 

@@ -57,7 +57,7 @@ class Rates:
         self._modals: dict[str, float] = {}
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """Modal's answer; what is no price in it counts as not said."""
+        """Modal's answer; entries that are not prices are treated as absent."""
         self._modals = {name: price for name, value in answer.items() if (price := _price(value)) is not None}
 
     def of(self, gpu: str) -> Price | None:

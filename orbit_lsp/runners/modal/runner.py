@@ -26,7 +26,7 @@ from orbit_remote.common import messages as c
 log = logging.getLogger("orbit.modal")
 
 _CLOSE_S = 2.0
-"""How long closing may take: nobody is to wait for an editor to close."""
+"""How long closing may take, so that an editor closes without delay."""
 _LEAVE_S = 1.5
 """How long containers have to answer that they end."""
 _WITHDRAW_S = 0.5
@@ -40,7 +40,7 @@ class ModalRunner:
         costs: Costs | None = None,
     ) -> None:  # fmt: skip
         """`changed` is called when a container became warm or cold; `author` is asked about each job;
-        `costs` is told what is rented.
+        `costs` records what is rented.
         """
         self.options = options
         self.pool = Pool(options, author)
@@ -126,7 +126,7 @@ class ModalRunner:
 
     async def close(self) -> None:
         """Release what is warm, what compiled too; a container that is not reached ends with its idle time."""
-        rented = {"", *(one.gpu for one in self.sessions())}
+        rented = {"", *(session.gpu for session in self.sessions())}
         with suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await asyncio.gather(*map(self.release, rented))
@@ -139,7 +139,7 @@ class ModalRunner:
         return self._sessions.all()
 
     async def keep_warm(self, gpu: str, *, keep: bool) -> None:
-        """One container of `gpu` stays, used or not, until it is told otherwise. Raises ModalError."""
+        """Keep one container of `gpu`, used or not, until it is released. Raises ModalError."""
         try:
             handle = await self.pool.handle(gpu)
             await handle.run.autoscaler.update.aio(min_containers=1 if keep else 0)
@@ -223,7 +223,7 @@ async def _leave(handle: Any, wanted: set[str]) -> tuple[str, bool]:
 
 def _on_a_cpu(event: c.Event) -> c.Event:
     if isinstance(event, c.Stage) and event.state == "building" and not event.why:
-        return replace(event, why="without a GPU: a mistake costs no GPU time")
+        return replace(event, why="without a GPU: compile errors cost no GPU time")
     return event
 
 

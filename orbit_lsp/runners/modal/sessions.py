@@ -72,29 +72,29 @@ class Sessions:
     def all(self) -> list[Session]:
         """Those with a GPU that are warm now."""
         now = clock()
-        return [one for one in self._containers.values() if one.gpu and one.warm(now)]
+        return [container for container in self._containers.values() if container.gpu and container.warm(now)]
 
     def warm(self, gpu: str) -> bool:
-        return any(one.gpu == gpu for one in self.all())
+        return any(session.gpu == gpu for session in self.all())
 
     # -- runs ---------------------------------------------------------------------------------
 
-    def begin(self, gpu: str | None, key: str, said: Mapping[str, Any], *, alone: bool = False) -> str:
+    def begin(self, gpu: str | None, key: str, answer: Mapping[str, Any], *, alone: bool = False) -> str:
         """The container of the run `key` (`<run>-<unique>`) has spoken: `said` names it, its age and, after
         the run, the run's seconds. `alone`: it ends with the run. Returns the container's name.
         """
         now = clock()
         gpu = gpu or ""
-        container = _name(gpu, said)
+        container = _name(gpu, answer)
         if (before := self._runs.get(key)) and before.container != container:
             self.lose(before.container)  # it died, and Modal began the run again
         session = self._containers.get(container)
         if session is None or not session.warm(now):
-            began = now - _seconds(said, "age_s")
+            began = now - _seconds(answer, "age_s")
             session = self._containers[container] = Session(gpu, began, container=container)
             self._take_over(session)
         else:
-            began = now - _seconds(said, "seconds")
+            began = now - _seconds(answer, "seconds")
         session.until = None
         session.price = self._costs.price(gpu)
         self._runs[key] = _Run(gpu, container, began, alone)
@@ -102,10 +102,10 @@ class Sessions:
         self._changed()
         return container
 
-    def answered(self, gpu: str | None, key: str, said: Mapping[str, Any], *, alone: bool) -> None:
+    def answered(self, gpu: str | None, key: str, answer: Mapping[str, Any], *, alone: bool) -> None:
         """A run's answer is there; where its events did not come, this is the container's first word."""
-        if "finished" in said and key not in self._runs:
-            self.begin(gpu, key, said, alone=alone)
+        if "finished" in answer and key not in self._runs:
+            self.begin(gpu, key, answer, alone=alone)
 
     def end(self, key: str) -> c.Cost | None:
         """A run is over, and its container left; None where no container had spoken, or it has no GPU."""
@@ -128,7 +128,7 @@ class Sessions:
         return _cost(session.gpu, seconds, session.price, idle_s) if session.gpu else None
 
     def lose(self, container: str) -> None:
-        """A container is gone."""
+        """A container has ended."""
         if self._containers.pop(container, None):
             self._costs.end(container)
             self._changed()
@@ -137,28 +137,32 @@ class Sessions:
 
     def keep(self, gpu: str, keep: bool) -> None:
         now = clock()
-        chosen = [one for one in self.all() if one.gpu == gpu]
+        chosen = [session for session in self.all() if session.gpu == gpu]
         if not chosen:
             name = f"{_UNNAMED}{gpu} {now}"  # Modal starts one; its name is known once a run is in it
             price = self._costs.price(gpu)
             self._containers[name] = Session(gpu, now, now + self._idle_s, container=name, price=price)
             chosen = [self._containers[name]]
-        first, *others = chosen
-        for one in [first] if keep else [first, *others]:
-            one.kept = keep
-            if not keep and one.until is not None:
-                one.until = now + self._idle_s
-            self._write(one, one.until)
+        first, *sessions = chosen
+        for kept in [first] if keep else [first, *sessions]:
+            kept.kept = keep
+            if not keep and kept.until is not None:
+                kept.until = now + self._idle_s
+            self._write(kept, kept.until)
         self._changed()
 
     def kept(self, gpu: str) -> bool:
-        return any(one.kept for one in self.all() if one.gpu == gpu)
+        return any(session.kept for session in self.all() if session.gpu == gpu)
 
     def idle(self, gpu: str) -> set[str]:
         """The names of its warm containers in which nothing runs."""
         now = clock()
         every = self._containers.values()
-        return {one.container for one in every if one.gpu == gpu and one.until is not None and one.warm(now)}
+        return {
+            session.container
+            for session in every
+            if session.gpu == gpu and session.until is not None and session.warm(now)
+        }
 
     def left(self, gpu: str, container: str) -> None:
         """A container has been sent away; one without a run may be the one that was to be kept."""
@@ -167,12 +171,12 @@ class Sessions:
 
     def _take_over(self, session: Session) -> None:
         """The container that Modal started because one was to be kept, now that it has a name."""
-        for name, one in list(self._containers.items()):
-            if one.kept and one.gpu == session.gpu and name.startswith(_UNNAMED):
+        for name, container in list(self._containers.items()):
+            if container.kept and container.gpu == session.gpu and name.startswith(_UNNAMED):
                 session.kept = True
-                session.since = min(session.since, one.since)
+                session.since = min(session.since, container.since)
                 del self._containers[name]
-                self._costs.end(name, one.since)
+                self._costs.end(name, container.since)
 
     def _write(self, session: Session, ends: float | None, run: str | None = None) -> None:
         price = session.price
@@ -183,13 +187,13 @@ class Sessions:
         self._costs.put(span, run)
 
 
-def _name(gpu: str, said: Mapping[str, Any]) -> str:
-    name = said.get("container")
+def _name(gpu: str, answer: Mapping[str, Any]) -> str:
+    name = answer.get("container")
     return name if isinstance(name, str) and name else f"a container with {gpu or 'no GPU'}"
 
 
-def _seconds(said: Mapping[str, Any], name: str) -> float:
-    value = said.get(name)
+def _seconds(answer: Mapping[str, Any], name: str) -> float:
+    value = answer.get(name)
     return float(value) if isinstance(value, float | int) and value > 0 else 0.0
 
 

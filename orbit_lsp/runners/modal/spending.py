@@ -14,18 +14,19 @@ from orbit_lsp.state import units
 from orbit_remote.common import messages as c
 
 Ask = Callable[[str, Sequence[str]], Awaitable[str | None]]
-"""Puts a question with its answers; None where it was put and not answered. Raises CannotAsk."""
+"""Ask the user to pick one of the answers; None if they dismiss the question. Raises CannotAsk."""
 
 ONCE = "Run once"
-ALWAYS = "Run, and ask no more"
+ALWAYS = "Run, and do not ask again"
 _RAISE = "raise the setting `orbit.modal.budget_usd`"
 
 
 class CannotAsk(Exception):  # noqa: N818 - it is no error of anybody's
-    """The editor has no way of asking, or nobody is there."""
+    """The editor cannot ask questions, or no client is connected."""
 
 
 async def nobody(text: str, answers: Sequence[str]) -> str | None:
+    """Where nobody can be asked. Always raises CannotAsk."""
     del text, answers
     raise CannotAsk
 
@@ -37,7 +38,7 @@ class Budget:
         self.ask = ask
         self.remedy = _RAISE
         self.lifted = False
-        """The author has said that it may be passed, until this process ends."""
+        """The author allowed exceeding it until this process ends."""
         self._costs = costs
 
     async def question(self, wanted: Sequence[Wanted], limit: float) -> str | None:
@@ -46,7 +47,7 @@ class Budget:
         if self.lifted:
             return None
         if answer is None:
-            return f"what rented GPUs cost cannot be kept, so the month's budget of {units.money(limit)} may be exceeded"
+            return f"the costs of rented GPUs cannot be recorded, so the month's budget of {units.money(limit)} may be exceeded"
         month, fits = answer
         if fits:
             return None
@@ -144,14 +145,14 @@ class Budgeted:
 
 def total(costs: Sequence[c.Cost | None]) -> c.Cost | None:
     """What several jobs cost together; None where none was rented."""
-    found = [one for one in costs if one]
-    if not found:
+    known_costs = [cost for cost in costs if cost]
+    if not known_costs:
         return None
-    known = [one.usd for one in found if one.usd is not None]
-    names = ", ".join(dict.fromkeys(one.gpu for one in found))
-    rates = " and ".join(sorted({one.rates for one in found if one.rates}))
-    usd = sum(known) if len(known) == len(found) else None
-    return c.Cost(names, sum(one.seconds for one in found), usd, None, rates)
+    known = [cost.usd for cost in known_costs if cost.usd is not None]
+    names = ", ".join(dict.fromkeys(cost.gpu for cost in known_costs))
+    rates = " and ".join(sorted({cost.rates for cost in known_costs if cost.rates}))
+    usd = sum(known) if len(known) == len(known_costs) else None
+    return c.Cost(names, sum(cost.seconds for cost in known_costs), usd, None, rates)
 
 
 # -- words ------------------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def month_text(month: Month, budget: float | None) -> str:
         text += f", {units.money(month.due_usd)} more if what is rented now idles to its end"
     text += _rates(set(month.rates))
     if month.unpriced_s:
-        text += f"; {month.unpriced_s:,.0f} s have no known price and are in no dollar"
+        text += f"; {month.unpriced_s:,.0f} s have no known price and are not included"
     if month.kept:
         text += f"; {', '.join(month.kept)} is kept and billed until `orbit-lsp modal stop`"
     return text if budget is None else f"{text}; the budget is {units.money(budget)}"
@@ -199,8 +200,8 @@ def _rates(names: set[str]) -> str:
 
 def gpu_choices(costs: Costs, gpus: Sequence[str]) -> dict[str, str]:
     """What an editor lists -> the GPU it stands for: `H100, $4.08/h` (whose prices, the question says)."""
-    found: dict[str, str] = {}
+    titles: dict[str, str] = {}
     for gpu in gpus:
         price = costs.price(gpu)
-        found[f"{gpu}, {price.hourly}" if price else gpu] = gpu
-    return found
+        titles[f"{gpu}, {price.hourly}" if price else gpu] = gpu
+    return titles

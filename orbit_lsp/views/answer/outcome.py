@@ -39,27 +39,26 @@ def of_run(result: Result) -> list[Part]:
         return timed("⏱", main.timing) if main else Part.of(0, "⏱ not launched")
     check = sweep_tables.verdict(result.finished.points)
     if check.startswith("✗"):
-        total = sweep_tables.total_ns(result.launches)
-        return Part.of(0, check, "✗ wrong answer") + Part.of(3, units.time(total) if total else "")
+        time = sweep_tables.median_text(result.launches) if result.launches else ""
+        return Part.of(0, check, "✗ wrong answer") + Part.of(3, time)
     mark = check[:1] or "⏱"
     if timing := sweep_tables.total(result.launches):
         return timed(mark, timing)
     if result.launches:
-        return Part.of(0, f"{mark} {units.time(sweep_tables.total_ns(result.launches))}")
+        return Part.of(0, f"{mark} {sweep_tables.median_text(result.launches)}")
     return Part.of(0, f"{mark} not timed")
 
 
 def timed(mark: str, timing: Timing) -> list[Part]:
     """`⏱ 288 µs ±0.2%`, without the spread where there is no room for it."""
-    short = f"{mark} {units.time(timing.median)}"
-    return Part.of(0, f"{short} {units.spread(timing.spread)}".strip(), short)
+    return Part.of(0, f"{mark} {units.timing(timing)}", f"{mark} {units.median(timing)}")
 
 
 def verdict(known: KernelStatus) -> list[Part]:
     """`memory 79% of peak` of the last profile; nothing where the kernel has been edited since."""
     profile = known.profile.main if known.profile and not known.profile_stale else None
-    found = bottleneck.verdict(profile) if profile else None
-    return Part.of(2, found.text, found.text.removesuffix(" of peak")) if found else []
+    counted = bottleneck.verdict(profile) if profile else None
+    return Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted else []
 
 
 def failed(what: Failed) -> str:

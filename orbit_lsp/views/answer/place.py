@@ -7,6 +7,7 @@ import re
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.state import fitting
 from orbit_lsp.state.documents import Document
+from orbit_lsp.views import positions
 
 _WINDOW = 80
 """Columns that every window has. A hint that begins later than this allows is out of sight in a narrow one."""
@@ -16,7 +17,7 @@ _BODY = 3
 """Lines of the body that may carry the answer where an editor draws no lens."""
 _COMMENT = (re.compile(r"\s*(#|$)"), re.compile(r"\s*(//|/\*|$)"))
 """An empty line or one that begins a comment, in Python and in CUDA."""
-_TOKEN = re.compile(r"""//|\#|/\*|\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])'|[()\[\]{}:]""")
+_TOKEN = re.compile(r"""//|\#|/\*|\*/|"[^"\\]*+(?:\\.[^"\\]*+)*"?|'(?:\\.|[^'\\])'|[()\[\]{}:]""")
 
 
 def line(document: Document, kernel: Kernel, *, has_lens: bool) -> int:
@@ -27,10 +28,14 @@ def line(document: Document, kernel: Kernel, *, has_lens: bool) -> int:
     best = _shortest(document, range(kernel.line, end + 1))
     above = [*range(kernel.line - 1, kernel.whole.line - 1, -1)]
     over = kernel.whole.line - 1
-    if over >= 0 and re.match(_COMMENT[kernel.language == "cuda"], document.line(over)):
+    if over >= 0 and re.match(_COMMENT[kernel.language == "cuda"], positions.shown(document, over)):
         above.append(over)  # the line over the kernel, where it is empty or a comment
     below = range(end + 1, min(end + _BODY, kernel.whole.end_line - 1) + 1)
-    around = [] if has_lens else [*above, *(number for number in below if document.line(number).strip())]
+    around = (
+        []
+        if has_lens
+        else [*above, *(number for number in below if positions.shown(document, number).strip())]
+    )
     fitting_lines = (
         number for number in (best, *around) if width(document, number) + 1 + fitting.HINT <= _WINDOW
     )
@@ -39,7 +44,7 @@ def line(document: Document, kernel: Kernel, *, has_lens: bool) -> int:
 
 def width(document: Document, number: int) -> int:
     """Columns of a line as editors draw it, a tab up to the next multiple of 8."""
-    return len(document.line(number).rstrip().expandtabs(8))
+    return len(positions.shown(document, number).rstrip().expandtabs(8))
 
 
 def signature_end(document: Document, kernel: Kernel) -> int:
@@ -47,7 +52,7 @@ def signature_end(document: Document, kernel: Kernel) -> int:
     first, cuda = kernel.name_span.line, kernel.language == "cuda"
     depth, comment = 0, False
     for number in range(first, min(first + _LONGEST, kernel.whole.end_line + 1)):
-        text = document.line(number)
+        text = positions.shown(document, number)
         for token in _TOKEN.finditer(text, kernel.name_span.end_column if number == first else 0):
             word = token[0]
             if comment:

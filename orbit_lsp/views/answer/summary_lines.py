@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import fitting, units
 from orbit_lsp.state.results import Profiled, Result
@@ -11,7 +9,7 @@ from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status, rates, sweep_tables
 from orbit_lsp.views.answer import outcome
 from orbit_lsp.views.kernel_status import KernelStatus
-from orbit_lsp.views.profile import profile_hints, profile_hover
+from orbit_lsp.views.profile import next_steps, profile_hints, profile_hover
 from orbit_lsp.views.tables import Lines
 from orbit_remote.common.messages import Profile
 
@@ -25,20 +23,20 @@ def lines(session: Session, uri: str, known: KernelStatus, now: float) -> Lines 
     if not (known.failed or known.result or known.profile or known.figures):
         return None
     profile = known.profile.main if known.profile else None
-    found: list[str] = []
+    texts: list[str] = []
     if known.failed and (failure := known.failed.failure):
-        found += [failure.message]
+        texts += [failure.message]
     elif known.result:
-        found += _of_run(known.result)
+        texts += of_run(known.result)
     verdict = bottleneck.verdict(profile) if profile else None
     if verdict:
         stale = f" ({outcome.EDITED})" if known.profile_stale else ""
-        found.append(f"{verdict.text}: {verdict.why.partition(': ')[0]}{stale}")
-    found += _facts(session, uri, known, profile)[:_FACTS]
-    found = [fitting.cut(line, COLUMNS - 2) for line in found]
+        texts.append(f"{verdict.text}: {verdict.why.partition(': ')[0]}{stale}")
+    texts += _facts(session, uri, known, profile)[:_FACTS]
+    texts = [fitting.cut(line, COLUMNS - 2) for line in texts]
     if step := _what_to_do(session, known, profile):
-        found += textwrap.wrap(f"→ {step}", COLUMNS - 2, max_lines=3, placeholder=" …")
-    return Lines(_title(known, now), tuple(found))
+        texts.append(f"→ {step}")
+    return Lines(_title(known, now), tuple(texts))
 
 
 def _title(known: KernelStatus, now: float) -> str:
@@ -49,49 +47,49 @@ def _title(known: KernelStatus, now: float) -> str:
     return f"{known.kernel.name}: {text}{ago}"
 
 
-def _of_run(result: Result) -> list[str]:
+def of_run(result: Result) -> list[str]:
     """Rate and check."""
     points = result.finished.points
-    found: list[str] = []
+    parts: list[str] = []
     if shown := sweep_tables.shown(points):
-        total = sweep_tables.total_ns(result.launches)
+        total = sweep_tables.rated_ns(result.launches)
         of_spec = rates.of(shown, total, result.finished.device, result.elements)
-        found += list(rates.short(of_spec)[:1])
+        parts += list(rates.short(of_spec)[:1])
     if check := sweep_tables.verdict(points):
-        checks = [one for point in sweep_tables.telling(points) for one in point.checks]
-        wrong = next((one for one in checks if not one.passed), None)
-        found.append(f"✗ {wrong.what}: {check.removeprefix('✗ ')}" if wrong else f"✓ {checks[0].what}")
+        checks = [check for point in sweep_tables.telling(points) for check in point.checks]
+        wrong = next((check for check in checks if not check.passed), None)
+        parts.append(f"✗ {wrong.what}: {check.removeprefix('✗ ')}" if wrong else f"✓ {checks[0].what}")
     if result.through == "program" and (main := kernel_status.main_launch(result.launches)):
         first = f", the first {units.time(main.timing.first)}" if main.timing.first is not None else ""
-        found.append(f"{main.count} launches {main.timing.label}{first}")
-    return found
+        parts.append(f"{main.count} launches {main.timing.label}{first}")
+    return parts
 
 
 def _facts(session: Session, uri: str, known: KernelStatus, profile: Profile | None) -> list[str]:
     """Where the time goes, occupancy with its limit, spills: what most often explains a time."""
-    found: list[str] = []
+    texts: list[str] = []
     if known.profile and profile and (hot := _hottest(known.profile, profile)):
-        found.append(hot)
+        texts.append(hot)
     resources = kernel_status.launched_instance(known)[0] if known.figures else None
     if resources and (spills := (resources.spill_stores or 0) + (resources.spill_loads or 0)):
-        found.append(f"⚠ spills {units.size(spills)} a thread to local memory")
+        texts.append(f"⚠ spills {units.size(spills)} a thread to local memory")
     main = kernel_status.main_launch(known.result.launches) if known.result else None
     device = known.result.finished.device if known.result else None
     if profile and (held_text := profile_hints.occupancy(profile)):
-        found.append(f"occupancy {held_text} achieved")
+        texts.append(f"occupancy {held_text} achieved")
     elif main and device and device.capability and known.result:
         held = kernel_status.launch_occupancy(main, device.capability, known.result.finished.resources)
         x, y, z = main.block
         if held:
             limit = kernel_status.limited_by(held)
-            found.append(f"occupancy ≤{units.occupancy(held.fraction)}{limit} at {x * y * z} threads a block")
+            texts.append(f"occupancy ≤{units.occupancy(held.fraction)}{limit} at {x * y * z} threads a block")
     elif resources and (forms := kernel_status.static_occupancy(session, uri, known.kernel, resources)):
-        found.append(forms[0].replace("occ ", "occupancy ", 1))
+        texts.append(forms[0].replace("occ ", "occupancy ", 1))
     if resources and resources.registers is not None:
         shared = (resources.static_shared or 0) + (resources.dynamic_shared or 0)
         more = f", {units.size(shared)} of shared memory a block" if shared else ""
-        found.append(f"{resources.registers} registers a thread{more}, compiled for {resources.architecture}")
-    return found
+        texts.append(f"{resources.registers} registers a thread{more}, compiled for {resources.architecture}")
+    return texts
 
 
 def _hottest(profiled: Profiled, profile: Profile) -> str:
@@ -103,12 +101,11 @@ def _hottest(profiled: Profiled, profile: Profile) -> str:
 
 
 def _what_to_do(session: Session, known: KernelStatus, profile: Profile | None) -> str:
-    """A remedy, the best of NVIDIA's advice, or the command that says more."""
+    """A remedy, the first step of a profile, or the command that says more."""
     if known.failed:
         return known.failed.failure.remedy if known.failed.failure else ""
     if profile and profile.tier == "counters":
-        advice = next(iter(profile_hover.advice(profile)), None)
-        return f"{advice.title or advice.rule}: {advice.message.partition('. ')[0]}" if advice else ""
+        return next(iter(next_steps.steps(profile)), "")
     if profile:
         return profile.why
     if known.result and known.result.launches:

@@ -27,7 +27,7 @@ def actions(session: Session, uri: str, line: int) -> list[lsp.CodeAction]:
         return []
     folder = Path(session.setup.directory(file.document.path))
     toolkit = _toolkit(session)
-    if toolkit is None or (folder / ".clangd").exists():
+    if toolkit is None or os.path.lexists(folder / ".clangd"):  # a link to nothing would be written through
         return []
     target = uri_of(str(folder / ".clangd"))
     start = lsp.Position(0, 0)
@@ -54,7 +54,9 @@ def text(session: Session, file: OpenFile, toolkit: str) -> str:
         "-nocudalib", "-Wno-unknown-cuda-version", *standard, "-Xclang",
         f"-target-sdk-version={release[0] if release else '13.0'}", *(word for flag in own for word in flag),
     )  # fmt: skip
-    lines = [f"    - {_quoted(flag)}" for flag in added]
+    lines = [
+        f"    - {_quoted(flag)}" for flag in added if flag.isprintable()
+    ]  # a line end would end the list
     head = ["If:", r"  PathMatch: .*\.cuh?", "CompileFlags:", "  Add:"]
     return "\n".join([*head, *lines, f"  Remove: [{', '.join(_REMOVED)}]", ""])
 
@@ -75,7 +77,7 @@ def _toolkit(session: Session) -> str | None:
         Path(os.path.realpath(machine.nvcc)).parent.parent, *map(Path, filter(None, (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")))),
         *sorted(Path("/usr/local").glob("cuda*"), reverse=True),
     )  # fmt: skip
-    return next((str(one) for one in places if (one / "include" / "cuda_runtime.h").is_file()), None)
+    return next((str(place) for place in places if (place / "include" / "cuda_runtime.h").is_file()), None)
 
 
 def _quoted(flag: str) -> str:

@@ -30,7 +30,7 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
     if file is None:
         return []
     settings = session.setup.settings.costs
-    found: list[lsp.Diagnostic] = []
+    reported: list[lsp.Diagnostic] = []
     for known in kernel_status.of(session, uri):
         if known.figures is None or known.figures_stale:
             continue
@@ -46,8 +46,8 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
         for kind, texts in by_kind.items():
             if severity := _SEVERITY.get(getattr(settings, _SETTINGS[kind])):
                 text = "\n".join(dict.fromkeys(texts))
-                found.append(lsp.Diagnostic(where, text, severity=severity, code=kind, source="orbit"))
-    return found
+                reported.append(lsp.Diagnostic(where, text, severity=severity, code=kind, source="orbit"))
+    return reported
 
 
 def costs(

@@ -19,22 +19,22 @@ def sections(session: Session, uri: str, known: KernelStatus) -> list[Section]:
     """Of a CUDA kernel whose figures are known; Triton's registers follow from types that only a launch knows."""
     if known.kernel.language != "cuda" or known.figures is None or known.figures_stale:
         return []
-    found: list[Section] = []
+    shown: list[Section] = []
     every = session.results.every_gpu.get(known.target)
     if every and every.digest == known.digest and every.inputs == known.figures.inputs:
         if not session.disk.changed(path_of(uri), every.files):
-            names = list(dict.fromkeys(one.name for one in every.resources))
+            names = list(dict.fromkeys(resource.name for resource in every.resources))
             for name in names[:_MOST_INSTANCES]:
-                of_instance = [one for one in every.resources if one.name == name]
-                found.append(_table(session, uri, known, name, of_instance))
+                of_instance = [resource for resource in every.resources if resource.name == name]
+                shown.append(_table(session, uri, known, name, of_instance))
     elif session.setup.settings.every_gpu != "off" and session.setup.machine and session.setup.machine.nvcc:
-        found.append((f"{known.kernel.qualified} on every GPU", [("compiled", "soon: hover again", "nvcc")]))
+        shown.append((f"{known.kernel.qualified} on every GPU", [("compiled", "soon: hover again", "nvcc")]))
     drawing = curve(session, uri, known, known.figures.resources[0]) if known.figures.resources else None
-    return [*found, drawing] if drawing else found
+    return [*shown, drawing] if drawing else shown
 
 
 def _table(session: Session, uri: str, known: KernelStatus, name: str, every: list[Resources]) -> Table:
-    by_architecture = {one.architecture.rstrip("af"): one for one in every}
+    by_architecture = {resources.architecture.rstrip("af"): resources for resources in every}
     rows: list[tuple[str, ...]] = []
     for gpu in GPUS:
         architecture = (architectures.architecture_for(gpu) or "").rstrip("af")
@@ -85,7 +85,7 @@ def curve(session: Session, uri: str, known: KernelStatus, resources: Resources)
     reached = [point.fraction if point else 0.0 for point in points]
     lines = [
         f"{level * 100 // _ROWS:>4}% |"
-        + "".join("#" if one > (level - 0.5) / _ROWS else " " for one in reached)
+        + "".join("#" if share > (level - 0.5) / _ROWS else " " for share in reached)
         for level in range(_ROWS, 0, -1)
     ]
     lines.append("      +" + "-" * len(reached))

@@ -68,7 +68,8 @@ def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
 
 
 def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
-    """The token at the column, or the whole line where no column is known."""
+    """The token at the column, or the whole line where no column is known. Compilers name line 0 too."""
+    line = max(0, line)
     if document is None:
         line = min(line, _MOST)
         column = place.column - 1 if place and place.column else 0
@@ -76,7 +77,7 @@ def _range(session: Session, document: Document | None, line: int, place: Place 
         return lsp.Range(lsp.Position(line, column), lsp.Position(line, end))
     if place is None or place.column is None:
         return positions.whole_line(session, document, line)
-    start = place.column - 1
+    start = max(0, place.column - 1)
     if place.end_column:
         end = place.end_column - 1
     else:

@@ -22,7 +22,7 @@ _NO_NAMESPACE = 'name followed by "::" must be a class or namespace name'
 _SEMICOLON = 'expected a ";"'
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
 _PASSED = re.compile(
-    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""", re.DOTALL
+    r"""//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'""", re.DOTALL
 )  # comments and literals
 _NEAR = 0.78
 """Likeness of two names, 0 to 1, from which on one may be meant for the other."""
@@ -89,18 +89,18 @@ def actions(session: Session, uri: str, first: int, last: int, *, versioned: boo
     if file is None:
         return []
     document = file.document
-    found: dict[tuple[str, Span], lsp.CodeAction] = {}
+    by_place: dict[tuple[str, Span], lsp.CodeAction] = {}
     for problem, line in problem_view.present(session, uri):
         if not (first <= line <= last and problem.severity == "error" and problem.tool == "nvcc"):
             continue
         shown = problem_view.as_shown(session, document, line, problem)
         for fix in fixes(problem, line, document):
             edit = lsp.TextEdit(positions.of_span(session, document, fix.span), fix.text)
-            found[fix.title, fix.span] = lsp.CodeAction(
+            by_place[fix.title, fix.span] = lsp.CodeAction(
                 fix.title, kind=lsp.CodeActionKind.QuickFix, diagnostics=[shown],
                 edit=positions.edit_of(document, [edit], versioned=versioned),
             )  # fmt: skip
-    return list(found.values())
+    return list(by_place.values())
 
 
 def fixes(problem: Problem, line: int, document: Document) -> Iterator[Fix]:
@@ -132,8 +132,8 @@ def _included(header: str | None, document: Document, also: str = "") -> Iterato
     if header is None or re.search(rf"#[ \t]*include[ \t]*[<\"]{re.escape(header)}[>\"]", document.text):
         return
     text = document.text
-    end = next((one.start() for one in re.finditer(r"[{]", text)), len(text))
-    last = max((one.end() for one in _INCLUDE.finditer(text, 0, end)), default=None)
+    end = next((match.start() for match in re.finditer(r"[{]", text)), len(text))
+    last = max((match.end() for match in _INCLUDE.finditer(text, 0, end)), default=None)
     line = 0 if last is None else text.count("\n", 0, last) + 1
     stop = "\r\n" if "\r\n" in text else "\n"
     words = f"#include <{header}>{stop}" + (also + stop if also and also not in text else "")
@@ -167,17 +167,17 @@ def _near(name: str, token: Span, document: Document) -> list[str]:
     depth = 0
     scope: set[str] = set(_CUDA_NAMES)
     of_function: list[str] = []
-    for found in re.finditer(r"[{};]|[A-Za-z_]\w*", text):
-        word = found[0]
+    for match in re.finditer(r"[{};]|[A-Za-z_]\w*", text):
+        word = match[0]
         if word == "{":
             depth += 1
         elif word == "}":
             depth = max(0, depth - 1)
         elif depth == 0 and word != ";":
             scope.add(word)
-        elif word != ";" and found.start() < at:
+        elif word != ";" and match.start() < at:
             of_function.append(word)
-        if found.start() < at and word in ("}", ";") and depth == 0:
+        if match.start() < at and word in ("}", ";") and depth == 0:
             of_function.clear()
     scope |= set(of_function)
     scope.discard(name)
@@ -186,4 +186,4 @@ def _near(name: str, token: Span, document: Document) -> list[str]:
 
 def _plain(text: str) -> str:
     """The same length without comments and literals."""
-    return _PASSED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return _PASSED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
-from orbit_lsp.state.explanations import COUNTERS
+from orbit_lsp.views.explain.explanations import COUNTERS
 from orbit_lsp.views.profile import profile_hints
 from orbit_lsp.views.tables import Code
 from orbit_remote.common.messages import Metric, Profile
@@ -50,15 +50,16 @@ MEMORY = _titled(
     "derived__local_spilling_requests",
 )
 CLOCKS = _titled("gpc__cycles_elapsed.avg.per_second", "dram__cycles_elapsed.avg.per_second")
-LIMITS = dict(
-    _titled(
+LIMITS = {
+    title.removeprefix("occupancy limit: "): name
+    for title, name in _titled(
         "launch__occupancy_limit_registers",
         "launch__occupancy_limit_shared_mem",
         "launch__occupancy_limit_warps",
         "launch__occupancy_limit_blocks",
         "launch__occupancy_limit_barriers",
     )
-)
+}
 _OFF_WITHOUT_USE = frozenset(
     (
         bottleneck.TENSOR,
@@ -68,17 +69,17 @@ _OFF_WITHOUT_USE = frozenset(
         "derived__local_spilling_requests",
     )
 )
-"""Shown only where it is not 0: most kernels have none of it."""
+"""Shown only if it is not 0, as for most kernels it is."""
 
 
 def rows(profile: Profile, wanted: Iterable[tuple[str, str]]) -> list[Row]:
     """Those of the counters that the report has."""
-    found: list[Row] = []
+    listed: list[Row] = []
     for title, name in wanted:
         metric = profile.metrics.get(name)
         if metric and (metric.value or name not in _OFF_WITHOUT_USE):
-            found.append((title, text(metric), Code(name)))
-    return found
+            listed.append((title, text(metric), Code(name)))
+    return listed
 
 
 def text(metric: Metric) -> str:
@@ -116,7 +117,9 @@ def _plural(unit: str, value: float) -> str:
 def limiters(profile: Profile) -> Row | None:
     """What holds the theoretical occupancy down; None where the report has no limits, or there is no limit."""
     known = {
-        name: found for name, one in LIMITS.items() if (found := bottleneck.value(profile, one)) is not None
+        name: percent
+        for name, counter in LIMITS.items()
+        if (percent := bottleneck.value(profile, counter)) is not None
     }
     most = bottleneck.value(profile, profile_hints.THEORETICAL)
     if not known or most is None:

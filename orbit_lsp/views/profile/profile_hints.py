@@ -22,26 +22,26 @@ def parts(profiled: Profiled, *, time: bool, verdict: bool = True) -> list[Part]
     profile = profiled.main
     if profile is None:
         return Part.of(0, f"{MARK} the program did not launch it", f"{MARK} not launched")
-    found = Part.of(0, f"{MARK} {time_text(profiled)}".strip()) if time else []
-    found += _counted(profile, verdict=verdict) if profile.tier == "counters" else _times(profiled, profile)
+    shown = Part.of(0, f"{MARK} {time_text(profiled)}".strip()) if time else []
+    shown += _counted(profile, verdict=verdict) if profile.tier == "counters" else _times(profiled, profile)
     if len(profiled.profiles) > 1:
-        found += Part.of(
+        shown += Part.of(
             2, f"the longest of {len(profiled.profiles)} launches", f"longest of {len(profiled.profiles)}"
         )
     if profiled.finished.outcome != "ok":
-        found += Part.of(1, f"then {profiled.finished.outcome}")
-    return found
+        shown += Part.of(1, f"then {profiled.finished.outcome}")
+    return shown
 
 
 def _counted(profile: Profile, *, verdict: bool) -> list[Part]:
-    found = bottleneck.verdict(profile)
-    parts = Part.of(2, found.text, found.text.removesuffix(" of peak")) if found and verdict else []
+    counted = bottleneck.verdict(profile)
+    parts = Part.of(2, counted.text, counted.text.removesuffix(" of peak")) if counted and verdict else []
     if held := occupancy(profile):
         parts += Part.of(4, f"occ {held}", f"occ {held.partition(' of ')[0]}")
     if (registers := bottleneck.value(profile, REGISTERS)) is not None:
         parts += Part.of(9, f"{registers:.0f} regs")
     waves = bottleneck.value(profile, bottleneck.WAVE)
-    if waves is not None and not (found and found.kind == "small grid"):  # which says it already
+    if waves is not None and not (counted and counted.kind == "small grid"):  # which says it already
         parts += Part.of(11, bottleneck.waves_text(waves))
     return parts or Part.of(3, "no counters of those that are shown here", "no counters")
 
@@ -54,11 +54,7 @@ def time_text(profiled: Profiled) -> str:
     if (time := bottleneck.value(profile, bottleneck.TIME)) is not None:
         return units.time(time)
     launches = launched(profiled, profile)
-    return (
-        f"{units.time(launches.timing.median)} {units.spread(launches.timing.spread)}".strip()
-        if launches
-        else ""
-    )
+    return units.timing(launches.timing) if launches else ""
 
 
 def occupancy(profile: Profile) -> str:
@@ -84,6 +80,10 @@ def _times(profiled: Profiled, profile: Profile) -> list[Part]:
 
 def launched(profiled: Profiled, profile: Profile) -> Launches | None:
     """The launches that a profile without counters is of."""
-    same = [one for one in profiled.finished.launches if one.symbol == profile.symbol]
-    shaped = [one for one in same if profile.grid in (None, one.grid) and profile.block in (None, one.block)]
+    same = [launch for launch in profiled.finished.launches if launch.symbol == profile.symbol]
+    shaped = [
+        launches
+        for launches in same
+        if profile.grid in (None, launches.grid) and profile.block in (None, launches.block)
+    ]
     return kernel_status.main_launch(tuple(shaped or same))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from orbit_lsp.profile import bottleneck, dump_files
 from orbit_lsp.state import units
-from orbit_lsp.state.explanations import COUNTERS, STALLS
 from orbit_lsp.state.results import Profiled
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import kernel_status
+from orbit_lsp.views.explain.explanations import COUNTERS, STALLS
 from orbit_lsp.views.profile import counter_rows, profile_hints, profile_lines, roofline_drawing
 from orbit_lsp.views.profile.counter_rows import Row
 from orbit_lsp.views.profile.profile_lines import Placed
@@ -27,31 +27,33 @@ _SAMPLES = "smsp__pcsamp_sample_count"
 
 
 def sections(name: str, profiled: Profiled, now: float, *, stale: bool) -> list[Section]:
+    """A profile as titled tables; `now` is Unix time in seconds."""
     mark = ", edited since" if stale else ""
-    title = f"{name}: profiled {kernel_status.ago(now - profiled.at)}{mark}"
+    verb = "a profile imported" if profiled.detail == "imported" else "profiled"
+    title = f"{name}: {verb} {kernel_status.ago(now - profiled.at)}{mark}"
     profile = profiled.main
     if profile is None:
         return [(title, [("launches", "none: the program did not launch it", "Nsight Compute")])]
     if profile.tier == "times":
         return [(title, _times(profiled, profile))]
-    found: list[Section] = [(title, _summary(profiled, profile))]
+    shown: list[Section] = [(title, _summary(profiled, profile))]
     if drawing := roofline_drawing.drawing(profile):
-        found.append(drawing)
+        shown.append(drawing)
     if memory := counter_rows.rows(profile, counter_rows.MEMORY):
-        found.append(("memory", memory + reached_rows(profiled, profile)))
+        shown.append(("memory", memory + reached_rows(profiled, profile)))
     if states := state_rows(profile)[:_STATES]:
-        found.append(("warp states: where the time between two instructions of a warp goes", states))
+        shown.append(("warp states: where the time between two instructions of a warp goes", states))
     if hot := hot_lines(profiled, profile):
-        found.append(hot)
+        shown.append(hot)
     if advice := advice_rows(profile):
-        found.append(("NVIDIA's rules, by their own estimate of what they would gain", advice))
-    return found
+        shown.append(("NVIDIA's rules, by their own estimate of what they would gain", advice))
+    return shown
 
 
 def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
     rows: list[Row] = [(Code(profile.name), _launch(profile), source(profile))]
-    if found := bottleneck.verdict(profile):
-        rows.append(("bottleneck", f"{found.text}: {found.why}", "NVIDIA's rule SOLBottleneck"))
+    if verdict := bottleneck.verdict(profile):
+        rows.append(("bottleneck", f"{verdict.text}: {verdict.why}", "NVIDIA's rule SOLBottleneck"))
     rows += counter_rows.rows(profile, counter_rows.SPEED)
     rows += counter_rows.rows(profile, counter_rows.LAUNCH)
     if limit := counter_rows.limiters(profile):
@@ -61,8 +63,10 @@ def _summary(profiled: Profiled, profile: Profile) -> list[Row]:
         rows.append(("lines", "none: the code that ran has no line information", "Nsight Compute"))
     if left_out := roofline_drawing.left_out(profile):
         rows.append(("not in the roofline", left_out, Code(bottleneck.TENSOR)))
-    if others := profiled.profiles[1:]:
-        rows.append(("other launches", f"{len(others)}, shorter than this one; the report has them", "orbit"))
+    if profiles := profiled.profiles[1:]:
+        rows.append(
+            ("other launches", f"{len(profiles)}, shorter than this one; the report has them", "orbit")
+        )
     if levels := dump_files.levels(profiled):
         made = ", ".join(dump_files.TITLES[level] for level in levels)
         rows.append(("what the compiler made of it", f"{made}: a code action opens them", "orbit.openIr"))
@@ -103,14 +107,14 @@ def _dim(size: tuple[int, int, int]) -> str:
 
 
 def _times(profiled: Profiled, profile: Profile) -> list[Row]:
-    """The tier without counters, said to be that."""
+    """The hover of a profile without counters, with the reason."""
     rows: list[Row] = [("counters", f"none: {profile.why}" if profile.why else "none", "Nsight Compute")]
     launches = profile_hints.launched(profiled, profile)
     if launches is None:
         return rows
     timing = launches.timing
     rows.append(
-        ("time, median", f"{units.time(timing.median)} {units.spread(timing.spread)}".strip() + f" ({timing.label})", timing.clock)
+        ("time, median", f"{units.timing(timing)} ({timing.label})", timing.clock)
     )  # fmt: skip
     device = profiled.finished.device
     if device and device.capability:
@@ -148,8 +152,8 @@ def hot_lines(profiled: Profiled, profile: Profile) -> Table | None:
     for line in hot:
         stall = bottleneck.main_stall(line.stalls)
         place = f"{line.file.replace(chr(92), '/').rpartition('/')[2]}:{line.line}"
-        said = (place, units.percent(line.samples / whole), stall[0] if stall else "issuing")
-        rows.append((*said, text_of(profiled, line)))
+        row = (place, units.percent(line.samples / whole), stall[0] if stall else "issuing")
+        rows.append((*row, text_of(profiled, line)))
     if not rows:
         return None
     without = whole - sum(line.samples for line in profile.lines)
@@ -168,19 +172,21 @@ def text_of(profiled: Profiled, line: Line) -> str:
 
 
 def advice_rows(profile: Profile) -> list[Row]:
-    return [(one.title or one.rule, _gain(one) + one.message, one.rule) for one in advice(profile)]
+    return [(rule.title or rule.rule, _gain(rule) + rule.message, rule.rule) for rule in advice(profile)]
 
 
 def advice(profile: Profile) -> list[Advice]:
     """By the speed-up that they estimate, those without an estimate last."""
-    return sorted(profile.advice, key=lambda one: -1.0 if one.speedup is None else one.speedup, reverse=True)
+    return sorted(
+        profile.advice, key=lambda rule: -1.0 if rule.speedup is None else rule.speedup, reverse=True
+    )
 
 
-def _gain(one: Advice) -> str:
-    if one.speedup is None:
+def _gain(rule: Advice) -> str:
+    if rule.speedup is None:
         return ""
-    what = "of the part it speaks of" if one.scope == "local" else "of the kernel"
-    amount = f"about {one.speedup:.0f} %" if one.speedup >= 1 else "under 1 %"
+    what = "of the part it speaks of" if rule.scope == "local" else "of the kernel"
+    amount = f"about {rule.speedup:.0f} %" if rule.speedup >= 1 else "under 1 %"
     return f"{amount} {what}: "
 
 
@@ -189,20 +195,28 @@ def _gain(one: Advice) -> str:
 
 def of_line(session: Session, uri: str, line: int) -> list[Section]:
     """What was counted on this line of the present text, kernel by kernel; empty where nothing was."""
-    return [(_title(one), rows) for one in profile_lines.at(session, uri, line) if (rows := line_rows(one))]
+    return [
+        (_title(placed), rows)
+        for placed in profile_lines.at(session, uri, line)
+        if (rows := line_rows(placed))
+    ]
 
 
-def _title(one: Placed) -> str:
-    part = profile_lines.share(one.of, one.profile)
-    said = f": {units.percent(part)} of its warp samples" if part is not None and one.of.samples else ""
-    return f"{one.target.key}, this line{said}" + (", the kernel was edited since" if one.stale else "")
+def _title(placed: Placed) -> str:
+    part = profile_lines.share(placed.of, placed.profile)
+    sentence = (
+        f": {units.percent(part)} of its warp samples" if part is not None and placed.of.samples else ""
+    )
+    return f"{placed.target.key}, this line{sentence}" + (
+        ", the kernel was edited since" if placed.stale else ""
+    )
 
 
-def line_rows(one: Placed) -> list[Row]:
-    line = one.of
+def line_rows(placed: Placed) -> list[Row]:
+    line = placed.of
     rows: list[Row] = []
     if line.samples:
-        whole = one.profile.samples or sum(other.samples for other in one.profile.lines)
+        whole = placed.profile.samples or sum(other.samples for other in placed.profile.lines)
         rows.append(_counted(_SAMPLES, f"{line.samples:,} of {whole:,}"))
     for reason, samples in sorted(line.stalls.items(), key=lambda stall: -stall[1]):
         if samples and samples >= 0.01 * line.samples:

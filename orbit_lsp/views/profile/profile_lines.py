@@ -1,4 +1,4 @@
-"""What the last profiles say of the lines of a file, where those lines stand in its present text."""
+"""Results of the last profiles by line, at the places of those lines in the present text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def placed(session: Session, uri: str) -> list[Placed]:
     file = session.files.get(uri)
     if file is None or not session.results.profiles:
         return []
-    found: list[Placed] = []
+    placed_lines: list[Placed] = []
     judged: dict[str, set[KernelId]] = {}
     for target, profiled in session.results.profiles.items():
         profile = profiled.main
@@ -43,19 +43,27 @@ def placed(session: Session, uri: str) -> list[Placed]:
             continue
         for name, text in profiled.texts.items():
             if Path(name) == Path(file.document.path):
-                lines = [one for one in profile.lines if one.file == name]
-                where = line_map.places(text, file.document.lines, [one.line - 1 for one in lines])
+                lines = [line for line in profile.lines if line.file == name]
+                where = line_map.places(text, file.document.lines, [line.line - 1 for line in lines])
                 if target.uri not in judged:
                     judged[target.uri] = _stale(session, target.uri)
                 stale = target in judged[target.uri]
-                found += [
-                    Placed(where[one.line - 1], one, target, profiled, profile, stale)
-                    for one in lines
-                    if one.line - 1 in where
+                placed_lines += [
+                    Placed(where[line.line - 1], line, target, profiled, profile, stale)
+                    for line in lines
+                    if line.line - 1 in where
                 ]
     # what a contract's call launched of the file's own kernels is known twice: as theirs, and as the call's
-    found.sort(key=lambda one: (one.line, bool(harness.named(one.target)), one.target))
-    once = {(one.line, one.profile.symbol): one for one in reversed(found)}
+    placed_lines.sort(
+        key=lambda placed_line: (
+            placed_line.line,
+            bool(harness.named(placed_line.target)),
+            placed_line.target,
+        )
+    )
+    once = {
+        (placed_line.line, placed_line.profile.symbol): placed_line for placed_line in reversed(placed_lines)
+    }
     return list(once.values())[::-1]
 
 
@@ -65,7 +73,7 @@ def _stale(session: Session, uri: str) -> set[KernelId]:
     """
     if uri not in session.files:
         return set()
-    fresh = {one.target for one in kernel_status.of(session, uri) if not one.profile_stale}
+    fresh = {status.target for status in kernel_status.of(session, uri) if not status.profile_stale}
     checked = kernel_status.harness_status(session, uri)
     if checked and not checked.profile_stale:
         fresh.add(checked.entry.target)
@@ -77,25 +85,25 @@ def labels(session: Session, uri: str) -> list[tuple[int, str]]:
     settings = session.setup.settings
     if not settings.hints.profile or not session.results.profiles:
         return []
-    told = placed(session, uri)
-    several = len({one.target for one in told}) > 1
-    found: list[tuple[int, str]] = []
-    for one in told:
-        mark = "edited since" if one.stale else ""
-        if text := label(one, settings.profile.line_percent, settings.profile.excess_percent, mark):
-            found.append((one.line, text + (f" ({one.target.key})" if several else "")))
-    return found
+    placed_lines = placed(session, uri)
+    several = len({placed_line.target for placed_line in placed_lines}) > 1
+    texts: list[tuple[int, str]] = []
+    for each_line in placed_lines:
+        mark = "edited since" if each_line.stale else ""
+        if text := label(each_line, settings.profile.line_percent, settings.profile.excess_percent, mark):
+            texts.append((each_line.line, text + (f" ({each_line.target.key})" if several else "")))
+    return texts
 
 
-def label(one: Placed, line_percent: float, excess_percent: float, mark: str = "") -> str:
+def label(placed_line: Placed, line_percent: float, excess_percent: float, mark: str = "") -> str:
     """`◂ 74% · long scoreboard · ⚠ uncoalesced: 25% used`; empty where nothing of it matters. `mark` stands at the end."""
     parts: list[Part] = []
-    part = share(one.of, one.profile)
-    if part is not None and one.of.samples and 100 * part >= line_percent:
+    part = share(placed_line.of, placed_line.profile)
+    if part is not None and placed_line.of.samples and 100 * part >= line_percent:
         parts += Part.of(0, units.percent(part))
-        if stall := bottleneck.main_stall(one.of.stalls):
+        if stall := bottleneck.main_stall(placed_line.of.stalls):
             parts += Part.of(5, stall[0])
-    for warning in warnings(one.of, one.profile, excess_percent):
+    for warning in warnings(placed_line.of, placed_line.profile, excess_percent):
         parts += Part.of(2, f"⚠ {warning}")
     if not parts:
         return ""
@@ -104,26 +112,26 @@ def label(one: Placed, line_percent: float, excess_percent: float, mark: str = "
 
 def share(line: Line, profile: Profile) -> float | None:
     """Of all warp samples of the kernel, those without a line too; None where none were taken."""
-    whole = profile.samples or sum(one.samples for one in profile.lines)
+    whole = profile.samples or sum(line.samples for line in profile.lines)
     return line.samples / whole if whole else None
 
 
 def warnings(line: Line, profile: Profile, excess_percent: float) -> list[str]:
     """Traffic that need not be, where it is at least so much of all that the kernel moved, in the words of a line."""
     lines = profile.lines
-    found: list[str] = []
+    texts: list[str] = []
     if _matters(line, lines, lambda a: (a.sectors, a.ideal_sectors), excess_percent):
         assert line.sectors
         assert line.ideal_sectors is not None
-        found.append(f"uncoalesced: {units.percent(line.ideal_sectors / line.sectors)} used")
+        texts.append(f"uncoalesced: {units.percent(line.ideal_sectors / line.sectors)} used")
     if _matters(line, lines, lambda a: (a.wavefronts, a.ideal_wavefronts), excess_percent):
         assert line.wavefronts
         times = f"{line.wavefronts / line.ideal_wavefronts:.1f}×" if line.ideal_wavefronts else "only"
-        found.append(f"bank conflicts: {times}")
+        texts.append(f"bank conflicts: {times}")
     moved = sum((a.sectors or 0) + (a.local_sectors or 0) for a in lines)
     if line.local_sectors and moved and 100 * line.local_sectors >= excess_percent * moved:
-        found.append(f"local memory: {units.percent(line.local_sectors / moved)}")
-    return found
+        texts.append(f"local memory: {units.percent(line.local_sectors / moved)}")
+    return texts
 
 
 def _matters(
@@ -135,8 +143,9 @@ def _matters(
     moved, ideal = counts(line)
     if not moved or ideal is None or moved <= ideal:
         return False
-    return 100 * (moved - ideal) >= excess_percent * sum(counts(one)[0] or 0 for one in lines)
+    return 100 * (moved - ideal) >= excess_percent * sum(counts(line)[0] or 0 for line in lines)
 
 
 def at(session: Session, uri: str, line: int) -> list[Placed]:
-    return [one for one in placed(session, uri) if one.line == line]
+    """The profiled lines that are at `line` (from 0) of the present text."""
+    return [placed_line for placed_line in placed(session, uri) if placed_line.line == line]

@@ -17,45 +17,45 @@ _MARGIN = 2.0
 
 def drawing(profile: Profile) -> Drawing | None:
     """None where the counters are not there."""
-    found = roofline.of(profile)
-    if found is None:
+    drawn = roofline.of(profile)
+    if drawn is None:
         return None
-    point = found.main
-    title = f"roofline: {sentence(found, point)}"
-    roofs = found.bandwidth is not None and point.peak is not None
-    return Drawing(title, tuple(_lines(found, point)) if roofs else ())
+    point = drawn.main
+    title = f"roofline: {sentence(drawn, point)}"
+    roofs = drawn.bandwidth is not None and point.peak is not None
+    return Drawing(title, tuple(_lines(drawn, point)) if roofs else ())
 
 
 def left_out(profile: Profile) -> str:
     """What a roofline of this profile does not show, in a sentence; empty where it shows all."""
     tensor = bottleneck.value(profile, bottleneck.TENSOR)
-    found = roofline.of(profile)
-    if not tensor or (found and any(one.name.startswith("tensor") for one in found.points)):
+    drawn = roofline.of(profile)
+    if not tensor or (drawn and any(point.name.startswith("tensor") for point in drawn.points)):
         return ""
     return (
         f"tensor cores were at {tensor:.0f} % of their peak; the full profile alone counts their operations"
     )
 
 
-def sentence(found: Roofline, point: Point) -> str:
+def sentence(drawn: Roofline, point: Point) -> str:
     """`FP32 477 GFLOP/s at 0.18 FLOP/byte, 79% of the DRAM roof there (606 GFLOP/s)`."""
-    said = f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} FLOP per byte of DRAM"
-    if roof := found.roof(point):
+    text = f"{point.name} {units.flops(point.rate)} at {point.intensity:.3g} FLOP per byte of DRAM"
+    if roof := drawn.roof(point):
         name, height = roof
-        said += f", {units.percent(point.rate / height)} of the {name} roof there ({units.flops(height)})"
-    return said
+        text += f", {units.percent(point.rate / height)} of the {name} roof there ({units.flops(height)})"
+    return text
 
 
-def _lines(found: Roofline, point: Point) -> list[str]:
-    assert found.bandwidth is not None
+def _lines(drawn: Roofline, point: Point) -> list[str]:
+    assert drawn.bandwidth is not None
     assert point.peak is not None
-    ridge = point.peak / found.bandwidth
+    ridge = point.peak / drawn.bandwidth
     across = (min(point.intensity, ridge) / _MARGIN, max(point.intensity, ridge) * _MARGIN)
-    up = (min(point.rate, found.bandwidth * across[0]), point.peak * 1.2)
+    up = (min(point.rate, drawn.bandwidth * across[0]), point.peak * 1.2)
     canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
     for column in range(WIDTH):
         intensity = across[0] * (across[1] / across[0]) ** (column / (WIDTH - 1))
-        height = min(found.bandwidth * intensity, point.peak)
+        height = min(drawn.bandwidth * intensity, point.peak)
         canvas[_row(height, up)][column] = "─" if height == point.peak else "╱"
     column = round((WIDTH - 1) * math.log(point.intensity / across[0]) / math.log(across[1] / across[0]))
     canvas[_row(point.rate, up)][column] = "●"

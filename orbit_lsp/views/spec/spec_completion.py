@@ -86,7 +86,7 @@ def completions(session: Session, uri: str, line: int, character: int) -> list[l
     where = positions.of_span(
         session, document, Span(place.line, place.column - len(typed), place.line, place.column)
     )
-    unique = {offer.label: offer for offer in sorted(offers, key=lambda one: -one.rank)}
+    unique = {offer.label: offer for offer in sorted(offers, key=lambda offer: -offer.rank)}
     return [_item(offer, where) for offer in unique.values()] or None
 
 
@@ -110,16 +110,16 @@ def _offers(session: Session, uri: str, place: Place) -> tuple[str, list[Offer]]
     above = [piece for piece in place.pieces if piece.line <= place.line]
     last = above[-1]
     text = last.text[: place.column - last.column]
-    found = _WORD.search(text)
-    typed = found[0] if found else ""
+    match = _WORD.search(text)
+    typed = match[0] if match else ""
     cut = Piece(last.line, last.column, text[: len(text) - len(typed)] + _MARK)
     read, _ = statements([*above[:-1], cut], place.language)
     if not read or not read[-1].pieces[-1].text.rstrip().endswith(_MARK):
         return typed, []  # behind a comment
     statement = read[-1]
     if statement.word in RAW and statement.pieces[-1].text.split() != [_MARK]:
-        found = _PLAIN.search(text)
-        return found[0] if found else "", _plain(statement.word)
+        match = _PLAIN.search(text)
+        return match[0] if match else "", _plain(statement.word)
     try:
         before = tokens(statement, place.language)[:-2]
     except SpecError:
@@ -144,9 +144,9 @@ def _constants(session: Session, uri: str, place: Place) -> list[Offer]:
     checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
     header = checked.signature if checked else None
     return [
-        Offer(one.name, _KINDS.Constant, "constexpr")
-        for one in (header.parameters if header else ())
-        if one.kind == "constexpr"
+        Offer(parameter.name, _KINDS.Constant, "constexpr")
+        for parameter in (header.parameters if header else ())
+        if parameter.kind == "constexpr"
     ]
 
 
@@ -203,27 +203,30 @@ class _Asked:
             return self.template(inner.commas)
         if inner.text == "(" and self.texts[-2:-1] and self.previous == "=" and self.texts[-2] == "dtype":
             return self.types()
-        found = self.expression()
+        values = self.expression()
         if inner.text == "(" and self.previous in ("(", ","):
-            found += self.keywords(inner)
-        return found
+            values += self.keywords(inner)
+        return values
 
     # -- statements --------------------------------------------------------------------------------
 
     def start(self) -> list[Offer]:
         from orbit_remote.spec.comment_scanner import WORDS
 
-        found = [Offer(word, _KINDS.Keyword, "launch spec", doc, rank=2) for word, doc in WORDS.items()]
-        return found + [replace(one, inserted=f"{one.label} = ", rank=1) for one in self.unassigned()]
+        offers = [Offer(word, _KINDS.Keyword, "launch spec", doc, rank=2) for word, doc in WORDS.items()]
+        return offers + [replace(offer, inserted=f"{offer.label} = ", rank=1) for offer in self.unassigned()]
 
     def unassigned(self) -> list[Offer]:
         if self.header is None or self.checked is None:
             return []
-        given = {one.name.name for one in self.checked.spec.assignments}
+        given = {assignment.name.name for assignment in self.checked.spec.assignments}
         return [
-            Offer(one.name, _KINDS.Variable, f"parameter {one.type}".strip())
-            for one in self.header.parameters
-            if one.name and one.name not in given and not one.refused and one.kind != "constexpr"
+            Offer(parameter.name, _KINDS.Variable, f"parameter {parameter.type}".strip())
+            for parameter in self.header.parameters
+            if parameter.name
+            and parameter.name not in given
+            and not parameter.refused
+            and parameter.kind != "constexpr"
         ]
 
     def names(self, word: str) -> list[Offer]:
@@ -241,11 +244,11 @@ class _Asked:
         own = self.place.kernel.name if self.place.kernel else ""
         return [
             Offer(
-                one.name, _KINDS.Function, "the kernel below" if one.name == own else "a kernel of this file",
-                rank=1 if one.name == own else 3,
+                kernel.name, _KINDS.Function, "the kernel below" if kernel.name == own else "a kernel of this file",
+                rank=1 if kernel.name == own else 3,
             )
-            for one in self.place.file.scan.kernels
-            if one.dsl in RUNNABLE and one.launchable and not (other and one.name == own)
+            for kernel in self.place.file.scan.kernels
+            if kernel.dsl in RUNNABLE and kernel.launchable and not (other and kernel.name == own)
         ]  # fmt: skip
 
     def functions_of_file(self) -> list[Offer]:
@@ -254,7 +257,7 @@ class _Asked:
         from orbit_remote.spec.file_context import Surroundings
 
         lines = spec_cache.lines_of(self.session, self.uri)
-        kernels = {one.name for one in self.place.file.scan.kernels}
+        kernels = {kernel.name for kernel in self.place.file.scan.kernels}
         names = Surroundings(lines, self.place.language).functions()
         return [Offer(name, _KINDS.Function, "a function of this file", rank=2) for name in names if name not in kernels]  # fmt: skip
 
@@ -280,18 +283,18 @@ class _Asked:
     def expression(self) -> list[Offer]:
         from orbit_remote.spec import interpreter
 
-        found = [*self.assigned(), *self.functions(), *self.types(rank=6)]
-        found += [
+        offers = [*self.assigned(), *self.functions(), *self.types(rank=6)]
+        offers += [
             Offer(name, _KINDS.Constant, "a constant", rank=7)
             for name in interpreter.CONSTANTS[self.place.language]
         ]
         if self.place.language == "cuda":
-            found += [_part("dim3", rank=4), _part("sizeof", rank=6)]
+            offers += [_part("dim3", rank=4), _part("sizeof", rank=6)]
             if "=" in self.texts[:3]:
-                found.append(_part("sweep", rank=6))
+                offers.append(_part("sweep", rank=6))
         elif "=" in self.texts[:3] and self.word != "launch":
-            found.append(_part("sweep", rank=6))
-        return found
+            offers.append(_part("sweep", rank=6))
+        return offers
 
     def assigned(self) -> list[Offer]:
         if self.checked is None:
@@ -300,8 +303,8 @@ class _Asked:
         own = self.texts[0] if "=" in self.texts[1:2] else ""
         return [
             Offer(name, _KINDS.Variable, described(self.checked.values[name]) if name in self.checked.values else "", rank=1)
-            for one in self.checked.spec.assignments
-            if (one.name.span.line, one.name.span.end_column) < (line, column) and (name := one.name.name) != own
+            for assignment in self.checked.spec.assignments
+            if (assignment.name.span.line, assignment.name.span.end_column) < (line, column) and (name := assignment.name.name) != own
         ]  # fmt: skip
 
     def functions(self, *, methods: bool = False) -> list[Offer]:
@@ -309,21 +312,21 @@ class _Asked:
 
         language = self.place.language
         return [
-            Offer(name, _KINDS.Method if methods else _KINDS.Function, one.usage, one.doc)
+            Offer(name, _KINDS.Method if methods else _KINDS.Function, function.usage, function.doc)
             for name in function_table.names(language)
-            if (one := function_table.FUNCTIONS[name]) and (one.method or not methods)
+            if (function := function_table.FUNCTIONS[name]) and (function.method or not methods)
         ]
 
     def types(self, rank: int = 3) -> list[Offer]:
         from orbit_remote.spec.dtypes import named
 
         language = self.place.language
-        found: list[Offer] = []
+        offers: list[Offer] = []
         for name in _TYPES[language]:
             dtype = named(name, language)
             means = f"{dtype.name}, {dtype.size} byte{'s' * (dtype.size != 1)}" if dtype else ""
-            found.append(Offer(name, _KINDS.TypeParameter, means, rank=rank))
-        return found
+            offers.append(Offer(name, _KINDS.TypeParameter, means, rank=rank))
+        return offers
 
     def members(self) -> list[Offer]:
         from orbit_remote.spec.functions.shapes import ATTRIBUTES
@@ -339,15 +342,23 @@ class _Asked:
 
     def template(self, place: int) -> list[Offer]:
         header = self.header
-        one = header.templates[place] if header and place < len(header.templates) else None
-        if one is None or one.kind == "type":
+        template_parameter = header.templates[place] if header and place < len(header.templates) else None
+        if template_parameter is None or template_parameter.kind == "type":
             return [
-                replace(each, detail=f"{one.name} = {each.detail}" if one else each.detail)
+                replace(
+                    each,
+                    detail=f"{template_parameter.name} = {each.detail}"
+                    if template_parameter
+                    else each.detail,
+                )
                 for each in self.types()
             ]
-        numbers = {"bool": ("true", "false")}.get(one.type, ("16", "32", "64", "128", "256"))
-        found = [Offer(text, _KINDS.Value, f"{one.type} {one.name}", rank=1) for text in numbers]
-        return [*found, *self.assigned()]
+        numbers = {"bool": ("true", "false")}.get(template_parameter.type, ("16", "32", "64", "128", "256"))
+        offers = [
+            Offer(text, _KINDS.Value, f"{template_parameter.type} {template_parameter.name}", rank=1)
+            for text in numbers
+        ]
+        return [*offers, *self.assigned()]
 
     def keywords(self, inner: _Bracket) -> list[Offer]:
         """What may be given by name inside a call, or inside a launch of Triton."""
@@ -359,13 +370,13 @@ class _Asked:
                 return []
             given = {a for a, b in zip(self.texts, self.texts[1:], strict=False) if b == "="}
             header = self.header
-            found = [
-                Offer(f"{one.name}=", _KINDS.Property, one.type or "parameter", rank=0)
-                for at, one in enumerate(header.parameters if header else ())
-                if one.name not in given and at >= inner.places
+            offers = [
+                Offer(f"{parameter.name}=", _KINDS.Property, parameter.type or "parameter", rank=0)
+                for at, parameter in enumerate(header.parameters if header else ())
+                if parameter.name not in given and at >= inner.places
             ]
             options = spec_rules.OPTIONS.items()
-            return found + [Offer(f"{name}=", _KINDS.Property, "option", doc, rank=2) for name, doc in options if name not in given]  # fmt: skip
+            return offers + [Offer(f"{name}=", _KINDS.Property, "option", doc, rank=2) for name, doc in options if name not in given]  # fmt: skip
         function = function_table.function(inner.name, self.place.language)
         names = function.names[1:] if function else ()
         return [Offer(f"{name}=", _KINDS.Property, function.usage, rank=0) for name in names if function]
@@ -379,25 +390,25 @@ def _part(name: str, rank: int = 3) -> Offer:
 
 def _open(before: Iterable[Token], *, launch: bool) -> list[_Bracket]:
     """The brackets that are open at the end, the innermost last."""
-    found: list[_Bracket] = []
+    brackets: list[_Bracket] = []
     last: Token | None = None
     dotted = False
     for at, token in enumerate(before):
         text = token.text
         if token.kind != "operator":
             pass
-        elif text in ("(", "[", "{", "<<<") or (text == "<" and launch and not found and at == 2):
+        elif text in ("(", "[", "{", "<<<") or (text == "<" and launch and not brackets and at == 2):
             named = last is not None and last.kind == "name"
-            found.append(_Bracket(text, last.text if named and last else "", method=named and dotted))
-        elif text in (")", "]", "}", ">>>") or (text == ">" and found and found[-1].text == "<"):
-            if found:
-                found.pop()
-        elif text == "," and found:
-            found[-1].commas += 1
-            found[-1].places += not found[-1].named
-        elif text == "=" and found:
-            found[-1].named = True
+            brackets.append(_Bracket(text, last.text if named and last else "", method=named and dotted))
+        elif text in (")", "]", "}", ">>>") or (text == ">" and brackets and brackets[-1].text == "<"):
+            if brackets:
+                brackets.pop()
+        elif text == "," and brackets:
+            brackets[-1].commas += 1
+            brackets[-1].places += not brackets[-1].named
+        elif text == "=" and brackets:
+            brackets[-1].named = True
         if token.kind != "name":
             dotted = text == "."
         last = token
-    return found
+    return brackets

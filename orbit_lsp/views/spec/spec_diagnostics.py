@@ -23,13 +23,13 @@ def diagnostics(session: Session, uri: str) -> list[lsp.Diagnostic]:
         return []
     return [
         lsp.Diagnostic(
-            positions.of_span(session, file.document, _visible(one.span)),
-            one.message,
-            severity=_SEVERITY[one.severity],
+            positions.of_span(session, file.document, _visible(fault.span)),
+            fault.message,
+            severity=_SEVERITY[fault.severity],
             code="launch-spec",
             source="orbit",
         )
-        for one in spec_cache.faults(session, uri)
+        for fault in spec_cache.faults(session, uri)
     ]
 
 

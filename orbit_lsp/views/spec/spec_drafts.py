@@ -14,10 +14,14 @@ from orbit_lsp.kernels.model import RUNNABLE
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
+from orbit_remote.common.limits import OUTLINED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from orbit_lsp.drafts.guesses import Statement, Subject
     from orbit_remote.spec.rules import Limits
+    from orbit_remote.spec.values import Value
 
 
 class Draft(NamedTuple):
@@ -51,7 +55,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
         return []
     if spec_cache.spec_of(session, uri, kernel):
         return []
-    found: list[Draft] = []
+    made: list[Draft] = []
     present = spec_cache.text_lines(session, uri)
     limits = spec_cache.limits(session, uri, kernel)
     key = (spec_cache.target(kernel), limits)
@@ -61,8 +65,8 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
         text = lines.replace("\n", _line_end(file.document.line(kernel.whole.line), file.document.text))
         at = positions.position(session, file.document, kernel.whole.line, 0)
         edit = lsp.TextEdit(lsp.Range(at, at), text)
-        found.append(Draft(title, positions.edit_of(file.document, [edit], versioned=versioned)))
-    return found
+        made.append(Draft(title, positions.edit_of(file.document, [edit], versioned=versioned)))
+    return made
 
 
 def none(kernel: Kernel) -> str:
@@ -77,28 +81,34 @@ def none(kernel: Kernel) -> str:
 
 def _line_end(line: str, text: str) -> str:
     """A line's own, else that of the file: some clients insert what they get as it is."""
-    found = re.search(r"\r\n|\r|\n", line) or re.search(r"\r\n|\r|\n", text)
-    return found[0] if found else "\n"
+    match = re.search(r"\r\n|\r|\n", line) or re.search(r"\r\n|\r|\n", text)
+    return match[0] if match else "\n"
 
 
 def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> list[tuple[str, str]]:
     """Titles and lines of the drafts that have no fault but what an author has to fill in, on the GPU with these
     limits.
     """
-    from orbit_lsp.drafts import guesses
+    from orbit_lsp.drafts import elementwise, guesses
 
     of = spec_cache.target(kernel)
     if (subject := guesses.subject(lines, of, kernel.whole.end_line)) is None:
         return []
-    drafts = _cuda(subject) if of.language == "cuda" else _triton(subject, lines, kernel)
+    drafts, tree = (_cuda(subject), None) if of.language == "cuda" else _triton(subject, lines, kernel)
     titles = ("Write a launch spec from the launch in this file", "Write a launch spec from the signature")
     first = lines[kernel.whole.line]
-    texts = [
-        (title, _above(kernel, guesses.used(draft), first))
-        for title, draft in zip(titles, drafts, strict=False)
-        if draft
-    ]
-    return [(title, text) for title, text in texts if faultless(lines, kernel, text, limits)]
+    titled: list[tuple[str, str]] = []
+    for title, draft in zip(titles, drafts, strict=False):
+        statements = guesses.used(draft) if draft else []
+        text = _above(kernel, statements, first)
+        values = _values(lines, kernel, text, limits) if statements else None
+        if values is None:
+            continue
+        if more := elementwise.statements(subject, statements, values, tree):
+            longer = _above(kernel, [*statements, *more], first)
+            text = longer if faultless(lines, kernel, longer, limits) else text
+        titled.append((title, text))
+    return titled
 
 
 def _cuda(subject: Subject) -> list[list[Statement] | None]:
@@ -107,22 +117,33 @@ def _cuda(subject: Subject) -> list[list[Statement] | None]:
     return [host_cuda.draft(subject), cuda.draft(subject)]
 
 
-def _triton(subject: Subject, lines: list[str], kernel: Kernel) -> list[list[Statement] | None]:
+def _triton(
+    subject: Subject, lines: list[str], kernel: Kernel
+) -> tuple[list[list[Statement] | None], ast.Module | None]:
     from orbit_lsp.drafts import host_triton, triton
 
     own = lines[kernel.whole.line : kernel.whole.end_line + 1]
     for text in ("\n".join(lines), dedent("\n".join(own))):  # the kernel alone where the rest is being typed
+        if len(text) > OUTLINED.most:
+            continue
         try:
             tree = ast.parse(text)
             if body := triton.body_of(subject, tree):
-                return [host_triton.draft(subject, body, tree), triton.draft(subject, body)]
+                return [host_triton.draft(subject, body, tree), triton.draft(subject, body)], tree
         except (SyntaxError, ValueError, RecursionError, MemoryError):  # no Python, or nested beyond reading
             pass
-    return []
+    return [], None
 
 
 def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | None = None) -> bool:
     """Whether the file with the draft in it has no error there but at what is to be filled in."""
+    return _values(lines, kernel, draft, limits) is not None
+
+
+def _values(
+    lines: list[str], kernel: Kernel, draft: str, limits: Limits | None
+) -> Mapping[str, Value] | None:
+    """The values of a draft, None where it is not without fault."""
     from orbit_remote.spec import launch_spec
 
     start = kernel.whole.line
@@ -131,9 +152,8 @@ def faultless(lines: list[str], kernel: Kernel, draft: str, limits: Limits | Non
     of = spec_cache.target(kernel)
     moved = launch_spec.target_of(spec_cache.definition(kernel), of.language, len(added))
     checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
-    return not any(
-        fault.severity == "error" and fault.span.line not in open_lines for fault in checked.faults
-    )
+    faulty = any(fault.severity == "error" and fault.span.line not in open_lines for fault in checked.faults)
+    return None if faulty else checked.values
 
 
 _LINE = 110

@@ -30,10 +30,10 @@ Lines = list[str]
 def hover(session: Session, uri: str, line: int, character: int, *, markdown: bool) -> lsp.Hover | None:
     """None outside of launch specs and on what needs no explanation."""
     place = spec_place.of(session, uri, line, character)
-    found = _token(place) if place else None
-    if place is None or found is None:
+    at_cursor = _token(place) if place else None
+    if place is None or at_cursor is None:
         return None
-    statement, read, at = found
+    statement, read, at = at_cursor
     checked = spec_cache.spec_of(session, uri, place.kernel) if place.kernel else None
     lines = _explained(place, statement, read, at, checked)
     if not lines:
@@ -55,15 +55,15 @@ def _token(place: Place) -> tuple[Statement, list[Token], int] | None:
     from orbit_remote.spec.lexer import tokens
     from orbit_remote.spec.syntax_tree import SpecError
 
-    found, _ = statements(list(place.pieces), place.language)
-    for statement in found:
+    parsed, _ = statements(list(place.pieces), place.language)
+    for statement in parsed:
         if not statement.span.holds(place.line, place.column):
             continue
         try:
             read = tokens(statement, place.language)
         except SpecError:
             continue
-        at = next((i for i, one in enumerate(read) if one.span.holds(place.line, place.column)), None)
+        at = next((i for i, token in enumerate(read) if token.span.holds(place.line, place.column)), None)
         if at is None or read[at].kind == "end" or (statement.word in RAW and at > 0):
             return None
         following = read[at + 1]  # there is always an end
@@ -125,7 +125,11 @@ def _qualifies(read: list[Token], dot: int) -> bool:
 
 def _keyword(name: str, checked: Checked | None) -> Lines | None:
     header = checked.signature if checked else None
-    parameter = next((one for one in header.parameters if one.name == name), None) if header else None
+    parameter = (
+        next((parameter for parameter in header.parameters if parameter.name == name), None)
+        if header
+        else None
+    )
     if header is None or parameter is None:
         return None
     return [f"`{name}`: a {'constexpr ' * (parameter.kind == 'constexpr')}parameter of `{header.name}`"]
@@ -180,23 +184,23 @@ def _passed(name: str, checked: Checked) -> Lines:
     from orbit_remote.spec.syntax_tree import Name
 
     header = checked.signature
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for launch in checked.spec.launches if header else ():
         if header is None or launch.kernel.name != header.name:
             continue
         for parameter, argument in zip(header.parameters, launch.arguments, strict=False):
             if isinstance(argument, Name) and argument.name == name:
-                found[f"passed as `{' '.join(filter(None, (parameter.type, parameter.name)))}`"] = None
-    return list(found)
+                names[f"passed as `{' '.join(filter(None, (parameter.type, parameter.name)))}`"] = None
+    return list(names)
 
 
 def _replaced(name: str, checked: Checked) -> Lines:
     from orbit_remote.spec.syntax_tree import Call
 
-    for one in checked.spec.assignments:
-        call = one.value
+    for assignment in checked.spec.assignments:
+        call = assignment.value
         if (
-            one.name.name == name
+            assignment.name.name == name
             and isinstance(call, Call)
             and call.name == "sweep"
             and call.receiver is None
@@ -212,7 +216,7 @@ def _launch_lines(place: Place, checked: Checked | None) -> Lines:
     if checked is None:
         return []
     launch = next(
-        (one for one in checked.spec.launches if one.span.line <= place.line <= one.span.end_line and _follows(one, place)),
+        (launch for launch in checked.spec.launches if launch.span.line <= place.line <= launch.span.end_line and _follows(launch, place)),
         None,
     )  # fmt: skip
     if launch is None:
@@ -221,7 +225,7 @@ def _launch_lines(place: Place, checked: Checked | None) -> Lines:
     lines: Lines = []
     if tensors:
         many = f"{len(tensors)} tensors" if len(tensors) > 1 else "1 tensor"
-        lines.append(f"its arguments take {units.size(sum(one.bytes for one in tensors))} in {many}")
+        lines.append(f"its arguments take {units.size(sum(tensor.bytes for tensor in tensors))} in {many}")
     if (grid := _extents(launch.grid, checked)) and (block := _extents(launch.block, checked)):
         threads = math.prod(block)
         lines.append(f"{math.prod(grid)} blocks of {threads} threads")
@@ -237,15 +241,15 @@ def _tensors(launch: Launch, checked: Checked) -> Iterable[Tensor]:
     """What memory the arguments name, each once however many views of it are passed."""
     from orbit_remote.spec.values import Tensor, TensorMap
 
-    found: dict[str, Tensor] = {}
-    for node in (*launch.arguments, *(one.value for one in launch.keywords)):
+    tensors: dict[str, Tensor] = {}
+    for node in (*launch.arguments, *(keyword.value for keyword in launch.keywords)):
         value = _value(node, checked)
         tensor = value.tensor if isinstance(value, TensorMap) else value
         if isinstance(tensor, Tensor):
             whole = checked.values.get(tensor.storage)
-            name = tensor.storage or f"#{len(found)}"
-            found[name] = whole if isinstance(whole, Tensor) else tensor
-    return found.values()
+            name = tensor.storage or f"#{len(tensors)}"
+            tensors[name] = whole if isinstance(whole, Tensor) else tensor
+    return tensors.values()
 
 
 def _value(node: Expression, checked: Checked) -> Value:

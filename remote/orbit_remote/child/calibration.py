@@ -90,24 +90,24 @@ def measure(torch: Any) -> dict[str, float]:
         kernel = code.get_kernel(name)
         return lambda: core.launch(stream, config, kernel, *given)
 
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     free = int(torch.cuda.mem_get_info()[0])
     if (size := min(_MOST_BYTES, free // 4)) >= _LEAST_BYTES:
-        one, other = (torch.zeros(size // 4, device="cuda") for _ in range(2))
-        here, there = int(one.data_ptr()), int(other.data_ptr())
+        source, other = (torch.zeros(size // 4, device="cuda") for _ in range(2))
+        here, there = int(source.data_ptr()), int(other.data_ptr())
         vectors = ctypes.c_uint64(size // 16)
         read = _seconds(torch, launching("orbit_read", here, there, vectors))
         copy = _seconds(torch, launching("orbit_copy", here, there, vectors))
-        found["dram"] = max(size / read, 2 * size / copy)
-        del one, other
+        rates["dram"] = max(size / read, 2 * size / copy)
+        del source, other
     out = torch.zeros(1, device="cuda")
     fma = launching("orbit_fma", int(out.data_ptr()), ctypes.c_float(0.5), ctypes.c_int(_TURNS))
-    found["fp32"] = 2 * _CHAINS * _TURNS * blocks * _BLOCK / _seconds(torch, fma)
+    rates["fp32"] = 2 * _CHAINS * _TURNS * blocks * _BLOCK / _seconds(torch, fma)
     if free // 2 > 3 * 2 * _SIZE * _SIZE and int(device.properties.compute_capability_major) >= 7:
         a, b = (torch.randn(_SIZE, _SIZE, device="cuda", dtype=torch.float16) for _ in range(2))
         product = torch.empty_like(a)
-        found["fp16 tensor"] = 2 * _SIZE**3 / _seconds(torch, lambda: torch.matmul(a, b, out=product))
-    return found
+        rates["fp16 tensor"] = 2 * _SIZE**3 / _seconds(torch, lambda: torch.matmul(a, b, out=product))
+    return rates
 
 
 def _seconds(torch: Any, launch: Launch) -> float:
@@ -120,4 +120,4 @@ def _seconds(torch: Any, launch: Launch) -> float:
         launch()
         mark.record()
     torch.cuda.synchronize()
-    return median(one.elapsed_time(other) for one, other in itertools.pairwise(marks)) / 1e3
+    return median(start.elapsed_time(other) for start, other in itertools.pairwise(marks)) / 1e3

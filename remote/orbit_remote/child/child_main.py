@@ -103,7 +103,11 @@ def work(order: Order, events: TextIO, recording: recorder.Recorder) -> Done:
             from orbit_remote.child import calibration
 
             finished = calibration.measure_rates(job)
-        elif job.through == "program":
+        elif job.action == "debug":
+            from orbit_remote.child import debug_job
+
+            finished = debug_job.debug(job, send)
+        elif job.through in ("program", "exec"):
             finished = python_job.run_file(job, send, recording)
         elif job.through == "contract":
             from orbit_remote.child.harness import harness_job
@@ -224,6 +228,11 @@ def _writer(descriptor: int) -> TextIO:
     return open(descriptor, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
 
 
+def judges(job: c.Job) -> bool:
+    """Whether it is carried out by the judge, which begins before CUDA does and so in no warm process."""
+    return job.grade == "referee" and job.through == "contract" and job.action == "run"
+
+
 def command(
     folder: Path,
     cache: Path,
@@ -232,11 +241,12 @@ def command(
     compiled: str = "",
     overhead: injection.Overhead = UNKNOWN,
 ) -> list[str]:
-    """What starts a process for one job, where none is kept ready. `folder` gets its order, then its `events` and the
+    """What starts a process for one job, where none is kept ready: a judge where a contract is to be judged. `folder` gets its order, then its `events` and the
     `launches` that it records; `cache` is the recorder's.
     """
     (folder / "order").write_bytes(order(job, image, compiled, overhead))
-    return [sys.executable, "-P", str(MAIN), "child", str(folder), str(cache)]
+    role = "judge" if judges(job) else "child"
+    return [sys.executable, "-P", str(MAIN), role, str(folder), str(cache)]
 
 
 def child_main(arguments: list[str]) -> int:
@@ -287,4 +297,4 @@ def decode_event(line: str) -> c.Event | None:
         event = codec.decode_event(json.loads(line))
     except ValueError:
         return None
-    return event if isinstance(event, c.Stage | c.Finished) else None
+    return event if isinstance(event, c.Stage | c.Debugger | c.Finished) else None

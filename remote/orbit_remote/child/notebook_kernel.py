@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from pathlib import Path
 from typing import Any
 
 SOCKET = "ORBIT_NOTEBOOK"
@@ -16,6 +18,11 @@ def main(arguments: list[str]) -> int:
 
     app: Any = IPKernelApp.instance()
     app.initialize(arguments)
+    if "" not in sys.path:  # IPython leaves it out under -P, which is for our own start
+        installed = (
+            at for at, path in enumerate(sys.path) if Path(path).name in ("site-packages", "dist-packages")
+        )
+        sys.path.insert(next(installed, len(sys.path)), "")
     _register(app.shell)
     app.start()
     return 0
@@ -45,7 +52,7 @@ def _register(shell: Any) -> None:
 
 
 def ask(**request: Any) -> dict[str, Any]:
-    """The answer of the relaying process. An interrupt closes the connection, which cancels what was asked for.
+    """The answer of the relaying process. An interrupt closes the connection, which cancels the request.
 
     Raises OSError where that process does not answer.
     """

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.child import profile_range, triton_compile, triton_instances
-from orbit_remote.child.user_module import ENTRIES, UserFile
-from orbit_remote.common import measure, python_errors
+from orbit_remote.child import cute_dsl, profile_range, triton_compile, triton_instances
+from orbit_remote.child.user_module import ENTRIES, Entry, UserFile
+from orbit_remote.common import measure, python_errors, symbols
 from orbit_remote.common.launch_records import LaunchSeries
-from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage
+from orbit_remote.common.messages import Event, Failure, Finished, Job, Launches, Resources, Stage, failed
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.common.regular_files import file_hash
 from orbit_remote.recording.injection import Recorded
-from orbit_remote.recording.recorder import Nothing, Recorder
-from orbit_remote.toolchain import dumps
+from orbit_remote.recording.recorder import Kineto, Nothing, Recorder
+from orbit_remote.toolchain import dumps, kept_files
 
 Send = Callable[[Event], None]
 
@@ -33,6 +36,9 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
     the file prints goes where the process's output goes; the result is returned, never printed.
     """
     file = UserFile(job.path, job.text, job.directory, job.arguments, job.roots)
+    if job.action == "compile" and job.keep and cute_dsl.is_used(job.text):
+        send(Stage(job.run, "building", time.time()))
+        return _compiled_by_itself(job, file)
     if job.action == "compile":
         send(Stage(job.run, "building", time.time()))
         began = time.perf_counter()
@@ -50,7 +56,51 @@ def run_file(job: Job, send: Send, recorder: Recorder | None = None) -> Finished
             remarks=tuple(remarks),
         )
     send(Stage(job.run, "running", time.time()))
-    return _run(job, file, recorder or Nothing("launches were not recorded"))
+    recorder = recorder or Nothing("launches were not recorded")
+    return _trace(job, file, recorder) if job.traced else _run(job, file, recorder)
+
+
+def _trace(job: Job, file: UserFile, recorder: Recorder) -> Finished:
+    """CUPTI has one client: torch.profiler then records in the place of `recorder`."""
+    recorder.end()
+    try:
+        tracing = Kineto(traced=True)
+    except ImportError:
+        text = "a trace needs torch.profiler, and this Python has no torch"
+        return failed(
+            job.run, Failure("infrastructure", text, "install torch there, or choose a Python with --python")
+        )
+    finished = _run(job, file, tracing)
+    report = base64.b64encode(zlib.compress(tracing.trace, 1)).decode() if tracing.trace else ""
+    return replace(finished, report=report, operators=tracing.operators())
+
+
+def _compiled_by_itself(job: Job, file: UserFile) -> Finished:
+    """A file of CuTe DSL, run until its own program ends or fails: what was compiled until then is kept."""
+    began = time.perf_counter()
+    remarks: list[str] = []
+    architecture = job.architecture
+    if not architecture:
+        architecture = cute_dsl.DEFAULT
+        remarks.append(f"compiled for {architecture}, because neither --arch nor a GPU says for what else")
+    with tempfile.TemporaryDirectory(prefix="orbit-") as folder:
+        with cute_dsl.keeping(Path(folder), architecture):
+            _, explained, _ = _execute(file, job.device, script=True)
+        made = cute_dsl.files(Path(folder))
+        command = f"CUTE_DSL_ARCH={architecture} {sys.executable} {job.path}\n"
+        kept = kept_files.packed({"command.txt": command}, made)
+    if explained and explained.failure.category == "runtime error":
+        explained = replace(explained, failure=replace(explained.failure, category="compile error"))
+    if not made and not explained:
+        remarks.append("the program compiled no kernel: `cute.compile` or a launch does")
+    finished = _finished(
+        job,
+        explained,
+        build_s=time.perf_counter() - began,
+        report=kept.archive,
+        remarks=(*remarks, *kept.remarks),
+    )
+    return replace(finished, toolchain=finished.toolchain | cute_dsl.version())
 
 
 def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
@@ -60,7 +110,7 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
         _autotuning(recorder, profiled) as tuning,
         profile_range.profiled() if profiled else contextlib.nullcontext(),
     ):
-        exit_code, explained, certain = _execute(file, job.device)
+        exit_code, explained, certain = _execute(file, job.device, script=job.through == "exec")
     seconds = time.perf_counter() - began
     recorder.end()
     recorded = recorder.recorded()
@@ -71,7 +121,10 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     remarks = [*recorded.remarks, *measure.remarks([series for series, _ in matched.launches])]
     if tuned:
         remarks.append(f"{_launches(tuned)} made while autotuning are not in the times")
-    if matched.others:
+    of_libraries: tuple[Launches, ...] = ()
+    if _lists_every_kernel(job):
+        of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
+    elif matched.others:
         remarks.append(f"{_launches(matched.others)} of kernels that are not Triton's are not listed")
     fatal = next((error for error in recorded.errors if error.fatal), None)
     if explained is None and fatal is not None:
@@ -81,16 +134,23 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     if explained is None and not certain and not known:
         explained = no_entry(file)
     if explained is not None:
-        explained = python_errors.at_kernel(explained, {one.symbol: one.place for one in known if one.place})
+        explained = python_errors.at_kernel(
+            explained, {resources.symbol: resources.place for resources in known if resources.place}
+        )
     return _finished(
         job,
         explained,
-        launches=_grouped(matched.launches),
+        launches=(*_grouped(matched.launches), *of_libraries),
         resources=_distinct(known),
         exit_code=exit_code,
         run_s=seconds,
         remarks=tuple(dict.fromkeys(remarks)),
     )
+
+
+def _lists_every_kernel(job: Job) -> bool:
+    """Not only those of the file: nobody clicked on one."""
+    return job.through == "exec" or job.traced
 
 
 def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
@@ -104,6 +164,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     places = UserFile(job.path, job.text).kernels()
     known = {name: Resources(name, name, "", place=place) for name, place in places.items()}
     kept = [launches for launches in recorded.series if launches.launch.symbol in known]
+    of_libraries = _of_any_kernel(recorded.series, known.keys()) if _lists_every_kernel(job) else ()
     fatal = next((error for error in recorded.errors if error.fatal), None)
     explained: Explained | None = None
     if fatal is not None:
@@ -118,7 +179,7 @@ def crashed(job: Job, status: int, recorded: Recorded) -> Finished:
     return _finished(
         job,
         explained,
-        launches=measure.group(kept, known),
+        launches=(*measure.group(kept, known), *of_libraries),
         exit_code=status,
         remarks=tuple(dict.fromkeys(remarks)),
     )
@@ -141,14 +202,14 @@ def _finished(job: Job, explained: Explained | None, **fields: Any) -> Finished:
 
 def modules_read(path: str) -> dict[str, str]:
     """The user's own modules that the file at `path` imported, by content hash."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and file != path and python_errors.is_users(file, path):
             digest = file_hash(file)
             if digest:
-                found[file] = digest
-    return found
+                paths[file] = digest
+    return paths
 
 
 def no_entry(file: UserFile) -> Explained:
@@ -167,13 +228,15 @@ def no_entry(file: UserFile) -> Explained:
 # -- running ----------------------------------------------------------------------------------------
 
 
-def _execute(file: UserFile, device: int) -> tuple[int | None, Explained | None, bool]:
-    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process."""
+def _execute(file: UserFile, device: int, *, script: bool) -> tuple[int | None, Explained | None, bool]:
+    """(exit status, what went wrong, whether the file surely has a way in), as if it were a process; a script's way in is
+    the file itself.
+    """
     certain = True
     status: int | None = None
     explained: Explained | None = None
     try:
-        entry = file.entry()
+        entry = Entry(None) if script else file.entry()
         if entry is None:
             return None, no_entry(file), True
         certain = entry.certain
@@ -224,7 +287,7 @@ def _this_gpu(device: int) -> str | None:
 
 
 def _synchronise() -> None:
-    """Errors of kernels nobody waited for belong to the run, and their records too."""
+    """Errors and records of kernels that the program did not wait for belong to the run."""
     if (cuda := _cuda()) is not None:
         cuda.synchronize()
 
@@ -304,8 +367,15 @@ def _grouped(launches: Sequence[tuple[LaunchSeries, Resources]]) -> tuple[Launch
     )
 
 
-def _distinct(found: Iterable[Resources]) -> tuple[Resources, ...]:
-    return tuple({repr(one): one for one in found}.values())
+def _of_any_kernel(series: Sequence[LaunchSeries], known: Container[str]) -> tuple[Launches, ...]:
+    """The launches of kernels that are not the file's own, as of torch."""
+    names = {launches.launch.symbol for launches in series}
+    wanted = {name: Resources(name, symbols.short_name(name), "") for name in names if name not in known}
+    return measure.group([each for each in series if each.launch.symbol in wanted], wanted)
+
+
+def _distinct(by_symbol: Iterable[Resources]) -> tuple[Resources, ...]:
+    return tuple({repr(resources): resources for resources in by_symbol}.values())
 
 
 def _launches(n: int) -> str:

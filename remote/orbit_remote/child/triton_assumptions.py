@@ -1,32 +1,44 @@
 """How a file calls its Triton kernels, from its text and its module.
 
 Constants come from autotune's configurations, defaults and the keywords of a launch; argument types
-are nowhere, and are assumed from what a kernel does with an argument.
+are nowhere, and are assumed from what a kernel does with an argument. So are the constants that the file does not tell.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import itertools
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _ADDRESSED = {"load", "store", "make_block_ptr", "make_tensor_descriptor"}  # and atomic_*
 _OF_DESCRIPTORS = {"load", "store", "gather", "scatter", "block_shape", "block_type"}
+_POINTEES = ("fp32", "fp16", "i32")
+_SIDES = (64, 32, 16)
+"""Lengths of blocks to try: each has room for `tl.dot`, and the last fits where many blocks stay in shared memory."""
+_PASSES = 3
+"""As often is a kernel read: a name may be used above its assignment, in a loop."""
+_UNROLLED = 4
+"""Turns of a loop that the compiler unrolls."""
+_FLAG_NAMES = re.compile(
+    r"^(?:is|has|use|do|with|enable|store|apply|need|return|save)_|causal|varlen", re.IGNORECASE
+)
 _FLOAT_NAMES = re.compile(r"(?:^|_)(?:eps|epsilon|scale|alpha|beta|gamma|lr|momentum|decay|p|prob)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Values for a kernel's constants and options, and where in the file they stand."""
+    """Values for a kernel's constants and options, and where in the file they stand; `assumed` are those that stand nowhere."""
 
     constants: Mapping[str, Any]
     options: Mapping[str, Any]
     source: str
+    assumed: frozenset[str] = frozenset()
 
 
 def configurations_of(
@@ -44,11 +56,12 @@ def configurations_of(
         options |= {name: value for name, value in values.items() if name in OPTIONS}
         source = f"constants as launched on line {line}"
     tuned = next(
-        (one.configs for one in layers(outermost(function, namespace)) if getattr(one, "configs", ())), ()
+        (layer.configs for layer in layers(outermost(function, namespace)) if getattr(layer, "configs", ())),
+        (),
     )
-    found = [Configuration(base, options, source)]
+    configurations = [Configuration(base, options, source)]
     if tuned:
-        found = [
+        configurations = [
             Configuration(
                 base | dict(c.kwargs),
                 options | {o: v for o in OPTIONS if (v := getattr(c, o, None)) is not None},
@@ -56,16 +69,89 @@ def configurations_of(
             )
             for c in tuned
         ]
-    missing = [p.name for p in constexprs if any(p.name not in c.constants for c in found)]
-    return found, missing
+    missing = [p.name for p in constexprs if any(p.name not in c.constants for c in configurations)]
+    return configurations, missing
+
+
+def completed(function: Any, configuration: Configuration, missing: Sequence[str]) -> list[Configuration]:
+    """With values for the constants that the file does not tell, the likeliest first: a flag is off, a block as long as
+    every other. Empty where one of them is a function, which nothing stands for.
+    """
+    tree = ast.parse(function.src)
+    uses = {name: _uses(name, tree) for name in missing}
+    if "function" in uses.values():
+        return []
+    deep = any(
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple) and len(node.slice.elts) > 2
+        for node in ast.walk(tree)
+    )
+    ways = [(side, False) for side in (_SIDES[-1:] if deep else _SIDES)]
+    ways.insert(1, (ways[0][0], True))
+    return [
+        replace(
+            configuration,
+            constants={**configuration.constants, **{n: _value(n, uses[n], *way) for n in missing}},
+            assumed=frozenset(missing),
+        )
+        for way in ways
+    ]
+
+
+def _uses(name: str, tree: ast.Module) -> str:
+    """What a kernel does with a constant: calls it, gives it as a type, unrolls by it, tests it, or counts with it."""
+    uses: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=called)) if called == name:
+                uses.add("function")
+            case ast.Call(func=ast.Attribute(attr="to" | "cast"), args=[*_, ast.Name(id=of)]) if of == name:
+                uses.add("type")
+            case ast.keyword(arg="dtype", value=ast.Name(id=of)) if of == name:
+                uses.add("type")
+            case ast.Call(func=ast.Attribute(attr="zeros" | "full"), args=[_, *_, ast.Name(id=of)]) if (
+                of == name
+            ):
+                uses.add("type")
+            case ast.Call(func=ast.Attribute(attr="static_range")) if _names(name, *node.args):
+                uses.add("unrolled")
+            case ast.Compare(comparators=[ast.Constant(value=str(text))], left=ast.Name(id=of)) if of == name:
+                return f"text {text}"
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.UnaryOp(op=ast.Not(), operand=test) if (
+                isinstance(test, ast.Name)
+            ):
+                uses |= {"flag"} if test.id == name else set()
+            case ast.BoolOp(values=values):
+                uses |= {"flag"} if any(isinstance(v, ast.Name) and v.id == name for v in values) else set()
+            case _:
+                pass
+    kinds = ("function", "type", "unrolled", "flag")
+    return next((kind for kind in kinds if kind in uses), "flag" if _FLAG_NAMES.search(name) else "")
+
+
+def _names(name: str, *nodes: ast.expr) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == name for node in nodes for each in ast.walk(node))
+
+
+def _value(name: str, use: str, side: int, flag: bool) -> Any:
+    if use == "type" or re.search(r"dtype|(?:^|_)type$", name.lower()):
+        return importlib.import_module("triton.language").float32
+    if use == "flag":
+        return flag
+    if use.startswith("text "):
+        return use.removeprefix("text ")
+    if use == "unrolled":
+        return _UNROLLED
+    if "group" in name.lower():
+        return 8
+    return 1.0 if _FLOAT_NAMES.search(name.lower()) else side
 
 
 def layers(kernel: Any) -> list[Any]:
     """`@autotune` around `@heuristics` around `@jit`: the kernel and what it wraps."""
-    found = [kernel]
-    while not hasattr(found[-1], "params") and hasattr(found[-1], "fn"):
-        found.append(found[-1].fn)
-    return found
+    functions = [kernel]
+    while not hasattr(functions[-1], "params") and hasattr(functions[-1], "fn"):
+        functions.append(functions[-1].fn)
+    return functions
 
 
 def outermost(function: Any, namespace: Mapping[str, Any]) -> Any:
@@ -100,8 +186,21 @@ def _launches(
         yield node.lineno, values
 
 
-def assumed_signature(function: Any, constants: Mapping[str, Any], pointee: str) -> dict[str, str]:
-    pointers = addressed(ast.parse(function.src), set(function.arg_names))
+def assumed_signatures(function: Any, constants: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """The likeliest first: what is loaded and becomes a place is i32, if the compiler takes it so."""
+    tree = ast.parse(function.src)
+    pointers = addressed(tree, set(function.arg_names))
+    places = pointing(tree, pointers)
+    for integers in (places, set[str]()) if places else (places,):
+        for pointee in _POINTEES:
+            types = {name: "*i32" if name in integers else f"*{pointee}" for name in pointers}
+            yield _signature(function, constants, types)
+
+
+def _signature(function: Any, constants: Mapping[str, Any], pointers: Mapping[str, str]) -> dict[str, str]:
+    """Types by parameter, as Triton writes them: `constexpr`, an annotation's, those of `pointers`, else a number: fp32 if
+    its name says so, or i32.
+    """
     signature: dict[str, str] = {}
     for parameter in function.params:
         name = parameter.name
@@ -111,7 +210,7 @@ def assumed_signature(function: Any, constants: Mapping[str, Any], pointee: str)
         elif annotated:
             signature[name] = annotated
         elif name in pointers:
-            signature[name] = f"*{pointee}"
+            signature[name] = pointers[name]
         else:
             signature[name] = "fp32" if _FLOAT_NAMES.search(name.lower()) else "i32"
     return signature
@@ -144,20 +243,58 @@ def addressed(tree: ast.Module, parameters: set[str]) -> set[str]:
     return reached & parameters
 
 
+def pointing(tree: ast.Module, pointers: set[str]) -> set[str]:
+    """Pointers to places and lengths: what is loaded from them becomes a part of an address, or a bound of a loop."""
+    loaded: dict[str, set[str]] = {}
+
+    def sources(node: ast.AST) -> set[str]:
+        names: set[str] = set()
+        for each in ast.walk(node):
+            match each:
+                case ast.Call(func=ast.Attribute(attr="load"), args=[first, *_]):
+                    names |= addresses.get(next(iter(_leftmost(first)), ""), set())
+                case ast.Name(id=name):
+                    names |= loaded.get(name, set())
+                case _:
+                    pass
+        return names
+
+    addresses = {name: {name} for name in pointers}
+    bound: set[str] = set()
+    for _ in range(_PASSES):
+        for node in ast.walk(tree):
+            match node:
+                case ast.Assign(targets=[ast.Name(id=target)], value=value):
+                    if base := {each for name in _leftmost(value) for each in addresses.get(name, set())}:
+                        addresses[target] = addresses.get(target, set()) | base
+                        bound |= sources(value)
+                    else:
+                        loaded[target] = loaded.get(target, set()) | sources(value)
+                case ast.Call(func=ast.Attribute(attr=attribute), args=[first, *_]) if (
+                    attribute in _ADDRESSED or attribute.startswith("atomic_")
+                ):
+                    bound |= sources(first)
+                case ast.For(iter=ast.Call(args=bounds)):
+                    bound |= {name for each in bounds for name in sources(each)}
+                case _:
+                    pass
+    return bound & pointers
+
+
 def described(function: Any) -> list[str]:
     """Parameters that are used as tensor descriptors, made on the host: how large their blocks are no kernel says."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(function.src)):
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if attribute in _OF_DESCRIPTORS:
-                found.add(name)
+                names.add(name)
             case ast.Call(func=ast.Attribute(attr=attribute), args=[ast.Name(id=name), *_]) if (
                 attribute.endswith("_tensor_descriptor") and not attribute.startswith("make")
             ):
-                found.add(name)
+                names.add(name)
             case _:
                 pass
-    return [name for name in function.arg_names if name in found]
+    return [name for name in function.arg_names if name in names]
 
 
 def _leftmost(node: ast.expr) -> set[str]:

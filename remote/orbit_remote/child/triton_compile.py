@@ -1,11 +1,11 @@
 """Compiles the Triton kernels of a file for an architecture, on a machine that may have no GPU.
 
-Triton compiles without a GPU when it is told types and constants, which only a launch knows. A launch
-spec without a fault says them all, and so may a launch in the file with the tensors that are made for it
+Triton compiles without a GPU if it is given types and constants, which only a launch has. A launch spec
+without an error gives all of them, and so may a launch in the file with the tensors that are made for it
 (`Job.host_launches`). Without them, constants are taken from the file: autotune's configurations, defaults,
 the keywords of a launch in its text. Types are then assumed: what is loaded from or stored to is a pointer
-(to fp32, else fp16, else i32), the rest i32. An error is reported only where it does not depend on what was
-assumed; a kernel whose constants the file does not tell needs a launch spec, or a run.
+(to fp32, else fp16, else i32; to i32 where the value becomes a place), the rest i32. Constants that the file does not
+tell are assumed last. Whatever is assumed is marked, and an error is reported only where it does not depend on it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import os
+import io
 import re
-import shutil
+import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,13 +26,14 @@ from orbit_remote.child import triton_instances
 from orbit_remote.child.triton_assumptions import (
     OPTIONS,
     Configuration,
-    assumed_signature,
+    assumed_signatures,
+    completed,
     configurations_of,
     described,
 )
 from orbit_remote.child.user_module import UserFile
 from orbit_remote.child.without_gpu import import_without_gpu, stand_in_for_the_gpu
-from orbit_remote.common import python_errors
+from orbit_remote.common import limits, python_errors, regular_files
 from orbit_remote.common.messages import HostLaunch, Level, Problem, Resources
 from orbit_remote.common.python_errors import Explained
 from orbit_remote.process import tool_output
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from orbit_remote.child import triton_spec_compile
 
 _MOST_CONFIGURATIONS = 4
-_POINTEES = ("fp32", "fp16", "i32")
+_SPEC = "a launch spec above it does (`orbit-lsp draft` writes one)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +60,14 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class _Target:
     """What is compiled for: a compute capability as a number (90), the file at `path`, and the `levels` that are wanted of
-    each kernel, which are collected in `made`.
+    each kernel, which are collected in `made`. `remarks` are about what could not be had.
     """
 
     capability: int
     path: str
     levels: Sequence[Level] = ()
     made: list[dumps.Made] = field(default_factory=list[dumps.Made])
+    remarks: list[str] = field(default_factory=list[str])
 
 
 def compile_file(
@@ -87,26 +89,39 @@ def compile_file(
         file.prepare()
         imported = import_without_gpu(file)
     except BaseException as error:  # noqa: BLE001 - user code: anything, SystemExit too
-        return Compiled(explained=python_errors.explain(error, file.path))
+        return Compiled(explained=_unimported(python_errors.explain(error, file.path)))
     namespace = imported.module.__dict__
     target = _Target(capability, file.path, levels)
     remarks = list(imported.remarks)
     functions = _kernels(file, kernel)
     specified = _launch_specs(file, tree)
-    by_name = {one.kernel: one for one in launches}
+    by_name = {launch.kernel: launch for launch in launches}
     compiled: list[Compiled] = []
     for each in functions:
         name = each.fn.__name__
-        one = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
-        kept, lacking = imported.lacking(one.problems)
+        made = _compile_kernel(each, file, tree, namespace, target, specified, by_name.get(name))
+        kept, lacking = imported.lacking(made.problems)
         if lacking:
             remark = f"{name} was not compiled: {lacking} needs a GPU"
-            one = replace(one, problems=kept, remarks=(*one.remarks, remark))
-        compiled.append(one)
+            made = replace(made, problems=kept, remarks=(*made.remarks, remark))
+        compiled.append(made)
     problems = dict.fromkeys(problem for each in compiled for problem in each.problems)
     resources = tuple(instance for each in compiled for instance in each.resources)
-    remarks += [text for each in compiled for text in each.remarks]
-    return Compiled(tuple(problems), resources, tuple(remarks), made=tuple(target.made))
+    remarks += [*(text for each in compiled for text in each.remarks), *target.remarks]
+    # a kernel that a decorator wraps twice says the same twice
+    return Compiled(tuple(problems), resources, tuple(dict.fromkeys(remarks)), made=tuple(target.made))
+
+
+def _unimported(explained: Explained) -> Explained:
+    """What to do about a file whose import fails: where its error has no remedy of its own, that it is imported at all."""
+    failure = explained.failure
+    if failure.category != "runtime error" or failure.remedy:
+        return explained
+    remedy = (
+        'compiling a Triton file imports it: put what cannot run here behind `if __name__ == "__main__":`, or compile '
+        "it where it can be imported"
+    )
+    return replace(explained, failure=replace(failure, remedy=remedy))
 
 
 def _launch_specs(file: UserFile, tree: ast.Module) -> triton_spec_compile.Read | None:
@@ -147,9 +162,12 @@ def _compile_kernel(
         and (outcome := _as_hosted(function, launch, file, tree, namespace, target))
     ):
         return outcome
-    configurations, missing = configurations_of(function, tree, namespace)
-    if why := _needs_a_run(function, missing, launch):
+    if why := _needs_a_run(function):
         return Compiled(remarks=(*remarks, f"{name} was not compiled: {why}"))
+    configurations, missing = configurations_of(function, tree, namespace)
+    if missing:
+        outcome = _as_completed(function, configurations[0], missing, target)
+        return replace(outcome, remarks=(*remarks, *outcome.remarks))
     if len(configurations) > _MOST_CONFIGURATIONS:
         remarks.append(
             f"{name}: the first {_MOST_CONFIGURATIONS} of {len(configurations)} configurations were compiled"
@@ -167,18 +185,34 @@ def _compile_kernel(
     return Compiled((), tuple(resources), tuple(remarks))
 
 
-def _needs_a_run(function: Any, missing: Sequence[str], launch: HostLaunch | None) -> str:
+def _as_completed(function: Any, known: Configuration, missing: Sequence[str], target: _Target) -> Compiled:
+    """Compile with the first assumed constants that compile. Errors are not reported: the assumptions may cause them."""
+    name = function.fn.__name__
+    for configuration in completed(function, known, missing):
+        outcome = _compile(function, configuration, target)
+        if isinstance(outcome, Resources):
+            values = ", ".join(
+                f"{each} = {triton_instances.show(configuration.constants[each])}" for each in missing
+            )
+            return Compiled(
+                (),
+                (outcome,),
+                (
+                    f"{name}: {values} and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one)",
+                ),
+            )
+    verb = "is" if len(missing) == 1 else "are"
+    why = f"the file does not say what {', '.join(missing)} {verb}; {_SPEC}"
+    return Compiled(remarks=(f"{name} was not compiled: {why}",))
+
+
+def _needs_a_run(function: Any) -> str:
     """Why a kernel cannot be compiled by itself; empty where it can."""
     if getattr(function, "is_gluon", bool)():
         return "it is written in Gluon, which is compiled when it runs"
-    spec = "a launch spec above it does (`orbit-lsp draft` writes one)"
     if blocks := described(function):
-        return f"the file does not say which blocks {', '.join(blocks)} describe; {spec}"
-    if not missing:
-        return ""
-    unknown = [name for name in launch.unknown if name not in missing] if launch else []
-    behind = f", which follow{'s' if len(missing) == 1 else ''} from {', '.join(unknown)}" if unknown else ""
-    return f"the file does not say what {', '.join(missing)} is{behind}; {spec}"
+        return f"the file does not say which blocks {', '.join(blocks)} describe; {_SPEC}"
+    return ""
 
 
 # -- as a launch spec launches it -------------------------------------------------------------------
@@ -195,7 +229,7 @@ def _as_launched(
     from orbit_remote.child import triton_spec_compile
 
     name = function.fn.__name__
-    found: dict[str, Resources] = {}
+    by_symbol: dict[str, Resources] = {}
     remarks = [source]
     for launch in launches:
         try:
@@ -207,12 +241,12 @@ def _as_launched(
             return Compiled(explained.problems) if explained.failure.category == "compile error" else None
         if every > len(compiled):
             remarks.append(f"{name}: the first {len(compiled)} of {every} configurations were compiled")
-        for one in compiled[: _MOST_CONFIGURATIONS - len(found)]:
-            constants = triton_instances.instance(function, one).constants | _options(one)
-            found[one.hash] = _figures(
-                function, one, constants | triton_spec_compile.types(function, one), target
+        for made in compiled[: _MOST_CONFIGURATIONS - len(by_symbol)]:
+            constants = triton_instances.instance(function, made).constants | _options(made)
+            by_symbol[made.hash] = _figures(
+                function, made, constants | triton_spec_compile.types(function, made), target
             )
-    return Compiled((), tuple(found.values()), tuple(remarks))
+    return Compiled((), tuple(by_symbol.values()), tuple(remarks))
 
 
 def _as_hosted(
@@ -245,12 +279,12 @@ def _as_hosted(
         return outcome
     assumed = [
         replace(
-            one,
+            resource,
             constants={
-                k: f"{v} (assumed)" if k in _arguments(function) else v for k, v in one.constants.items()
+                k: f"{v} (assumed)" if k in _arguments(function) else v for k, v in resource.constants.items()
             },
         )
-        for one in outcome.resources
+        for resource in outcome.resources
     ]
     return replace(outcome, resources=tuple(assumed))
 
@@ -268,8 +302,7 @@ def _compile(function: Any, configuration: Configuration, target: _Target) -> Re
     A static_assert is about types and constants, and those are the assumptions.
     """
     failures: list[Explained] = []
-    for pointee in _POINTEES:
-        signature = assumed_signature(function, configuration.constants, pointee)
+    for signature in assumed_signatures(function, configuration.constants):
         try:
             compiled = _triton_compile(function, signature, configuration, target.capability)
         except Exception as error:  # noqa: BLE001 - Triton raises all kinds
@@ -308,7 +341,10 @@ def _resources(
     function: Any, compiled: Any, signature: Mapping[str, str], configuration: Configuration, target: _Target
 ) -> Resources:
     assumed = {name: f"{kind} (assumed)" for name, kind in signature.items() if kind != "constexpr"}
-    constants = {name: triton_instances.show(value) for name, value in configuration.constants.items()}
+    constants = {
+        name: triton_instances.show(value) + (" (assumed)" if name in configuration.assumed else "")
+        for name, value in configuration.constants.items()
+    }
     return _figures(function, compiled, constants | _options(compiled) | assumed, target)
 
 
@@ -317,18 +353,19 @@ def _options(compiled: Any) -> dict[str, str]:
 
 
 def _figures(function: Any, compiled: Any, constants: dict[str, str], target: _Target) -> Resources:
-    one = triton_instances.instance(function, compiled)
-    usage = _ptxas(compiled.asm["ptx"], target.capability)
-    one = replace(one, architecture=_architecture(target.capability), constants=constants)
+    resources = triton_instances.instance(function, compiled)
+    usage = _assembled(compiled, target.capability)
+    resources = replace(resources, architecture=_architecture(target.capability), constants=constants)
     if target.levels:
         texts: dict[Level, bytes] = {
             level: text for level in target.levels if (text := _text_of(compiled, level))
         }
-        target.made.append(dumps.Made(one.symbol, one.name, constants, texts))
-    if usage is None:
-        return one
+        target.made.append(dumps.Made(resources.symbol, resources.name, constants, texts))
+    if isinstance(usage, str):
+        target.remarks.append(f"{function.fn.__name__}: registers and spills are not known: {usage}")
+        return resources
     return replace(
-        one,
+        resources,
         registers=usage.registers,
         stack=usage.stack,
         spill_stores=usage.spill_stores,
@@ -353,16 +390,31 @@ def _text_of(compiled: Any, level: Level) -> bytes:
     return disassembly.listings(code, done.stdout).get(compiled.name, "").encode("utf-8", "replace")
 
 
-def _ptxas(ptx: str, capability: int) -> Resources | None:
-    """What the ptxas that Triton compiles with says of the one kernel in `ptx`; None without a ptxas."""
-    folder = Path(str(importlib.import_module("triton").__file__)).parent / "backends" / "nvidia" / "bin"
-    names = ["ptxas-blackwell", "ptxas"] if capability >= 100 else ["ptxas"]
-    tool = next((str(folder / n) for n in names if (folder / n).is_file()), None) or shutil.which("ptxas")
-    if tool is None:
-        return None
-    command = [tool, "-v", f"--gpu-name={_architecture(capability)}", "-o", os.devnull, "-"]
-    done = tool_output.ask(command, timeout_s=60, stdin=ptx)
-    return next(iter(ptxas.resources(done.stdout + done.stderr)), None)
+def _assembled(compiled: Any, capability: int) -> Resources | str:
+    """What the assembler says of a kernel, which Triton itself chooses and calls once more: versions differ in both. Why
+    that is not known, where it is not.
+    """
+    log = ""
+    run: Any = subprocess.run
+
+    def heard(*command: Any, **how: Any) -> Any:
+        nonlocal log
+        done = run(*command, **how)
+        if name := getattr(how.get("stderr"), "name", None):
+            log = regular_files.text(name, limits.TOOL_OUTPUT)
+        return done
+
+    subprocess.run = heard
+    try:
+        module: Any = importlib.import_module("triton.compiler.compiler")
+        backend = module.make_backend(compiled.metadata.target)
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it could not assemble
+            backend.make_cubin(compiled.asm["ptx"], {}, compiled.metadata, capability)
+    except Exception as error:  # noqa: BLE001 - of a Triton that may be of any version
+        return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    finally:
+        subprocess.run = run
+    return next(iter(ptxas.resources(log)), "Triton's assembler reported none")
 
 
 def _architecture(capability: int) -> str:

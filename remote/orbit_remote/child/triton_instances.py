@@ -28,8 +28,8 @@ def jit_functions() -> list[Any]:
     if kind is None:
         return []
     # by type: `isinstance` asks an object for its class, at which some of torch's warn or load
-    found: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), kind)]
-    return sorted(found, key=lambda f: (f.fn.__code__.co_filename, f.fn.__code__.co_firstlineno))
+    functions: list[Any] = [o for o in gc.get_objects() if issubclass(type(o), kind)]
+    return sorted(functions, key=lambda f: (f.fn.__code__.co_filename, f.fn.__code__.co_firstlineno))
 
 
 def instances() -> list[Resources]:
@@ -74,18 +74,19 @@ def keep_compiled(folder: Path) -> None:
                     content = content.encode("utf-8", "surrogateescape")
                 if isinstance(content, bytes):
                     (folder / f"{base}.{level}").write_bytes(content)
-            said = dataclasses.asdict(instance(function, compiled))
-            (folder / f"{base}.json").write_text(json.dumps(said), "utf-8")
+            record = dataclasses.asdict(instance(function, compiled))
+            (folder / f"{base}.json").write_text(json.dumps(record), "utf-8")
 
 
 def tuned() -> list[str]:
     """What autotuning chose in this process, a sentence for each kernel."""
     kind = getattr(sys.modules.get("triton.runtime.autotuner"), "Autotuner", None)
     tuners = [] if kind is None else [o for o in gc.get_objects() if issubclass(type(o), kind)]
-    found = [
-        (getattr(one.base_fn, "__name__", "a kernel"), getattr(one, "best_config", None)) for one in tuners
+    trials = [
+        (getattr(tuner.base_fn, "__name__", "a kernel"), getattr(tuner, "best_config", None))
+        for tuner in tuners
     ]
-    return [f"autotuning chose {config} for {name}" for name, config in found if config is not None]
+    return [f"autotuning chose {config} for {name}" for name, config in trials if config is not None]
 
 
 def _compiled(function: Any) -> Iterator[Any]:
@@ -129,28 +130,28 @@ def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched
     the others are not.
     """
     by_symbol: dict[str, list[Resources]] = {}
-    for one in known:
-        by_symbol.setdefault(one.symbol, []).append(one)
+    for resources in known:
+        by_symbol.setdefault(resources.symbol, []).append(resources)
     launches: list[tuple[LaunchSeries, Resources]] = []
-    others = 0
+    other_arguments = 0
     for same in series:
         candidates = by_symbol.get(same.launch.symbol, [])
         if not candidates:
-            others += same.count
+            other_arguments += same.count
             continue
         launches.append((same, _common([c for c in candidates if _fits(c, same.launch)] or candidates)))
-    return Matched(tuple(launches), others)
+    return Matched(tuple(launches), other_arguments)
 
 
-def _fits(one: Resources, record: LaunchRecord) -> bool:
-    if one.threads != record.block[0] * record.block[1] * record.block[2]:
+def _fits(resources: Resources, record: LaunchRecord) -> bool:
+    if resources.threads != record.block[0] * record.block[1] * record.block[2]:
         return False
     shared = (record.static_shared or 0) + (record.dynamic_shared or 0)
-    if None not in (record.dynamic_shared, one.dynamic_shared) and shared != one.dynamic_shared:
+    if None not in (record.dynamic_shared, resources.dynamic_shared) and shared != resources.dynamic_shared:
         return False
     # CUPTI gives registers as allocated, in steps of eight a thread
-    pair = one.registers, record.registers
-    return None in pair or -(-(one.registers or 0) // 8) * 8 == -(-(record.registers or 0) // 8) * 8
+    pair = resources.registers, record.registers
+    return None in pair or -(-(resources.registers or 0) // 8) * 8 == -(-(record.registers or 0) // 8) * 8
 
 
 def _common(candidates: Sequence[Resources]) -> Resources:
@@ -161,9 +162,9 @@ def _common(candidates: Sequence[Resources]) -> Resources:
 
 def toolchain() -> dict[str, str]:
     """The versions that made a result."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("torch", "triton"):
         if (version := getattr(sys.modules.get(name), "__version__", None)) is not None:
-            found[name] = str(version)
+            versions[name] = str(version)
     cuda = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
-    return found | ({"cuda": str(cuda)} if cuda else {})
+    return versions | ({"cuda": str(cuda)} if cuda else {})

@@ -47,12 +47,12 @@ class _Meta(World):
 def read(text: str, tree: ast.Module) -> Read:
     """The launches of every spec in a file. A kernel's own spec says how it is launched, else any other."""
     own: dict[str, tuple[Specified, ...]] = {}
-    others: dict[str, tuple[Specified, ...]] = {}
+    variants: dict[str, tuple[Specified, ...]] = {}
     faulty: dict[str, int] = {}
     lines = lines_of(text)
     for target in _targets(lines, tree):
         checked = launch_spec.check(text, target)
-        errors = [one for one in checked.faults if one.severity == "error"]
+        errors = [fault for fault in checked.faults if fault.severity == "error"]
         if errors:
             faulty[target.name] = errors[0].span.line + 1
         if errors or not checked.spec.launches:
@@ -62,8 +62,8 @@ def read(text: str, tree: ast.Module) -> Read:
         for launch in checked.spec.launches:
             by_name[launch.kernel.name] = (*by_name.get(launch.kernel.name, ()), Specified(launch, values))
         for name, launches in by_name.items():
-            (own if name == target.name else others).setdefault(name, launches)
-    return Read(others | own, faulty)
+            (own if name == target.name else variants).setdefault(name, launches)
+    return Read(variants | own, faulty)
 
 
 def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[Specified, ...]:
@@ -75,13 +75,17 @@ def of_host(text: str, tree: ast.Module, launch: HostLaunch) -> tuple[Specified,
     if not functions:
         return ()
     function = functions[-1]
-    first = min([function.lineno, *(one.lineno for one in function.decorator_list)]) - 1
+    first = min([function.lineno, *(node.lineno for node in function.decorator_list)]) - 1
     indentation = " " * function.col_offset
     written = "\n".join(
-        [*lines[:first], *(f"{indentation}# orbit: {one}" for one in launch.statements), *lines[first:]]
+        [
+            *lines[:first],
+            *(f"{indentation}# orbit: {statement}" for statement in launch.statements),
+            *lines[first:],
+        ]
     )
-    found = read(written, ast.parse(written))
-    return found.launches.get(launch.kernel, ())
+    host_code = read(written, ast.parse(written))
+    return host_code.launches.get(launch.kernel, ())
 
 
 def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
@@ -89,7 +93,7 @@ def _targets(lines: list[str], tree: ast.Module) -> Iterable[Target]:
         if isinstance(node, ast.FunctionDef):
             line = node.lineno - 1
             end = lines[line].index(node.name, lines[line].index("def") + 3) + len(node.name)
-            first = min([node.lineno, *(one.lineno for one in node.decorator_list)]) - 1
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
             yield Target(node.name, "triton", first, line, line, end)
 
 
@@ -106,14 +110,14 @@ def _values(checked: launch_spec.Checked) -> dict[str, Value]:
 # -- compiling --------------------------------------------------------------------------------------
 
 
-def compile_kernel(function: Any, one: Specified, namespace: Mapping[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
+def compile_kernel(function: Any, specified: Specified, namespace: Mapping[str, Any], most: int) -> tuple[list[Any], int]:  # fmt: skip
     """What Triton compiles for a launch: several where it is autotuned, `most` of as many as are said second.
 
     Raises what Triton and the user's own hooks raise, and SpecError.
     """
     torch: Any = importlib.import_module("torch")
     world = _Meta("triton", torch, "meta")
-    scope = Scope(one.values)
+    scope = Scope(specified.values)
 
     def memory(tensor: Tensor) -> Any:
         if tensor.data is not None:
@@ -124,11 +128,11 @@ def compile_kernel(function: Any, one: Specified, namespace: Mapping[str, Any], 
 
     arguments = [
         triton_backend.passed(evaluate(node, world, scope), memory, node.span)
-        for node in one.launch.arguments
+        for node in specified.launch.arguments
     ]
     keywords = {
         each.name: triton_backend.passed(evaluate(each.value, world, scope), memory, each.value.span)
-        for each in one.launch.keywords
+        for each in specified.launch.keywords
     }
     return _compiled(outermost(function, namespace), arguments, keywords, most)
 
@@ -139,13 +143,13 @@ def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most:
         named = dict(zip(kernel.arg_names, arguments, strict=False))
         kernel.nargs = named
         configurations = list(kernel.prune_configs(keywords))
-        found: list[Any] = []
+        compiled: list[Any] = []
         for configuration in configurations[:most]:
             chosen = keywords | configuration.all_kwargs()
             if configuration.pre_hook is not None:  # it may give descriptors their blocks
                 configuration.pre_hook({**named, **chosen})
-            found += _compiled(kernel.fn, arguments, chosen, most)[0]
-        return found, len(configurations)
+            compiled += _compiled(kernel.fn, arguments, chosen, most)[0]
+        return compiled, len(configurations)
     if not hasattr(kernel, "params"):
         named = dict(zip(kernel.arg_names, arguments, strict=False))
         chosen = dict(keywords)
@@ -157,14 +161,14 @@ def _compiled(kernel: Any, arguments: list[Any], keywords: dict[str, Any], most:
 
 def types(function: Any, compiled: Any) -> dict[str, str]:
     """The type that each argument has in what was compiled; of integers and pointers what else holds for them."""
-    found: dict[str, str] = {}
+    dtypes: dict[str, str] = {}
     for at, parameter in enumerate(function.params):
         kind = compiled.src.signature[parameter.name]
         if kind == "constexpr":
             if not parameter.is_constexpr:  # the JIT makes constants of None and of the integer 1
-                found[parameter.name] = repr(compiled.src.constants[at,])
+                dtypes[parameter.name] = repr(compiled.src.constants[at,])
             continue
         divisible = ["tt.divisibility", 16] in (compiled.src.attrs.get((at,)) or [])
         known = ", 16-byte aligned" if str(kind).startswith("*") else ", divisible by 16"
-        found[parameter.name] = f"{kind}{known if divisible else ''}"
-    return found
+        dtypes[parameter.name] = f"{kind}{known if divisible else ''}"
+    return dtypes

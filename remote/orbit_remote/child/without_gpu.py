@@ -4,11 +4,12 @@ from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
 import importlib
 import re
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +31,9 @@ class NoGpuError(AttributeError):
 
 
 def stand_in_for_the_gpu(capability: int) -> None:
-    """A driver that knows which GPU is meant and can do nothing: compiling asks no more of it."""
+    """A driver that only names the GPU to compile for, which is all that compiling needs. `capability` is 90 for 9.0.
+    Whatever else of the driver is used raises NoGpuError.
+    """
     runtime: Any = importlib.import_module("triton.runtime")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", capability, 32)
 
@@ -57,7 +60,7 @@ def stand_in_for_the_gpu(capability: int) -> None:
             return True
 
         def __getattr__(self, name: str) -> Any:
-            message = f"there is no GPU here that could tell `{name}`"
+            message = f"there is no GPU here to ask for `{name}`"
             raise NoGpuError(message)
 
     driver = Driver()
@@ -65,6 +68,39 @@ def stand_in_for_the_gpu(capability: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None and not torch.cuda.is_available():
         torch.cuda.get_device_capability = driver.get_device_capability
+
+
+@contextlib.contextmanager
+def cuda_means_cpu() -> Generator[None]:
+    """Where torch finds no GPU, what is asked of `cuda` is made on the CPU."""
+    torch: Any = importlib.import_module("torch")
+    if torch.cuda.is_available():
+        yield
+        return
+
+    def host(value: Any) -> Any:
+        of_cuda = isinstance(value, str | torch.device) and str(value).partition(":")[0] == "cuda"
+        return "cpu" if of_cuda else value
+
+    class OnHost(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, arguments: Any = (), keywords: Any = None
+        ) -> Any:
+            del types
+            if function is torch.Tensor.cuda:
+                return arguments[0]
+            given: dict[str, Any] = keywords or {}
+            return function(*map(host, arguments), **{name: host(value) for name, value in given.items()})
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    synchronize, torch.cuda.synchronize = torch.cuda.synchronize, nothing
+    try:
+        with OnHost():
+            yield
+    finally:
+        torch.cuda.synchronize = synchronize
 
 
 @dataclass(slots=True)
@@ -85,8 +121,8 @@ class Imported:
 
     def lacking(self, problems: Sequence[Problem]) -> tuple[tuple[Problem, ...], str]:
         """The problems, less those that only stand for a missing name, and these names."""
-        names = {name for one in problems for name in self.missing if _lacks(one, name)}
-        kept = tuple(one for one in problems if not any(_lacks(one, name) for name in names))
+        names = {name for problem in problems for name in self.missing if _lacks(problem, name)}
+        kept = tuple(problem for problem in problems if not any(_lacks(problem, name) for name in names))
         return kept, ", ".join(sorted(names))
 
 
@@ -127,9 +163,11 @@ def _leave_out(imported: Imported, statement: ast.stmt) -> None:
     match statement:
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             imported.missing.add(name)
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            imported.missing |= {each.asname or each.name.partition(".")[0] for each in names}
         case _:
-            names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-            imported.missing |= {node.id for node in names if isinstance(node.ctx, ast.Store)}
+            given = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+            imported.missing |= {node.id for node in given if isinstance(node.ctx, ast.Store)}
 
 
 def _failed_line(error: BaseException, path: str) -> int | None:

@@ -31,10 +31,10 @@ def architecture_of(capability: str) -> str:
     From 9.0 on the architecture-specific variant is meant: without it wgmma, tcgen05 and TMA's newer
     forms do not assemble. Raises ValueError for what is no capability.
     """
-    found = re.fullmatch(r"\s*(\d+)\.(\d)\s*", capability)
-    if not found:
+    match = re.fullmatch(r"\s*(\d+)\.(\d)\s*", capability)
+    if not match:
         raise ValueError(f"{capability!r} is not a compute capability such as 9.0")
-    return f"sm_{found[1]}{found[2]}{'a' if int(found[1]) >= 9 else ''}"
+    return f"sm_{match[1]}{match[2]}{'a' if int(match[1]) >= 9 else ''}"
 
 
 @lru_cache(maxsize=64)
@@ -75,11 +75,11 @@ def without_targets(flags: Sequence[str]) -> tuple[str, ...]:
 
 def asked_for(flags: Sequence[str]) -> tuple[str, ...]:
     """The targets that flags name themselves, real ones (`sm_90`) where any is; () for none."""
-    found: list[str] = []
+    listed: list[str] = []
     values = iter(flags)
     for flag in values:
         option, joined, value = flag.partition("=")
         if option in _TARGETS:
-            found += _ASKED.findall(value if joined else next(values, ""))
-    real = [a for a in dict.fromkeys(found) if not a.startswith(("compute_", "lto_"))]
-    return tuple(real or dict.fromkeys(found))
+            listed += _ASKED.findall(value if joined else next(values, ""))
+    real = [a for a in dict.fromkeys(listed) if not a.startswith(("compute_", "lto_"))]
+    return tuple(real or dict.fromkeys(listed))

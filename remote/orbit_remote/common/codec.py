@@ -13,8 +13,12 @@ from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
 
-REQUESTS: dict[str, type[Request]] = {one.__name__.lower(): one for one in typing.get_args(Request)}
-EVENTS: dict[str, type[Event]] = {one.__name__.lower(): one for one in typing.get_args(Event)}
+REQUESTS: dict[str, type[Request]] = {
+    message_type.__name__.lower(): message_type for message_type in typing.get_args(Request)
+}
+EVENTS: dict[str, type[Event]] = {
+    message_type.__name__.lower(): message_type for message_type in typing.get_args(Event)
+}
 
 
 def decode_request(line: str) -> Request:
@@ -29,7 +33,9 @@ def decode_request(line: str) -> Request:
         raise ValueError("not a request: its kind is not one of " + ", ".join(REQUESTS))
     version = record.get("version", VERSION)
     if version != VERSION:
-        raise ValueError(f"the request speaks version {version} of the contract, this worker {VERSION}")
+        raise ValueError(
+            f"the request speaks version {version} of the messages, this worker version {VERSION}"
+        )
     return build(REQUESTS[kind], record)
 
 

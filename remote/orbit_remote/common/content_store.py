@@ -177,6 +177,14 @@ class Store:
             if self._size is None or self._size > self._limit:
                 self._evict()
 
+    def read(self, digest: str) -> bytes:
+        """Raises OSError where the content is not here, and ValueError where it was damaged, and is removed."""
+        content = regular_files.read(self._blob(digest), limits.TRAVELLING)
+        if content_hash(content) != digest:
+            self._blob(digest).unlink(missing_ok=True)
+            raise ValueError(f"the content {digest} was damaged in the store")
+        return content
+
     def materialise(self, manifest: Manifest, tree: Path) -> None:
         """Make the folder `tree` hold the manifest's files and nothing else.
 
@@ -208,7 +216,7 @@ class Store:
             if keep:
                 kept.add(name)
             else:
-                _discard(folder, name)
+                discard(folder, name)
         for name, want in wanted.items():
             if isinstance(want, str):
                 if name not in kept:
@@ -216,7 +224,7 @@ class Store:
                 continue
             if name not in kept:
                 os.mkdir(name, dir_fd=folder)
-            inner = _open_folder(folder, name)
+            inner = open_folder(name, folder)
             try:
                 self._mirror(inner, f"{path}/{name}", want)
             finally:
@@ -316,7 +324,7 @@ def entries(folder: int) -> Iterator[tuple[str, os.stat_result]]:
             yield name, os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _open_folder(within: int, name: str) -> int:
+def open_folder(name: str | Path, within: int | None = None) -> int:
     """A folder opened for reading and writing whatever its mode; OSError for a link."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     try:
@@ -327,7 +335,7 @@ def _open_folder(within: int, name: str) -> int:
         return os.open(name, flags, dir_fd=within)
 
 
-def _discard(folder: int, name: str) -> None:
+def discard(folder: int, name: str) -> None:
     """Remove whatever `name` is. Folders inside it are first moved up, so that depth costs nothing."""
     waiting = [name]
     moved = 0
@@ -336,7 +344,7 @@ def _discard(folder: int, name: str) -> None:
         if not stat.S_ISDIR(os.stat(current, dir_fd=folder, follow_symlinks=False).st_mode):
             os.unlink(current, dir_fd=folder)
             continue
-        inner = _open_folder(folder, current)
+        inner = open_folder(current, folder)
         try:
             os.fchmod(inner, 0o700)
             for entry, status in entries(inner):

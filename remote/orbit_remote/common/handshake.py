@@ -106,6 +106,7 @@ def _changed(package: Path) -> int:
 
 
 def encode(kind: str, message: Any = None) -> bytes:
+    """One line of JSON, with its line end."""
     data = dataclasses.asdict(message) if message is not None else {}
     text = json.dumps({"kind": kind} | data, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "surrogatepass") + b"\n"

@@ -7,18 +7,31 @@ and `task.yml` beside it (github.com/gpu-mode/reference-kernels).
 
 from __future__ import annotations
 
-import ast
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from orbit_remote.common import popcorn_task
+from orbit_remote.common.limits import CONTRACT
 
 TASK: Final = "task.yml"
 REFERENCE: Final = "reference.py"
 
 Kind = Literal["kernelbench", "popcorn"]
+_NAME: Final = re.compile(r"\w+")
+_TOKENS: Final = re.compile(
+    r"""
+    \#[^\n]*
+    | \"\"\"(?:[^"\\]|\\.|"(?!""))*+(?:\"\"\"|\Z) | '''(?:[^'\\]|\\.|'(?!''))*+(?:'''|\Z)
+    | "(?:[^"\\\n]|\\.)*+"? | '(?:[^'\\\n]|\\.)*+'?
+    | ^(?:class|def|async[ \t]+def)[ \t]+(?P<defined>\w+)
+    | ^(?P<assigned>\w+)[ \t]*(?::[^=\n]*)?=(?!=)
+    | ^(?:from[ \t][^\n;#]*?[ \t]import|import)\b[ \t]*(?P<imported>\([^)]*\)|[^\n;#]*)
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
 _ENTRIES: Final[tuple[tuple[Kind, str], ...]] = (("kernelbench", "ModelNew"), ("popcorn", "custom_kernel"))
 
 
@@ -35,42 +48,102 @@ class Kept:
     end_column: int
 
 
-def kept(text: str) -> Kept | None:
-    """None for a text that keeps none, or has no syntax."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
+_WITHIN: Final = re.compile(
+    r"^# tolerance: rtol (?P<rtol>\S+), atol (?P<atol>\S+)(?:, matched (?P<matched>\S+))?(?:, cap (?P<cap>\S+))?[ \t]*$",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What a reference allows: the share `matched` of an output's elements has to lie within `atol + rtol * |expected|`, and no
+    element further than `cap` from what was expected.
+    """
+
+    rtol: float
+    atol: float
+    matched: float = 1.0
+    cap: float | None = None
+
+    @property
+    def line(self) -> str:
+        """As it stands in the text of a reference."""
+        cap = "" if self.cap is None else f", cap {self.cap!r}"
+        return f"# tolerance: rtol {self.rtol!r}, atol {self.atol!r}, matched {self.matched!r}{cap}"
+
+
+def within(reference: str) -> Within | None:
+    """The tolerance that a reference's text states in a comment of its own line; None where it states none that can be read."""
+    stated = _WITHIN.search(reference)
+    if stated is None:
         return None
-    lines = text.split("\n")
+    try:
+        numbers = {name: float(value) for name, value in stated.groupdict().items() if value is not None}
+    except ValueError:
+        return None
+    return Within(**numbers) if all(0 <= number < float("inf") for number in numbers.values()) else None
+
+
+def kept(text: str) -> Kept | None:
+    """None for a text that keeps none, or that is longer than `limits.CONTRACT`."""
+    first: dict[str, _Bound] = {}
+    for bound in _bound(text, tuple(name for _, name in _ENTRIES)):
+        first.setdefault(bound.name, bound)
     for kind, name in _ENTRIES:
-        for node in tree.body:
-            if name in _names(node):
-                line = lines[node.lineno - 1] if node.lineno <= len(lines) else ""
-                found = re.search(rf"\b{name}\b", line)
-                column = found.start() + 1 if found else 1
-                return Kept(kind, name, node.lineno, column, column + len(name))
+        if at := first.get(name):
+            return Kept(kind, name, at.line, at.column, at.column + len(name))
     return None
 
 
 def has_model(text: str) -> bool:
     """Whether a text with `ModelNew` brings its reference along: `Model` and `get_inputs`, defined or imported."""
-    names = {name for node in ast.parse(text).body for name in _names(node)}
+    names = {bound.name for bound in _bound(text, ("Model", "get_inputs", "*"))}
     return {"Model", "get_inputs"} <= names or "*" in names
 
 
-def _names(node: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds."""
-    match node:
-        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-            return {name}
-        case ast.Assign(targets=targets):
-            return {target.id for target in targets if isinstance(target, ast.Name)}
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return {name}
-        case ast.Import(names=names) | ast.ImportFrom(names=names):
-            return {alias.asname or alias.name for alias in names}
-        case _:
-            return set()
+def brings_kernels(text: str) -> bool:
+    """Whether a text names anything that kernels of one's own are written with; else it is a program of a library's."""
+    return (
+        re.search(
+            r"triton|load_inline|cpp_extension|__global__|cuda\.core|cupy|numba|cutlass|cute|tilelang|torch\.compile",
+            text,
+        )
+        is not None
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A name that a top-level statement binds, and where, counted from 1."""
+
+    name: str
+    line: int
+    column: int
+
+
+def _bound(text: str, names: Sequence[str]) -> Iterator[_Bound]:
+    """Where these names are bound at the top level, in their order: read without a parser, which takes seconds and a
+    thousand times the memory of a hostile text, and nothing from one that is being typed.
+    """
+    if len(text) > CONTRACT.most or not any(name in text for name in names):
+        return
+    for token in _TOKENS.finditer(text):
+        statement = token["defined"] or token["assigned"] or token["imported"]
+        if not statement:
+            continue
+        start = token.start(token.lastgroup or 0)
+        for word in (
+            re.finditer(r"[^\W\d]\w*|\*", statement) if token["imported"] else (_NAME.match(statement),)
+        ):
+            if word and word[0] in names and not _renamed(statement, word):
+                at = start + word.start()
+                line = text.count("\n", 0, at) + 1
+                yield _Bound(word[0], line, at - (text.rfind("\n", 0, at) + 1) + 1)
+
+
+def _renamed(statement: str, word: re.Match[str]) -> bool:
+    """Whether an import gives another name to it."""
+    return re.match(r"\s+as\b", statement[word.end() :]) is not None
 
 
 def model_files(path: Path) -> tuple[Path, ...]:
@@ -91,13 +164,13 @@ def model_files(path: Path) -> tuple[Path, ...]:
 
 def model_file(path: Path) -> Path | None:
     """The first of `model_files` that is there."""
-    return next((one for one in model_files(path) if one.is_file()), None)
+    return next((candidate for candidate in model_files(path) if candidate.is_file()), None)
 
 
 def problem_folder(path: Path) -> Path:
     """Where task.yml lies: beside the submission, or up to two folders above it, as in `solutions/correct/`."""
     folders = (path.parent, *path.parent.parents[:2])
-    return next((one for one in folders if (one / TASK).is_file()), path.parent)
+    return next((folder for folder in folders if (folder / TASK).is_file()), path.parent)
 
 
 def listed(folder: Path, task: popcorn_task.Task) -> dict[str, Path]:
@@ -111,10 +184,10 @@ def listed(folder: Path, task: popcorn_task.Task) -> dict[str, Path]:
 
 def companions(path: Path, text: str) -> tuple[Path, ...]:
     """The files that a contract needs and no import of `text` need show. Reads task.yml; raises nothing."""
-    found = kept(text)
-    if found is None:
+    contract = kept(text)
+    if contract is None:
         return ()
-    if found.kind == "kernelbench":
+    if contract.kind == "kernelbench":
         model = None if has_model(text) else model_file(path)
         return (model,) if model else ()
     folder = problem_folder(path)
@@ -124,5 +197,5 @@ def companions(path: Path, text: str) -> tuple[Path, ...]:
         places += listed(folder, task).values()
     except (OSError, ValueError, popcorn_task.TaskError):
         pass  # said when it is run
-    existing = {one.resolve(): None for one in places if one.is_file()}
+    existing = {place.resolve(): None for place in places if place.is_file()}
     return tuple(existing)

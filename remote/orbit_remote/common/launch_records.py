@@ -15,11 +15,34 @@ TICK_NS = 32
 """The GPU's clock ticks in steps of this many nanoseconds (Hopper); no launch takes less."""
 
 
-def clock_label(kind: Literal["serial", "concurrent"], added_ns: float | None) -> str:
-    """What took a time; `added_ns` is what recording adds to a launch and was taken off, None where it is not known."""
-    if added_ns is None:
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What recording adds to the time of a launch, in nanoseconds: its median, and the shortest kernel whose time it
+    does not hide.
+    """
+
+    ns: float
+    least_ns: float
+
+
+def added(recorded_ns: Sequence[int], own_ns: Sequence[int]) -> Added:
+    """From launches of a kernel that notes its own length: what was recorded, and what it noted. The first launch loads
+    code and does not count. Raises IndexError without a second one.
+
+    A tenth of the launches at either end may be somebody else's interruption; a kernel differs from nothing by as much
+    as the others differ, and two steps of the clock, of its start and of its end.
+    """
+    more = sorted(map(sub, recorded_ns[1:], own_ns[1:]))
+    tenth, at = len(more) // 10, len(more) // 2
+    middle = more[at] if len(more) % 2 else (more[at - 1] + more[at]) / 2
+    return Added(middle, more[-1 - tenth] - more[tenth] + 2 * TICK_NS)
+
+
+def clock_label(kind: Literal["serial", "concurrent"], taken_off: Added | None) -> str:
+    """What took a time; `taken_off` is what recording adds to a launch, None where it is not known."""
+    if taken_off is None:
         return f"CUPTI {kind} records"
-    return f"CUPTI {kind} records, less the {added_ns / 1000:.2f} µs that recording adds here"
+    return f"CUPTI {kind} records, less the {taken_off.ns / 1000:.2f} µs that recording adds here"
 
 
 def _integers() -> array[int]:
@@ -31,7 +54,8 @@ class LaunchRecord:
     """One launch.
 
     `symbol` is the mangled name. `registers` is per thread as allocated, the shared memory per block
-    in bytes, `local_per_thread` in bytes. `clock` says what took the times.
+    in bytes, `local_per_thread` in bytes. `clock` says what took the times, and `least_ns` the shortest kernel that it
+    tells from nothing.
     """
 
     symbol: str
@@ -48,6 +72,7 @@ class LaunchRecord:
     device: int = 0
     process: int | None = None
     clock: str = CUPTI
+    least_ns: float | None = None
 
     @property
     def duration_ns(self) -> int:
@@ -115,9 +140,10 @@ def merge(same: Sequence[LaunchSeries]) -> LaunchSeries:
     if len(same) == 1:
         return same[0]
     clocks = dict.fromkeys(launches.launch.clock for launches in same)
+    least = [launches.launch.least_ns for launches in same if launches.launch.least_ns is not None]
     pairs = sorted(pair for launches in same for pair in zip(launches.starts, launches.ends, strict=True))
     return LaunchSeries(
-        replace(same[0].launch, clock="; ".join(clocks)),
+        replace(same[0].launch, clock="; ".join(clocks), least_ns=max(least, default=None)),
         array("q", (start for start, _ in pairs)),
         array("q", (end for _, end in pairs)),
         sum(launches.untimed for launches in same),

@@ -1,4 +1,6 @@
-"""How much is read of anything that others wrote: one table, from which docs/guide/limits.md is generated."""
+"""Limits of everything that is read from files, compilers and programs: one table, from which
+docs/guide/limits.md is generated.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,27 @@ SOURCE: Final = Limit(
     "The file is not read, and the message names the limit.",
 )
 HEADER: Final = Limit(
-    "a header whose macros may name kernels", 4 << 20, "Macros of that header are not known."
+    "a header that is searched for macros, because a macro can stand for `__global__` or for a kernel's name",
+    4 << 20,
+    "Macros of that header are not known.",
 )
+OPENED: Final = Limit(
+    "a file that is open in an editor",
+    5 << 20,
+    "The file is left alone until it is opened again, and a message says so.",
+    "characters",
+)
+OPENED_LINES: Final = Limit(
+    "the lines of a file that is open in an editor",
+    1 << 20,
+    "The file is left alone until it is opened again, and a message says so.",
+    "lines",
+)
+# a token takes 130 bytes
 QUOTED: Final = Limit(
-    "a source file that a compiler's message refers to", 8 << 20, "Places beyond it keep no column."
+    "a source file that a compiler's message refers to",
+    1 << 20,
+    "Messages about text after the limit have no column.",
 )
 PREPROCESSED: Final = Limit(
     "preprocessor output, which lists the headers of a build", 512 << 20, "The build fails with a message."
@@ -51,59 +70,105 @@ PTX: Final = Limit("the PTX of a build", 512 << 20, "The build fails with a mess
 HASHED: Final = Limit(
     "a file that a build or a run has read",
     1 << 30,
-    "The result does not depend on that file: it does not become stale with it.",
+    "A change of that file does not mark the result `edited since`.",
 )
 DATABASE: Final = Limit(
     "`compile_commands.json`", 64 << 20, "The database is not used, and a message names the limit."
 )
 SCANNED: Final = Limit(
-    "a file that is not open and holds kernels of a run",
+    "a file with kernels that a run launched, if the file is not open in the editor",
     1 << 20,
-    "Results of its kernels are not filed under them.",
+    "The results for its kernels are not kept.",
 )
 AT_ONCE: Final = Limit(
-    "a text that is scanned while its editor waits",
+    "a file that is searched for kernels at once, at each edit",
     16 << 10,
-    "It is scanned in a thread; answers about that file come later, and no other file waits.",
+    "It is searched in the background: lenses and hovers of that file come a little later.",
     "characters",
 )
 KERNELS: Final = Limit(
-    "kernels of a file", 2_000, "The kernels behind the limit get no lens, and a message says so.", "items"
+    "kernels of a file", 2_000, "The kernels after the limit get no lens, and a message says so.", "items"
+)
+KERNEL_LINE: Final = Limit(
+    "a line that kernels begin on",
+    16 << 10,
+    "Kernels that begin after the limit are not found.",
+    "characters",
 )
 MEANINGS: Final = Limit(
-    "definitions of one macro in a file", 64, "Further definitions of that name do not make kernels.", "items"
+    "definitions of one macro in a file", 64, "Kernels that need a further definition are not found.", "items"
+)
+# a parser takes 240 bytes for a character that is no Python
+STATEMENT: Final = Limit(
+    "a function, a class or another statement of a Python file, if it is in the first column",
+    1 << 18,
+    "Kernels in it are not found, and a message says so.",
+    "characters",
+)
+# a kernel takes 6 KiB
+STATEMENTS: Final = Limit(
+    "the statements of a Python file",
+    40_000,
+    "Kernels after the limit are not found, and a message says so.",
+    "items",
+)
+DECLARATIONS: Final = Limit(
+    "the declarations of a CUDA file, where some short ones in a row count as one",
+    100_000,
+    "Kernels after the limit are not found, and a message says so.",
+    "items",
 )
 PARSED: Final = Limit(
-    "a file that travels and whose includes or imports are looked up",
+    "a source file that is sent to another machine and searched for includes and imports",
     16 << 20,
-    "It travels; what it includes or imports does not, unless something else names it.",
+    "It is sent, but not searched: files that only it includes or imports are missing.",
 )
 TRAVELLING: Final = Limit(
-    "a file that travels to another machine", 4 << 30, "The run is refused with a message."
+    "a file that is sent to another machine", 4 << 30, "The run is refused with a message."
 )
 REVISION: Final = Limit("a file of a git revision", 4 << 20, "The comparison is refused with a message.")
 PROJECT: Final = Limit(
-    "a project's file that names its Python, as `pyproject.toml`", 1 << 20, "The file counts as absent."
+    "a project's file that names its Python, such as `pyproject.toml`",
+    1 << 20,
+    "The file is treated as absent.",
 )
 OPTIONS: Final = Limit(
     "a file of compiler options that `compile_commands.json` names", 4 << 20, "Its options are not used."
 )
 BUILD_FILE: Final = Limit(
-    "a build file (`setup.py`, `CMakeLists.txt`, `Makefile`, …)", 4 << 20, "Nothing is taken from it."
+    "a build file (`CMakeLists.txt`, `Makefile`, …)", 4 << 20, "Nothing is taken from it."
 )
 INCLUDING: Final = Limit(
-    "a file whose `#include` lines say where headers are looked for",
+    "a file whose `#include` lines orbit-lsp follows, to infer compiler flags",
     16 << 20,
-    "The headers that it includes are not looked for.",
+    "No flags are inferred from what it includes.",
 )
-IGNORES: Final = Limit(
-    "`.gitignore` or `.orbitignore`", 1 << 20, "The patterns behind the limit are not obeyed."
+IGNORES: Final = Limit("`.gitignore` or `.orbitignore`", 1 << 20, "The patterns after the limit are ignored.")
+CONTRACT: Final = Limit(
+    "a Python file in the form of KernelBench or popcorn",
+    1 << 18,
+    "It is treated as an ordinary Python file.",
+    "characters",
+)
+OUTLINED: Final = Limit(
+    "Python code that is parsed as a whole: for drafts of launch specs, `setup.py` and syntax errors",
+    1 << 17,
+    "Drafts use the kernel alone, nothing is taken from the `setup.py`, and syntax errors appear at the run.",
+    "characters",
 )
 TASK: Final = Limit("`task.yml` of a popcorn problem", 1 << 20, "The problem is refused with a message.")
 STATE: Final = Limit(
-    "a file in which orbit or Modal keeps settings",
+    "a small file that orbit-lsp keeps (trusted folders, measured GPU rates), and Modal's `.modal.toml`",
     1 << 20,
-    "The file counts as absent, and is written anew.",
+    "The file is treated as absent. orbit-lsp never writes Modal's.",
+)
+LOOP_JOURNAL: Final = Limit(
+    "the journal of `orbit-lsp loop`", 64 << 20, "The loop is refused; `--fresh-start` begins anew."
+)
+LOOP_ANSWER: Final = Limit(
+    "`worker_result.json` and `reviewer_verdict.json` of `orbit-lsp loop`",
+    1 << 20,
+    "The iteration is an infrastructure failure.",
 )
 BUILD: Final = Limit(
     "a compiled program, alone or in the build cache", 1 << 30, "It is not kept for the next time."
@@ -112,41 +177,61 @@ CUBIN: Final = Limit(
     "compiled code that is disassembled", 20 << 20, "The file is not read, and the message names the limit."
 )
 PROFILE: Final = Limit(
-    "a profile that is kept, with the text that was profiled", 128 << 20, "The profile is not shown again."
+    "a kept profile with its source text", 128 << 20, "The profile is not shown after a restart."
 )
 REPORT: Final = Limit("a report of Nsight Compute", 1 << 30, "The profile fails with a message.")
+IMPORTED: Final = Limit(
+    "a report that `report --from` is given",
+    256 << 20,
+    "The report is not read, and the message names the limit.",
+)
+NCU_CSV: Final = Limit(
+    "a CSV page of Nsight Compute", 64 << 20, "The page is not read, and the message names the limit."
+)
+IMPORTED_LAUNCHES: Final = Limit(
+    "launches in a report or CSV page that `report --from` is given",
+    100,
+    "The launches after the limit are left out, with a remark.",
+    "items",
+)
+KEPT: Final = Limit(
+    "the files of one compilation in a bundle of `orbit-lsp debug-compile`",
+    256 << 20,
+    "The files after the limit are left out, with a remark.",
+)
 DUMP: Final = Limit(
     "one file of compiler output that is kept with a profile",
     64 << 20,
     "The file is left out, with a remark.",
 )
-OUTPUT: Final = Limit(
-    "what one stream of a compiler prints", 8 << 20, "What stands behind the limit is not read."
-)
+OUTPUT: Final = Limit("what one stream of a compiler prints", 8 << 20, "What follows is not read.")
 CELL_OUTPUT: Final = Limit(
     "the output of a notebook's cell", 16 << 20, "What follows is not shown, and a line says so."
 )
-OUTPUT_LINE: Final = Limit(
-    "a line of compiler output", 16 << 10, "What stands behind the limit is not read.", "characters"
-)
+OUTPUT_LINE: Final = Limit("a line of compiler output", 16 << 10, "What follows is not read.", "characters")
 COMPILER_MEMORY: Final = Limit(
-    "the memory of each process of a compiler, or half the machine's where that is less",
+    "the memory of each compiler process (or half of the machine's memory, if that is less)",
     16 << 30,
     "The build fails with a message.",
 )
 # a thousand findings of compute-sanitizer with their stacks are some 2 MiB
 TOOL_LOG: Final = Limit(
-    "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What stands behind the limit is not read."
+    "the log of Nsight Compute or compute-sanitizer", 32 << 20, "What follows is not read."
 )
 LAUNCHES: Final = Limit(
     "the launches of one process of a program, as recorded",
     256 << 20,
-    "The launches behind the limit are left out.",
+    "The launches after the limit are left out.",
 )
-EVENTS: Final = Limit("what the process of a job reports", 256 << 20, "The run fails with a message.")
+TRACE: Final = Limit("a trace of torch.profiler", 256 << 20, "The trace is not kept, and a note says so.")
+EVENTS: Final = Limit(
+    "the results and messages that the process of a job sends to orbit-lsp",
+    256 << 20,
+    "The run fails with a message.",
+)
 
 TOOL_OUTPUT: Final = Limit(
-    "each output of a tool that is asked for its version or devices", 1 << 20, "What follows is passed over."
+    "the output of a tool that reports its version or devices", 1 << 20, "What follows is ignored."
 )
 HISTORY_RUN: Final = Limit(
     "one run in the history, unpacked",
@@ -156,22 +241,44 @@ HISTORY_RUN: Final = Limit(
 HISTORY_TEXT: Final = Limit(
     "one file's text in the history",
     4 << 20,
-    "The version can be compared by its figures, and not run again.",
+    "The version's numbers can be compared, but it cannot be run again.",
 )
 JOB_FILES: Final = Limit(
     "files beside the source of a job", 1_000, "The job is refused with a message.", "items"
 )
+BROUGHT: Final = Limit(
+    "the files together that `exec --bring` brings back",
+    64 << 20,
+    "The files after the limit are not brought back, and a note says so.",
+)
+BROUGHT_FILES: Final = Limit(
+    "files that `exec --bring` brings back",
+    1_000,
+    "The files after the limit are not brought back, and a note says so.",
+    "items",
+)
 JOB: Final = Limit(
     "a job's request or its result, unpacked", 256 << 20, "The job cannot be read, and a message says so."
 )
+BODY: Final = Limit(
+    "a request's body of the evaluation server", 16 << 20, "The answer is 413, and names the limit."
+)
+TENSOR: Final = Limit(
+    "a tensor that a request brings along, unpacked", 256 << 20, "The request is refused with a message."
+)
+BODIES: Final = Limit(
+    "the bodies of all requests that the evaluation server carries out at a time",
+    128 << 20,
+    "The answer is 503; a second later there may be room.",
+)
 MESSAGE: Final = Limit(
-    "a message of an editor", 256 << 20, "The server ends, with a line that names the limit."
+    "one LSP message from an editor",
+    32 << 20,
+    "If it opens a file, that file is left alone. Otherwise the server ends. The log names the limit.",
 )
 
 
-VOLUME: Final = Limit(
-    "a build or a compiled kernel that a container keeps", 64 << 20, "It is compiled again."
-)
+VOLUME: Final = Limit("a build or compiled kernel that a container keeps", 64 << 20, "It is compiled again.")
 
 
 def table() -> dict[str, Limit]:

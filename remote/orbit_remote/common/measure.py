@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from operator import gt
+from operator import gt, mul
 from typing import Literal
 
 from orbit_remote.common.launch_records import CUPTI, LaunchRecord, LaunchSeries, merge
@@ -20,6 +20,10 @@ from orbit_remote.common.messages import Launches, Resources, Timing
 
 MIN_FOR_SPREAD = 5
 """With fewer launches than this no quantile, and so no spread, is stated."""
+
+MIN_FOR_P95 = 20
+MIN_FOR_P99 = 100
+"""With fewer launches these percentiles would be the longest launch, or next to it."""
 
 MAX_SAMPLES = 1000
 """As many single times travel with a result; the statistics are of all of them."""
@@ -38,35 +42,52 @@ CLOCK_FLOOR = 0.75
 
 
 def timing(
-    durations_ns: Sequence[int], label: str, *, first: float | None = None, clock: str = CUPTI
+    durations_ns: Sequence[int],
+    label: str,
+    *,
+    first: float | None = None,
+    clock: str = CUPTI,
+    least_ns: float | None = None,
 ) -> Timing:
     """The statistics of several launches of one configuration.
 
-    Quantiles are interpolated between neighbours (`method="inclusive"`: the launches are all there
-    were, not a sample of more). Raises ValueError without a launch.
+    Quantiles are interpolated between neighbours: the launches are all there were, not a sample of more. `least_ns` is
+    the shortest time that the recording tells from nothing, None where it is not known. Raises ValueError without a
+    launch.
     """
     if not durations_ns:
         raise ValueError("there is no launch to take the time of")
-    middle = median(durations_ns)
-    low = high = spread = None
-    if len(durations_ns) >= MIN_FOR_SPREAD:
-        from statistics import quantiles  # with decimals and fractions it costs 60 ms: not at import
-
-        low, *_, high = quantiles(durations_ns, n=5, method="inclusive")
+    n, total, ordered = len(durations_ns), sum(durations_ns), sorted(durations_ns)
+    middle = median(ordered)
+    low = high = spread = deviation = None
+    if n >= MIN_FOR_SPREAD:
+        low, high = _quantile(ordered, 20), _quantile(ordered, 80)
         spread = (high - low) / 2 / middle if middle > 0 else None
+        # in integers, so that nothing is lost where the launches are long and differ little
+        deviation = math.sqrt((n * sum(map(mul, ordered, ordered)) - total * total) / (n * (n - 1)))
     return Timing(
-        n=len(durations_ns),
+        n=n,
         median=middle,
         label=label,
         low=low,
         high=high,
         spread=spread,
-        minimum=min(durations_ns),
-        maximum=max(durations_ns),
+        minimum=ordered[0],
+        maximum=ordered[-1],
         first=first,
         samples=_thinned(durations_ns),
         clock=clock,
+        mean=total / n,
+        deviation=deviation,
+        p95=_quantile(ordered, 95) if n >= MIN_FOR_P95 else None,
+        p99=_quantile(ordered, 99) if n >= MIN_FOR_P99 else None,
+        under=least_ns if least_ns is not None and middle < least_ns else None,
     )
+
+
+def _quantile(ordered: Sequence[int], percent: int) -> float:
+    at, part = divmod(percent * (len(ordered) - 1), 100)
+    return (ordered[at] * (100 - part) + ordered[at + (part > 0)] * part) / 100
 
 
 def _thinned(values: Sequence[int]) -> tuple[int, ...]:
@@ -125,7 +146,13 @@ def _launches(
         name=known.name if known else launch.symbol,
         grid=launch.grid,
         block=launch.block,
-        timing=timing(durations, f"in program, n={len(durations)}", first=first, clock=launch.clock),
+        timing=timing(
+            durations,
+            f"in program, n={len(durations)}",
+            first=first,
+            clock=launch.clock,
+            least_ns=launch.least_ns,
+        ),
         count=series.count,
         cluster=launch.cluster,
         registers=launch.registers,
@@ -141,11 +168,11 @@ def remarks(series: Iterable[LaunchSeries]) -> tuple[str, ...]:
     """What a reader of the grouped times must know beside them, a sentence each."""
     lines: list[str] = []
     launches = list(series)
-    if untimed := sum(one.untimed for one in launches):
+    if untimed := sum(launch.untimed for launch in launches):
         lines.append(f"{_launch_count(untimed)} without a time stamp, counted but not timed")
     if shared := _overlapping(launches):
         lines.append(f"{_launch_count(shared)} began while another kernel ran, and shared the GPU with it")
-    if len(devices := sorted({one.launch.device for one in launches})) > 1:
+    if len(devices := sorted({launch.launch.device for launch in launches})) > 1:
         lines.append(f"launches on GPUs {', '.join(map(str, devices))}, each grouped by itself")
     return tuple(lines)
 
@@ -228,7 +255,7 @@ def _median_rank(n: int, confidence: float) -> int:
 
 
 def relative_error(durations_ns: Sequence[int], confidence: float = 0.95) -> float | None:
-    """Half the interval of the median over the median; None where it cannot be told."""
+    """Half the interval of the median over the median; None if it is not known."""
     interval = median_interval(durations_ns, confidence)
     middle = median(durations_ns) if durations_ns else 0
     return (interval[1] - interval[0]) / 2 / middle if interval and middle > 0 else None
@@ -316,7 +343,7 @@ versions are equal, all of 6 agree once in 32 times and, where they did not, 9 o
 """
 
 _NO_MATTER = 0.01
-"""Where all of the first pairs are within this, more of them would tell nothing that an author acts on."""
+"""If all of the first pairs are within this, more pairs would show nothing that matters to an author."""
 
 
 def settled(before_ns: Sequence[float], after_ns: Sequence[float]) -> AbVerdict | None:
@@ -352,8 +379,8 @@ def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
     """All launches of several runs as one timing; a run with several launches counts by their sums, where each has as
     many samples as the others. None where there are no samples.
     """
-    rounds = [list(zip(*(one.samples for one in run), strict=False)) for run in runs]
-    samples = [sum(one) for each in rounds for one in each]
+    rounds = [list(zip(*(series.samples for series in run), strict=False)) for run in runs]
+    samples = [sum(samples_of_run) for each in rounds for samples_of_run in each]
     if not samples:
         return None
     label = runs[0][0].label.partition(",")[0]
@@ -362,9 +389,10 @@ def pooled(runs: Sequence[Sequence[Timing]]) -> Timing | None:
 
 RUN_TO_RUN = 0.022
 """Two runs of the same code may differ by this much, which the samples of one run do not show: clocks,
-temperature and buffer addresses are others. Ten runs on an H100 were up to 2.03 % apart for the worst of 16 kernels
-(docs/dev/measurements-specs.md), and once 2.27 % when less was measured in each. The first is a deviation of 0.66 % from
-run to run: two of them differ by more than this in 2 % of cases. Of eleven kernels ten runs were within 0.5 %."""
+temperature and buffer addresses differ. Ten runs on an H100 were up to 2.03 % apart for the worst of 16
+kernels (docs/dev/measurements-specs.md), and once 2.27 % when less was measured in each. The first is a
+deviation of 0.66 % from run to run: two of them differ by more than this in 2 % of cases. Of eleven kernels
+ten runs were within 0.5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +425,13 @@ def _total(timings: Sequence[Timing]) -> tuple[float, float, float] | None:
     """(low, median, high) of the sum; from 0 to infinity where one has too few samples to tell."""
     if not timings:
         return None
-    middle = sum(one.median for one in timings)
-    bounds = [median_interval(one.samples, 0.99) or (0.0, math.inf) for one in timings]
+    middle = sum(series.median for series in timings)
+    bounds = [
+        (0.0, series.under)
+        if series.under is not None
+        else median_interval(series.samples, 0.99) or (0.0, math.inf)
+        for series in timings
+    ]
     return sum(low for low, _ in bounds), middle, sum(high for _, high in bounds)
 
 
@@ -433,19 +466,20 @@ def regression(versions: Sequence[Sequence[Sequence[Timing]]]) -> Regression | N
     known = [(at, max(runs, key=_sum)) for at, runs in enumerate(earlier) if runs]
     if not known or not now:
         return None
-    at, slowest = min(known, key=lambda one: _sum(one[1]))
-    found = difference(slowest, min(now, key=_sum))
-    if found is None or found.verdict != "slower" or found.change < REGRESSION:
+    at, slowest = min(known, key=lambda numbered: _sum(numbered[1]))
+    change = difference(slowest, min(now, key=_sum))
+    if change is None or change.verdict != "slower" or change.change < REGRESSION:
         return None
     middles = [median(map(_sum, runs)) for runs in (earlier[at], now)]
     return Regression(middles[1] / middles[0] - 1, len(earlier) - at)
 
 
 def _sum(run: Sequence[Timing]) -> float:
-    return sum(one.median for one in run)
+    return sum(series.median for series in run)
 
 
 def median(values: Iterable[float]) -> float:
-    from statistics import median as exact
-
-    return exact(values)
+    """Raises IndexError without a value. The standard library's brings decimals and fractions, an import of 60 ms."""
+    ordered = sorted(values)
+    at = len(ordered) // 2
+    return ordered[at] if len(ordered) % 2 else (ordered[at - 1] + ordered[at]) / 2

@@ -22,9 +22,15 @@ Outcome = Literal[
     "ok", "compile error", "runtime error", "wrong answer", "timed out", "infrastructure", "cancelled"
 ]
 Severity = Literal["error", "warning", "information"]
-Action = Literal["compile", "disassemble", "build", "run", "profile", "sanitize", "calibrate"]
+Action = Literal[
+    "compile", "disassemble", "report", "build", "run", "debug", "profile", "sanitize", "calibrate"
+]
 Level = Literal["ttir", "ttgir", "llir", "ptx", "sass"]
 """What a compiler makes of a kernel, one after the other: Triton's IR, its IR for GPUs, LLVM's, PTX, and machine code."""
+Grade = Literal["author", "referee"]
+"""How far a measurement can be trusted: an author's shares the process with the code that it measures."""
+Through = Literal["program", "spec", "contract", "exec"]
+"""What starts a kernel, as `Job` has it."""
 Source = Literal["measured", "compiler", "derived", "device"]
 """Where a number comes from: a counter or clock, the compiler, a formula, the driver."""
 
@@ -81,20 +87,27 @@ class Job:
     later run finds it built (CUDA alone), or run it under a tool: `profile` under Nsight Compute, which
     counts one launch of `kernel` in each of its configurations; `sanitize` under compute-sanitizer, with each of `tools`
     (memcheck, racecheck, initcheck, synccheck) in turn. `disassemble` is of compiled code: `text` is then the file in
-    base64. `calibrate` is the worker's own: what the GPU reaches.
+    base64. `calibrate` is the worker's own: what the GPU reaches. `debug` interprets a Triton kernel on the CPU, stopped in
+    the program instance that `instance` names: the first, or the one that writes the first wrong element.
 
     `path` is where the author knows the file to be and `text` what stands in the editor, which may
     not be saved. `flags` are compiler flags that have already passed the author's trust rule.
     `architecture` is nvcc's spelling (`sm_90a`) or None for the GPU that will run it. `gpu` is the one
-    asked for elsewhere (`H100`, `H100:2`), None for this machine's own. `roots` are folders in which
+    asked for elsewhere (`H100`, `H100:2`), None for this machine's own: of those it has `gpus`, from number `device` on. `roots` are folders in which
     imports are looked up last, as an editable install's are. `restricted` says that the code is not the
     author's: it runs on Modal, in a container for it alone, or not at all.
 
-    `through` says what starts the kernel: the file's own way in, the launch spec above `definition`, or
-    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`). `templates` are kernels
+    `through` says what starts the kernel: the file's own way in, the launch spec above `definition`,
+    a contract that the file keeps (KernelBench's `ModelNew`, popcorn's `custom_kernel`), or nothing (`exec`): `text` is then a
+    script, or empty, and `path` is any program, as its name says (`is_script`).
+    It runs in `directory`. `mount` is the author's folder of which that is a copy; on the same machine the worker makes it, of `files`, paths
+    relative to it. Files that the patterns `bring` match come back as `Finished.brought`. `variables` (`NAME=value`) are added to
+    its environment. A `traced` run of a Python file is recorded by torch.profiler. `templates` are kernels
     whose launch specs say of which instances a compilation is to tell. `host_launches` are launches in a Python file's
     own code, for the kernels that have no launch spec. `levels` are those of the compiler's output that a compilation sends
-    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked.
+    back, as `Finished.dumps`. A `batch` waits for the GPU behind jobs that somebody has clicked. `grade` is the one
+    asked for: a `referee` runs a contract's code in a process of its own (`orbit_remote.judge`). A compilation that is to
+    `keep` its own files - command line, log, intermediate code - sends them as `Finished.report`.
     """
 
     run: str
@@ -115,7 +128,7 @@ class Job:
     gpu: str | None = None
     roots: tuple[str, ...] = ()
     restricted: bool = False
-    through: Literal["program", "spec", "contract"] = "program"
+    through: Through = "program"
     definition: Definition | None = None
     templates: tuple[Definition, ...] = ()
     host_launches: tuple[HostLaunch, ...] = ()
@@ -123,7 +136,21 @@ class Job:
     tools: tuple[str, ...] = ()
     batch: bool = False
     levels: tuple[Level, ...] = ()
+    gpus: int = 1
+    grade: Grade = "author"
+    mount: str = ""
+    files: tuple[str, ...] = ()
+    bring: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    instance: Literal["first", "wrong"] = "first"
+    traced: bool = False
+    keep: bool = False
     version: int = VERSION
+
+    @property
+    def is_script(self) -> bool:
+        """Whether Python runs it, and not the system."""
+        return self.path.lower().endswith(".py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +168,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Warm:
-    """Prepare for jobs of this language before one is asked for; nothing of the user's is run."""
+    """Prepare for jobs of this language before the first one; no code of the user is run."""
 
     run: str
     language: Literal["cuda", "triton"]
@@ -161,6 +188,9 @@ class Manifest:
     root: str
     files: dict[str, str] = field(default_factory=dict[str, str])
 
+
+DEBUGGING = ("numpy", "debugpy")
+"""Distributions that debugging a Triton kernel needs beside torch and triton."""
 
 NOT_LAUNCHED = "not launched"
 """`Problem.code` of a memory check where the kernel that was asked for never ran: nothing of it was checked."""
@@ -191,7 +221,7 @@ class Note:
 class Problem:
     """One message of a compiler or of the run, in its own words.
 
-    `tool` is who said it: nvcc, ptxas, nvlink, ld, the host compiler, triton, cuda, program.
+    `tool` is its source: nvcc, ptxas, nvlink, ld, the host compiler, triton, cuda, program.
     `symbol` is the kernel's mangled name where the message names a kernel but no line.
     """
 
@@ -229,7 +259,10 @@ class Timing:
     """Device time of several launches of one configuration, in nanoseconds.
 
     `low` and `high` are the 20 % and 80 % quantiles and `spread` half their distance over the
-    median; they are None where `n` is under five. `label` says what kind of launches these were.
+    median, `deviation` the standard deviation of the launches; they are None where `n` is under five. `p95` is None
+    under 20 launches and `p99` under 100, where they would be the longest launch. `label` says what kind of launches
+    these were. `under`, in nanoseconds, is set where the median is shorter than what the recording can tell from
+    nothing: the numbers are then its noise, and all that is known is that the kernel takes less than this.
     `sm_clock_mhz` is the mean SM clock while such launches ran, by the multiprocessors' own counters.
     """
 
@@ -248,6 +281,11 @@ class Timing:
     stopped: Literal["", "precise", "cap"] = ""
     dropped: int = 0
     sm_clock_mhz: float | None = None
+    mean: float | None = None
+    deviation: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    under: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,10 +502,26 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetrySeries:
+    """NVML over time: of each moment, in seconds from the first, what it said then; None where it said nothing.
+
+    `utilization` is the share of the time, in per cent, in which any kernel ran: NVML's own mean over its last period.
+    """
+
+    at_s: tuple[float, ...]
+    sm_clock_mhz: tuple[float | None, ...] = ()
+    power_w: tuple[float | None, ...] = ()
+    utilization: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Telemetry:
     """NVML while the kernels ran; each triple is [lowest, median, highest] of the samples.
 
-    `throttle_reasons` is None where the GPU does not report them, empty where it reported none.
+    `throttle_reasons` is None where the GPU does not report them, empty where it reported none. `utilization` as in
+    `TelemetrySeries`. `energy_j` is what the whole GPU used from the first sample to the last, by its own counter, which
+    advances in steps of `energy_step_j`; None where it has none, or did not advance. `busy` is the share of that time
+    in which kernels that were recorded ran.
     """
 
     samples: int
@@ -478,6 +532,11 @@ class Telemetry:
     memory_used: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
     default_sm_clock_mhz: int | None = None
+    utilization: tuple[float, float, float] | None = None
+    energy_j: float | None = None
+    energy_step_j: float | None = None
+    busy: float | None = None
+    series: TelemetrySeries | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -490,6 +549,45 @@ class Failure:
     retryable: bool = False
     place: Place | None = None
     symbol: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """Kernels of one name in a call; `library` is whose they are, empty for the candidate's own. `ns` is of all of them."""
+
+    name: str
+    library: str
+    count: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the judge knows beside the answers and the times. `suspicious` is why there is no score, empty where there is one.
+
+    `flag_ns` is by the clock that is the score, `verified_ns` by the one that ends with right values in the judge's hands;
+    the two agree within `resolution_ns`. `recorded_ns`, `own_share`, `streams` and `kernels` are what the recorder in the
+    candidate's process says of one call. `kept_bytes` are GPU memory that its calls did not give back. Errors are against
+    the reference in double precision, relative. `locks` held the candidate's process, `unlocked` did not.
+    """
+
+    grade: Grade
+    why: str
+    suspicious: str = ""
+    locks: tuple[str, ...] = ()
+    unlocked: tuple[str, ...] = ()
+    rounds: int = 0
+    flag_ns: float | None = None
+    verified_ns: float | None = None
+    resolution_ns: float | None = None
+    host_included: bool = False
+    recorded_ns: int | None = None
+    own_share: float | None = None
+    streams: int | None = None
+    kernels: tuple[Ran, ...] = ()
+    kept_bytes: int | None = None
+    error: float | None = None
+    reference_error: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,6 +627,30 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Debugger:
+    """A debugger's end of a session waits on this machine, for a client that speaks the debug adapter protocol. It is for
+    one program instance of a kernel; `why` says why this one, empty for the first.
+    """
+
+    run: str
+    host: str
+    port: int
+    kernel: str
+    program: tuple[int, int, int]
+    why: str = ""
+    kind: Literal["debugger"] = "debugger"
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """What a program that still runs has launched until now: all of it, not what is new. Its timings have no samples."""
+
+    run: str
+    launches: tuple[Launches, ...]
+    kind: Literal["launched"] = "launched"
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """The compiler is done. `files` are the sources it read (headers included), by content hash."""
 
@@ -553,13 +675,35 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Operator:
+    """A function of torch in a traced run: its calls, and the time on the CPU in it without those that it calls, in nanoseconds."""
+
+    name: str
+    calls: int
+    self_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """A file that a program left in its folder: its path relative to it, with `/` between the parts, and its size in bytes.
+    `content` is compressed by zlib and in base64; the author's side writes the file and empties the field.
+    """
+
+    path: str
+    size: int
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The end of a run, always the last event with its id.
 
     `files` are the user's own files that were read besides the main one, by content hash. `points` are
     what a launch spec was run with; `launches` are then those of the first one. `report` is the profiler's own
-    file, compressed by zlib and in base64; the author's side keeps it as a file and empties the field. `dumps` are of
-    the kernels of `profiles`, or of those that were compiled.
+    file, or a tar of the files that a compilation was to keep, compressed by zlib and in base64; the author's side keeps
+    it as a file and empties the field. `dumps` are of
+    the kernels of `profiles`, or of those that were compiled. `judged` is the judge's word, where it was asked for.
+    `brought` are files that `exec` brings back. Of a traced run `report` is the trace, and `operators` are those that took longest.
     """
 
     run: str
@@ -585,6 +729,9 @@ class Finished:
     profiles: tuple[Profile, ...] = ()
     report: str = ""
     dumps: tuple[Dump, ...] = ()
+    judged: Judged | None = None
+    brought: tuple[Brought, ...] = ()
+    operators: tuple[Operator, ...] = ()
     kind: Literal["finished"] = "finished"
 
 
@@ -635,7 +782,7 @@ def failed(run: str, failure: Failure, **known: Any) -> Finished:
     return Finished(run, failure.category, failure, **known)
 
 
-Event = Stage | Output | Built | Group | Finished | Machine
+Event = Stage | Output | Debugger | Launched | Built | Group | Finished | Machine
 
 
 # -- on the wire (`wire` reads what this writes) ----------------------------------------------------

@@ -158,22 +158,22 @@ def occupancy(
         if reason is not None:
             return Occupancy(0, 0, sm.warps, (limiter,), {limiter: 0}, reason)
 
-    found: dict[Limiter, int] = {"blocks": sm.blocks, "warps": sm.warps // block_warps}
+    by_limiter: dict[Limiter, int] = {"blocks": sm.blocks, "warps": sm.warps // block_warps}
     if registers:
         warps_per_partition = REGISTERS_PER_SM // SUB_PARTITIONS // _registers_per_warp(registers)
-        found["registers"] = warps_per_partition * SUB_PARTITIONS // block_warps
+        by_limiter["registers"] = warps_per_partition * SUB_PARTITIONS // block_warps
     if shared := _round_up(static_shared + dynamic_shared + sm.shared_reserved, sm.shared_unit):
-        found["shared memory"] = sm.shared // shared
+        by_limiter["shared memory"] = sm.shared // shared
     if barriers and sm.barriers is not None:
-        found["barriers"] = sm.barriers // barriers
+        by_limiter["barriers"] = sm.barriers // barriers
 
-    blocks = min(found.values())
+    blocks = min(by_limiter.values())
     return Occupancy(
         blocks=blocks,
         warps=blocks * block_warps,
         max_warps=sm.warps,
-        limiters=tuple(name for name, limit in found.items() if limit == blocks),
-        limits=found,
+        limiters=tuple(name for name, limit in by_limiter.items() if limit == blocks),
+        limits=by_limiter,
         reason=None if blocks else "it uses more barriers than a multiprocessor has",
     )
 
@@ -195,7 +195,7 @@ def best(
     not known; `reason` is set where no block size can be launched.
     """
     top = MAX_THREADS_PER_BLOCK if max_threads is None else min(max_threads, MAX_THREADS_PER_BLOCK)
-    found: tuple[int, Occupancy] | None = None
+    best_yet: tuple[int, Occupancy] | None = None
     # a launch bound of 100 threads still allows the fourth warp, with 4 of its threads
     for threads in (*range(WARP, top, WARP), top):
         result = occupancy(
@@ -207,9 +207,9 @@ def best(
             barriers=barriers,
             max_threads=max_threads,
         )
-        if result is not None and (found is None or result.warps > found[1].warps):
-            found = threads, result
-    return found
+        if result is not None and (best_yet is None or result.warps > best_yet[1].warps):
+            best_yet = threads, result
+    return best_yet
 
 
 def _too_many_threads(threads: int, max_threads: int | None) -> str | None:

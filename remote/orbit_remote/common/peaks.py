@@ -23,8 +23,8 @@ Operation = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The highest rate, per second, and how it is known. `stated` is what a datasheet says of it besides, `reached` what this
-    very GPU came to when it was measured; None where there is neither.
+    """The highest rate, per second, and how it is known. `stated` is the datasheet's figure, `reached` the
+    rate measured on this very GPU; each is None if not known.
     """
 
     rate: float

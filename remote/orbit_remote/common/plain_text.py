@@ -1,4 +1,4 @@
-"""Words of others - compilers, programs, files - without what a terminal would obey."""
+"""Text of compilers, programs and files, without the control sequences that a terminal would obey."""
 
 from __future__ import annotations
 

@@ -42,6 +42,7 @@ class Task:
     benchmarks: tuple[dict[str, Value], ...] = ()
     files: dict[str, str] = field(default_factory=dict[str, str])
     language: str = "py"
+    ranking_by: str = "last"
     several_gpus: bool = False
 
 
@@ -61,11 +62,11 @@ def read(text: str) -> Task:
             raise TaskError(line, f"task.yml has the key '{key}' twice")
         if key in _LISTS:
             lists[key] = tuple(_items(key, line, rest, block))
-        elif key in ("lang", "multi_gpu"):
+        elif key in ("lang", "multi_gpu", "ranking_by"):
             words[key] = _Flow(rest, line).alone()
     files: dict[str, str] = {}
-    for one in lists.get("files", ()):
-        name, source = one.get("name"), one.get("source")
+    for entry in lists.get("files", ()):
+        name, source = entry.get("name"), entry.get("source")
         if isinstance(name, str) and isinstance(source, str):
             files[name] = source
     return Task(
@@ -73,6 +74,7 @@ def read(text: str) -> Task:
         lists.get("benchmarks", ()),
         files,
         str(words.get("lang", "py")),
+        str(words.get("ranking_by", "last")),
         words.get("multi_gpu") is True,
     )
 
@@ -89,8 +91,8 @@ def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]
         at += 1
         if not line.strip() or line.startswith("#") or line.strip() in ("---", "..."):
             continue
-        found = _KEY.match(line)
-        if found is None:
+        match = _KEY.match(line)
+        if match is None:
             raise TaskError(
                 at, f"task.yml is read as keys at the start of a line; this is not one: {line[:60]}"
             )
@@ -102,7 +104,7 @@ def _sections(text: str) -> Iterator[tuple[str, int, str, list[tuple[int, str]]]
                 break
             block.append((at + 1, lines[at]))
             at += 1
-        yield next(filter(None, found.groups()), ""), number, line[found.end() :].strip(), block
+        yield next(filter(None, match.groups()), ""), number, line[match.end() :].strip(), block
 
 
 def _items(key: str, line: int, rest: str, block: list[tuple[int, str]]) -> Iterator[dict[str, Value]]:
@@ -134,7 +136,7 @@ def _entry(key: str, body: list[tuple[int, str]]) -> dict[str, Value]:
     number, first = body[0]
     if first.strip().startswith("{"):
         return _Flow("\n".join(text for _, text in body), number).mapping()
-    found: dict[str, Value] = {}
+    entry: dict[str, Value] = {}
     rows = [(line, text) for line, text in body if text.strip()]
     if not rows:
         raise TaskError(number, f"an entry of '{key}' is empty")
@@ -147,10 +149,10 @@ def _entry(key: str, body: list[tuple[int, str]]) -> dict[str, Value]:
                 f"an entry of '{key}' is read as `name: value` lines; this is not one: {text.strip()[:60]}",
             )
         word = next(filter(None, name.groups()), "")
-        if word in found:
+        if word in entry:
             raise TaskError(line, f"this entry of '{key}' has '{word}' twice")
-        found[word] = _Flow(text.strip()[name.end() :], line).alone()
-    return found
+        entry[word] = _Flow(text.strip()[name.end() :], line).alone()
+    return entry
 
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|0|[1-9]\d*)$")
@@ -174,18 +176,18 @@ class _Flow:
     def mapping(self) -> dict[str, Value]:
         self._skip()
         self._at += 1  # the caller has seen the brace
-        found: dict[str, Value] = {}
+        entry: dict[str, Value] = {}
         while not self._taken("}"):
             name = self._name()
-            if name in found:
+            if name in entry:
                 raise self._wrong(f"this entry has '{name}' twice")
-            found[name] = self._value(0)
+            entry[name] = self._value(0)
             if not self._taken(","):
                 if not self._taken("}"):
                     raise self._wrong("a comma or a closing brace is missing")
                 break
         self._end()
-        return found
+        return entry
 
     def alone(self) -> Value:
         value = self._value(0)
@@ -199,11 +201,11 @@ class _Flow:
             if not self._taken(":"):
                 raise self._wrong("a name is followed by a colon")
             return name
-        found = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?=\s)").match(self._text, self._at)
-        if found is None:
+        match = re.compile(r"([A-Za-z_][\w.-]*)\s*:(?=\s)").match(self._text, self._at)
+        if match is None:
             raise self._wrong("a name and a colon are missing")
-        self._at = found.end()
-        return found[1]
+        self._at = match.end()
+        return match[1]
 
     def _value(self, depth: int) -> Value:
         self._skip()
@@ -214,30 +216,30 @@ class _Flow:
             return self._list(depth)
         if head in ('"', "'"):
             return self._quoted()
-        found = _PLAIN.match(self._text, self._at)
-        if found is None:
+        match = _PLAIN.match(self._text, self._at)
+        if match is None:
             if head in ("", ",", "}", "]"):
                 return None
             raise self._wrong(
                 f"YAML's '{head}' is not read in a test: write a number, a word, a text or a list"
             )
-        self._at = found.end()
-        return self._scalar(found[0].strip())
+        self._at = match.end()
+        return self._scalar(match[0].strip())
 
     def _list(self, depth: int) -> list[Value]:
         self._at += 1
-        found: list[Value] = []
+        values: list[Value] = []
         while not self._taken("]"):
-            found.append(self._value(depth + 1))
+            values.append(self._value(depth + 1))
             if not self._taken(","):
                 if not self._taken("]"):
                     raise self._wrong("a comma or a closing bracket is missing")
                 break
-        return found
+        return values
 
     def _quoted(self) -> str:
         quote = self._text[self._at]
-        found: list[str] = []
+        characters: list[str] = []
         self._at += 1
         while self._at < len(self._text):
             char = self._text[self._at]
@@ -247,16 +249,16 @@ class _Flow:
             if char == quote:
                 if quote == "'" and self._peek() == "'":
                     self._at += 1
-                    found.append("'")
+                    characters.append("'")
                     continue
-                return "".join(found)
+                return "".join(characters)
             if char == "\\" and quote == '"':
                 escape = self._peek()
                 if escape not in _ESCAPES:
                     raise self._wrong(f"the escape \\{escape} is not read")
                 char = _ESCAPES[escape]
                 self._at += 1
-            found.append(char)
+            characters.append(char)
         raise self._wrong("a text has no closing quote")
 
     def _scalar(self, word: str) -> Value:
@@ -277,8 +279,8 @@ class _Flow:
 
     def _skip(self) -> None:
         """White space and comments."""
-        found = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*").match(self._text, self._at)
-        self._at = found.end() if found else self._at
+        match = re.compile(r"(?:\s|(?<!\S)#[^\n]*)*").match(self._text, self._at)
+        self._at = match.end() if match else self._at
 
     def _peek(self) -> str:
         return self._text[self._at : self._at + 1]

@@ -21,6 +21,7 @@ from typing import Any
 from orbit_remote import PACKAGE
 from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.messages import Failure, Note, Place, Problem
+from orbit_remote.common.plain_text import plain
 
 _CUDA_WORDS = {
     "illegal memory access": "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -38,6 +39,9 @@ _CUDA_WORDS = {
 
 _NEEDED = ("torch", "triton")
 """Packages of the machine: a Python without them is the machine's fault."""
+
+_MOST_FOLDERS = 12
+"""How far up a file's own project is looked for."""
 
 _REMEDIES = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "check masks and pointer arithmetic; compute-sanitizer names the access",
@@ -68,10 +72,14 @@ def explain(error: BaseException, path: str) -> Explained:
     if compilation := _compilation_errors(error):
         return _compilation(error, compilation, path)
     name = type(error).__name__
-    words = _words(error).strip()
+    if name == "DSLUserCodeError" and error.__cause__ is not None:  # CuTe DSL's, around what a kernel raised
+        return explain(error.__cause__, path)
+    words = plain(_words(error)).strip()
     place, notes = _frames(error, path)
     if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:
         return _missing(error.name, place, path)
+    if isinstance(error, ImportError) and (remedy := _lacking(error, path)):
+        return _at(f"{name}: {words}", "python", place, notes, remedy=remedy)
     if name == "PTXASError":
         return _at(f"{words}", "ptxas", place, notes, category="compile error")
     if name in {"OutOfResources", "AutotunerError", "InterpreterError"}:
@@ -101,6 +109,30 @@ def _missing(module: str, place: Place | None, path: str) -> Explained:
     )
 
 
+def _lacking(error: ImportError, path: str) -> str:
+    """What would provide what a file imports: the project itself where it is a package of it, else a package of that
+    name, else another version of the one that is there. Looks into the folders above the file.
+    """
+    module = error.name or ""
+    top = module.partition(".")[0]
+    if not top:
+        return ""
+    known = getattr(sys.modules.get(top), "__file__", None) or ""
+    for folder in list(Path(path).parents)[:_MOST_FOLDERS]:
+        if known and not Path(known).is_relative_to(folder):
+            continue  # what is imported under that name is installed elsewhere
+        if not any((folder / name).is_file() for name in ("pyproject.toml", "setup.py")):
+            continue
+        if any(
+            (folder / under / top).is_dir() or (folder / under / f"{top}.py").is_file()
+            for under in ("", "src")
+        ):
+            return f"{top} is a package of this project: {sys.executable} -m pip install -e {folder} builds and installs it"
+    if isinstance(error, ModuleNotFoundError) and top == module:
+        return f"{sys.executable} -m pip install {top}, if that is the package's name, or set `orbit.python` to the Python that has it"
+    return f"the {top} of {sys.executable} is another version than this file is for"
+
+
 def _words(error: BaseException) -> str:
     """What an exception says; nothing where its own `__str__`, user code as well, fails."""
     try:
@@ -128,7 +160,7 @@ def left(code: object) -> tuple[int, Explained | None]:
     if status == 0:
         return 0, None
     words = "" if isinstance(code, int) else f": {code}"
-    message = f"the program left with exit code {status}{words}"
+    message = f"the program exited with code {status}{words}"
     return status, Explained(Failure("runtime error", message), ())
 
 
@@ -144,8 +176,8 @@ def _at(
 def cuda_failure(error: CudaError) -> Explained:
     """A failure that the program itself did not report."""
     message = f"{error.name} (reported by {error.function}); the program did not stop for it"
-    found = _at(message, "cuda", None, (), remedy=_REMEDIES.get(error.name, ""), code=error.name)
-    return with_cause(found, error)
+    explained = _at(message, "cuda", None, (), remedy=_REMEDIES.get(error.name, ""), code=error.name)
+    return with_cause(explained, error)
 
 
 def with_cause(explained: Explained, error: CudaError) -> Explained:
@@ -267,19 +299,23 @@ def _real_folder(folder: str) -> str:
 def _compilation_errors(error: BaseException) -> list[Any]:
     """The CompilationErrors of a chain, outermost (the kernel) first, innermost (a helper) last."""
     errors = sys.modules.get("triton.compiler.errors")
-    found: list[Any] = []
+    chain: list[Any] = []
     at: BaseException | None = error
     while at is not None and errors is not None:
         if isinstance(at, errors.CompilationError):
-            found.append(at)
+            chain.append(at)
         at = at.__cause__
-    return found
+    return chain
 
 
 def static_assert(error: BaseException) -> str | None:
     """The words of a `tl.static_assert` that failed, if that is what the error is."""
-    kinds = (one for one in _compilation_errors(error) if type(one).__name__ == "CompileTimeAssertionFailure")
-    return next((str(one.error_message or "") for one in kinds), None)
+    kinds = (
+        compilation_error
+        for compilation_error in _compilation_errors(error)
+        if type(compilation_error).__name__ == "CompileTimeAssertionFailure"
+    )
+    return next((str(kind.error_message or "") for kind in kinds), None)
 
 
 def _compilation(error: BaseException, chain: list[Any], path: str) -> Explained:
@@ -344,6 +380,6 @@ def definition(function: Any) -> tuple[str, int, int]:
     code = function.fn.__code__
     before = 0
     for before, line in enumerate(function.raw_src):
-        if found := re.match(r"(\s*)def\s", line):
-            return code.co_filename, code.co_firstlineno + before, len(found[1])
+        if match := re.match(r"(\s*)def\s", line):
+            return code.co_filename, code.co_firstlineno + before, len(match[1])
     return code.co_filename, code.co_firstlineno, 0

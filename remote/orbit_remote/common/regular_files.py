@@ -61,7 +61,7 @@ def read(path: Name, limit: Limit, *, within: int | None = None) -> bytes:
 
 
 def rest(file: BinaryIO, limit: Limit, path: Name) -> bytes:
-    """What follows in an open file; OSError where that is larger than the limit."""
+    """What follows in an open file. Raises OSError where that is larger than the limit."""
     size = os.fstat(file.fileno()).st_size
     if size - file.tell() <= limit.most:
         content = upto(file, limit.most + 1)  # it may grow while it is read, and files of /proc have no size

@@ -8,7 +8,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-_IDENTIFIER = re.compile(r"K?L?(\d+)")
+_IDENTIFIER = re.compile(r"K?L?(\d{1,6})")
 
 
 @lru_cache(maxsize=1)

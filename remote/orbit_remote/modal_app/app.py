@@ -22,6 +22,7 @@ from orbit_remote.modal_app.image_spec import CORES, MEMORY_MIB, Spec, app_name,
 _images = cast("Any", modal.Image)
 _modal = cast("Any", modal)
 _STARTUP_S = 600
+_POLL_S = 5.0
 _VOLUME = "/orbit-volume"
 _VOLUME_NAME = "orbit-files"
 
@@ -71,6 +72,7 @@ def image(spec: Spec) -> modal.Image:
         f"nvidia-ml-py=={spec.nvml}",
         f"cuda-core=={spec.cuda_core}",
         f"cuda-bindings=={spec.cuda_bindings}",
+        f"ipykernel=={spec.ipykernel}",
         "setuptools",
         *spec.pip,
     )
@@ -86,7 +88,9 @@ def image(spec: Spec) -> modal.Image:
 
 def _left_out(wanted: set[Path], path: Path) -> bool:
     """Whether Modal is to leave a file of the package out; it asks about paths relative to somewhere."""
-    return path.suffix != "" and not any(one.as_posix().endswith(path.as_posix()) for one in wanted)
+    return path.suffix != "" and not any(
+        wanted_path.as_posix().endswith(path.as_posix()) for wanted_path in wanted
+    )
 
 
 class Worker:
@@ -116,6 +120,24 @@ class Worker:
             return bool(self._calls.submit(signs).result())
 
         return self._container.perform(request, blobs, post, alive)
+
+    @modal.method()
+    def notebook(self, request: bytes, line: modal.Queue, run: str) -> bytes:
+        """Pieces go to the partition `run` of `line`, and come in `run/in`. The container ends with the notebook, unless
+        its kernel is started again.
+        """
+        keep = False
+
+        def post(piece: bytes) -> None:
+            self._calls.submit(line.put, piece, partition=run).result()
+
+        get = partial(line.get_many, 100, timeout=_POLL_S, partition=f"{run}/in")
+        try:
+            answer, keep = self._container.notebook(request, post, get)
+            return answer
+        finally:
+            if not keep:
+                cast("Any", experimental).stop_fetching_inputs()
 
     def _on_volume(self, call: Callable[[], None]) -> None:
         self._volume_calls.submit(call).result()

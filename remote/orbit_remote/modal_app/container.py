@@ -29,7 +29,9 @@ from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app import image_spec
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.modal_app.image_spec import pack, unpack
-from orbit_remote.modal_app.signed_stream import Signer
+from orbit_remote.modal_app.mirror import Mirror
+from orbit_remote.modal_app.notebook_host import Asked, Get, Host, Place
+from orbit_remote.modal_app.signed_stream import PIECE, Signer
 from orbit_remote.modal_app.volume_cache import Kept, Kind
 from orbit_remote.process import process_groups
 
@@ -45,8 +47,6 @@ Alive = Callable[[], bool]
 """Whether the author's side has given a sign of life since it was last asked."""
 
 _BATCH_S = 0.02
-_PIECE = 512 << 10
-"""Bytes of one item of the queue; Modal takes up to 1 MiB."""
 _GONE_S = float(os.environ.get("ORBIT_GONE_S", "20"))
 """The author's side gives a sign every 5 s: four missed in a row, and nobody waits for the answer."""
 _ASK_S = _GONE_S / 4
@@ -99,6 +99,8 @@ class Container:
         """Modal's, by which the author's side knows this container."""
         self.jobs = 0
         """How many have been asked of it."""
+        self._mirrors: dict[str, Mirror] = {}
+        """The files of notebooks, by their trees."""
         self._answers: dict[str, dict[str, Any]] = {}
         self._began = time.monotonic()
 
@@ -145,6 +147,31 @@ class Container:
             answer = {"broken": f"the container could not do the job: {error}"}
         return pack(answer | _identity() | {"jobs": self.jobs, "seconds": time.monotonic() - began})
 
+    def notebook(self, request: bytes, post: Post, get: Get) -> tuple[bytes, bool]:
+        """Keep the kernels of a notebook until its author's side ends it or is gone; packed data says why, and
+        whether the container is wanted again soon.
+        """
+        self.jobs += 1
+        keep = False
+        try:
+            asked = codec.build(Asked, unpack(request))
+            if asked.contract != c.VERSION:
+                answer: dict[str, Any] = {"contract": c.VERSION}
+            else:
+                scratch, tree = self._home / "tmp", self._home / "trees" / asked.root
+                for folder in (self._caches, self._caches / "triton", scratch, tree):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self._give(folder)
+                files = self._mirrors.setdefault(asked.root, Mirror(tree, shared=self._user is not None))
+                environment = _environment(scratch, self._caches)
+                place = Place(self._package, tree, self._user, environment, files, self._files)
+                answer, keep = Host(asked, place, post, get).serve(_identity())
+        except (ValueError, zlib.error) as error:
+            answer = {"ended": f"the request was not understood: {error}"}
+        except OSError as error:
+            answer = {"ended": f"the container could not start the kernel: {error}"}
+        return pack(answer | _identity()), keep
+
     def _answer(
         self, asked: Request, blobs: dict[str, bytes], post: Post | None, alive: Alive
     ) -> dict[str, Any]:
@@ -165,20 +192,22 @@ class Container:
         job = paths.job(codec.build(c.Job, asked.job), str(tree))
         if done := self._answers.get(job.run):
             return done
+        if job.through == "exec" and not job.is_script:
+            Path(job.path).chmod(0o755)
         self.start()
         assert self._worker is not None
-        said = _Stream(post, job.run, asked.secret)
-        said.add({"kind": "container", "run": job.run, "jobs": self.jobs} | _identity())
-        said.flush()
+        stream = _Stream(post, job.run, asked.secret)
+        stream.add({"kind": "container", "run": job.run, "jobs": self.jobs} | _identity())
+        stream.flush()
         self._bring(job, built=asked.built)
         began = time.time()
-        finished = self._follow(self._worker, job, paths, said, alive)
+        finished = self._follow(self._worker, job, paths, stream, alive)
         if job.action == "build":  # whoever is told of it may look for it elsewhere
             self._keep(job, began)
             self._sync(self._commit)
-        said.add(finished)
-        said.add({"kind": "done", "run": job.run})
-        said.flush()
+        stream.add(finished)
+        stream.add({"kind": "done", "run": job.run})
+        stream.flush()
         self._answers = {job.run: {"finished": bounded(finished)}}  # of the last job: it may come twice
         if job.action != "build":  # Modal takes it over by itself
             self._keep(job, began)
@@ -204,21 +233,21 @@ class Container:
             print(f"orbit: the volume could not be synchronised: {error}", file=sys.stderr)
 
     def _follow(
-        self, worker: _Worker, job: c.Job, paths: Paths, said: _Stream, alive: Alive
+        self, worker: _Worker, job: c.Job, paths: Paths, stream: _Stream, alive: Alive
     ) -> dict[str, Any]:
         worker.send(job)
         finished: dict[str, Any] | None = None
         seen = asked = time.monotonic()
         try:
             while finished is None:
-                event = worker.next(said.pause())
+                event = worker.next(stream.pause())
                 if event is not None and event.get("run") == job.run:
                     event = paths.event(event)
                     if event["kind"] == "finished":
                         finished = event
                     else:
-                        said.add(event)
-                said.send()
+                        stream.add(event)
+                stream.send()
                 now = time.monotonic()
                 if now - asked >= _ASK_S:
                     asked = now
@@ -366,8 +395,8 @@ class _Stream:
 
     def flush(self) -> None:
         while self._waiting:
-            piece = bytes(self._waiting[:_PIECE])
-            del self._waiting[:_PIECE]
+            piece = bytes(self._waiting[:PIECE])
+            del self._waiting[:PIECE]
             if self._post is None:
                 continue
             try:
@@ -389,12 +418,15 @@ def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
     if cut.get("report"):
         cut["report"] = ""
         what.append("the profiler's own report")
+    if _size(cut) > limit and cut.get("brought"):
+        cut["brought"] = []
+        what.append("the files to bring back")
     if _size(cut) > limit and cut.get("dumps"):
         cut["dumps"] = []
         what.append("what the compiler made of the kernels")
     if _size(cut) > limit:
         launches = cast("list[dict[str, Any]]", cut.get("launches", []))
-        cut["launches"] = [one | {"timing": one["timing"] | {"samples": []}} for one in launches]
+        cut["launches"] = [launch | {"timing": launch["timing"] | {"samples": []}} for launch in launches]
         what.append("single samples")
     for stream in ("stdout", "stderr"):
         if _size(cut) > limit and len(text := str(cut.get(stream, ""))) > 4096:
@@ -407,8 +439,8 @@ def bounded(finished: dict[str, Any], limit: int = _RETURN) -> dict[str, Any]:
             items = items[: len(items) // 2]
             cut[name] = items
             what.append(name)
-    said = f"the answer was too large to be sent whole; cut: {', '.join(dict.fromkeys(what))}"
-    cut["remarks"] = [*cast("list[Any]", cut.get("remarks", [])), said]
+    sentence = f"the answer was too large to be sent whole; cut: {', '.join(dict.fromkeys(what))}"
+    cut["remarks"] = [*cast("list[Any]", cut.get("remarks", [])), sentence]
     return cut
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from orbit_remote.common.messages import Job
 
-_PROGRAM_OUTPUT = {"stdout", "stderr", "report", "dumps"}
+_PROGRAM_OUTPUT = {"stdout", "stderr", "report", "dumps", "brought"}
 _NAME = r"(?P<rest>[\\/][^\s:;,\"'<>|()\[\]]*)?"
 
 
@@ -31,8 +31,8 @@ class Paths:
             )
             name = re.compile(folder + r"(?![^\\/\s\"';,])" + _NAME, re.IGNORECASE if windows else 0)
 
-            def moved(found: re.Match[str], here: str = here, windows: bool = windows) -> str:
-                rest = found["rest"] or ""
+            def moved(match: re.Match[str], here: str = here, windows: bool = windows) -> str:
+                rest = match["rest"] or ""
                 return here + (rest.replace("\\", "/") if windows else rest)
 
             text, times = name.subn(moved, text)
@@ -45,8 +45,8 @@ class Paths:
         for author, here in sorted(self.pairs, key=lambda pair: -len(pair[1])):
             name = re.compile(re.escape(here) + r"(?![\w.-])" + _NAME)
 
-            def moved(found: re.Match[str], author: str = author) -> str:
-                rest = found["rest"] or ""
+            def moved(match: re.Match[str], author: str = author) -> str:
+                rest = match["rest"] or ""
                 return author + (rest.replace("/", "\\") if _is_windows(author) else rest)
 
             text = name.sub(moved, text)

@@ -39,6 +39,7 @@ class Spec:
     nvml: str = "13.615.71"
     cuda_core: str = "1.2.0"
     cuda_bindings: str = "13.3.1"
+    ipykernel: str = "7.4.0"
     cuda: str = "13.0.1"
     nsight_compute: str = "2025.2.1"
     pip: tuple[str, ...] = ()

@@ -59,11 +59,11 @@ class Kept:
         if (file, kind) in self._brought and not again:
             return
         self._brought.add((file, kind))
-        with _said("builds could not be fetched"):
+        with _logged("builds could not be fetched"):
             room = limits.VOLUME.most
-            found = sorted(_files(self._volume / kind / file), key=lambda one: -one[1].st_mtime)
+            newest = sorted(_files(self._volume / kind / file), key=lambda listed: -listed[1].st_mtime)
             with self._cache(kind) as cache:
-                for path, status in found[: _MOST[kind]]:
+                for path, status in newest[: _MOST[kind]]:
                     room -= status.st_size
                     if room < 0:
                         break
@@ -71,7 +71,7 @@ class Kept:
 
     def keep(self, file: str, kind: Kind, since: float) -> None:
         """Copy out what a job of `file` made or used after `since`, on the wall clock."""
-        with _said("builds could not be kept"):
+        with _logged("builds could not be kept"):
             folder = self._volume / kind / file
             with self._cache(kind) as cache:
                 for name, status in content_store.entries(cache):
@@ -144,15 +144,15 @@ class Kept:
             return None
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=cache)
         try:
-            found = {
+            contents = {
                 each: self._content(inner, each)
                 for each, of in content_store.entries(inner)
                 if stat.S_ISREG(of.st_mode) and _NAME.fullmatch(each) and of.st_size
             }
         finally:
             os.close(inner)
-        files = {each: content for each, content in found.items() if content is not None}
-        whole = len(files) == len(found) and sum(map(len, files.values())) <= limits.VOLUME.most
+        files = {each: content for each, content in contents.items() if content is not None}
+        whole = len(files) == len(contents) and sum(map(len, files.values())) <= limits.VOLUME.most
         return files if files and whole else None
 
     def _content(self, folder: int, name: str) -> bytes | None:
@@ -167,15 +167,15 @@ class Kept:
 
     def _forget_old(self, kind: Kind, folder: Path) -> None:
         """The entries of a file written longest ago; once in a container's life also those of others."""
-        newest = sorted(_files(folder), key=lambda one: -one[1].st_mtime)
+        newest = sorted(_files(folder), key=lambda listed: -listed[1].st_mtime)
         for path, _ in newest[_MOST[kind] :]:
             path.unlink(missing_ok=True)
         if self._evicted:
             return
         self._evicted = True
-        every = [one for each in _MOST for group in _folders(self._volume / each) for one in _files(group)]
+        every = [file for each in _MOST for group in _folders(self._volume / each) for file in _files(group)]
         total = sum(status.st_size for _, status in every)
-        for path, status in sorted(every, key=lambda one: one[1].st_mtime):
+        for path, status in sorted(every, key=lambda listed: listed[1].st_mtime):
             if total <= self._limit:
                 break
             path.unlink(missing_ok=True)
@@ -219,20 +219,20 @@ def _folders(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> list[tuple[Path, os.stat_result]]:
     """The entries in a folder of the volume; what a container left half written long ago is removed."""
-    found: list[tuple[Path, os.stat_result]] = []
+    listed: list[tuple[Path, os.stat_result]] = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
             with contextlib.suppress(OSError):  # another container may have removed it
                 status = entry.stat(follow_symlinks=False)
                 if not entry.name.endswith(".tmp"):
-                    found.append((Path(entry.path), status))
+                    listed.append((Path(entry.path), status))
                 elif time.time() - status.st_mtime > _ABANDONED_S:
                     Path(entry.path).unlink()
-    return found
+    return listed
 
 
 @contextlib.contextmanager
-def _said(what: str) -> Generator[None]:
+def _logged(what: str) -> Generator[None]:
     """A cache that fails costs time, never a run."""
     try:
         yield

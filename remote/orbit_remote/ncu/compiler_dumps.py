@@ -1,6 +1,6 @@
 """Compiler output of profiled kernels: Triton's levels of IR, PTX, and the code that ran.
 
-Of a kernel's instances those are told whose machine code is in the report, byte for byte.
+An instance is recognized by its machine code in the report, byte for byte.
 """
 
 from __future__ import annotations
@@ -64,11 +64,14 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
     """
     if report is None or not answer.profiles:
         return Collected()
-    found = _instances(answer, report, compiled, ptx)
+    instances = _instances(answer, report, compiled, ptx)
     remarks: list[str] = []
-    if len(found) > _MOST_INSTANCES:
-        remarks.append(f"what the compiler made is kept of {_MOST_INSTANCES} of {len(found)} instances")
-    made = [dumps.Made(one.symbol, one.name, one.constants, one.texts) for one in found[:_MOST_INSTANCES]]
+    if len(instances) > _MOST_INSTANCES:
+        remarks.append(f"what the compiler made is kept of {_MOST_INSTANCES} of {len(instances)} instances")
+    made = [
+        dumps.Made(instance.symbol, instance.name, instance.constants, instance.texts)
+        for instance in instances[:_MOST_INSTANCES]
+    ]
     return Collected(dumps.packed(made, remarks), tuple(remarks))
 
 
@@ -78,37 +81,51 @@ def collect(answer: Answer, report: Path | None, compiled: Path, ptx: str = "") 
 def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_Instance]:
     """By symbol, that of the longest launch first, and of a symbol in the same order."""
     images = set(elf.images(regular_files.read(report, limits.REPORT)))
-    kept = [one for file in sorted(compiled.glob("*.json"), key=_number) if (one := _kept(file))]
+    kept = [instance for file in sorted(compiled.glob("*.json"), key=_number) if (instance := _kept(file))]
     sass = answer.sass or ("",) * len(answer.profiles)
     launches = sorted(zip(answer.profiles, sass, strict=True), key=_duration, reverse=True)
-    found: list[_Instance] = []
-    for symbol in dict.fromkeys(one.symbol for one, _ in launches):
-        launched = [(one, text) for one, text in launches if one.symbol == symbol]
-        known = [one for one in kept if one.symbol == symbol]
-        ran = [one for one in known if one.code in images] or known
+    instances: list[_Instance] = []
+    for symbol in dict.fromkeys(launch.symbol for launch, _ in launches):
+        launched = [(launch, text) for launch, text in launches if launch.symbol == symbol]
+        known = [kept_instance for kept_instance in kept if kept_instance.symbol == symbol]
+        ran = [kept_instance for kept_instance in known if kept_instance.code in images] or known
         if not ran:
             ran = [_Instance(symbol, launched[0][0].name)]
             ran[0].texts |= {"ptx": ptx.encode("utf-8", "surrogateescape")} if ptx else {}
         ordered: list[_Instance] = []
         for profile, text in launched:
             if text:
-                fitting = (one for one in ran if one not in ordered and one.fits(profile, text))
-                one = next(fitting, None) or _Instance(symbol, profile.name)  # code that nobody here compiled
-                one.texts["sass"] = text.encode("utf-8", "replace")
-                ordered.append(one)
-        found += [*ordered, *(one for one in ran if one not in ordered)]
-    return found
+                fitting = (
+                    kept_instance
+                    for kept_instance in ran
+                    if kept_instance not in ordered and kept_instance.fits(profile, text)
+                )
+                instance = next(fitting, None) or _Instance(
+                    symbol, profile.name
+                )  # code that nobody here compiled
+                instance.texts["sass"] = text.encode("utf-8", "replace")
+                ordered.append(instance)
+        instances += [*ordered, *(kept_instance for kept_instance in ran if kept_instance not in ordered)]
+    return instances
 
 
 def _kept(file: Path) -> _Instance | None:
     try:
-        said = codec.build(Resources, json.loads(regular_files.read(file, limits.DUMP)))
+        resources = codec.build(Resources, json.loads(regular_files.read(file, limits.DUMP)))
         texts: dict[Level, bytes] = {}
         for level in get_args(Level):
             if content := _content(file.with_suffix(f".{level}")):
                 texts[level] = content
         code = _content(file.with_suffix(".cubin"))
-        return _Instance(said.symbol, said.name, code, said.constants, said.threads, said.registers, texts)
+        return _Instance(
+            resources.symbol,
+            resources.name,
+            code,
+            resources.constants,
+            resources.threads,
+            resources.registers,
+            texts,
+        )
     except (OSError, ValueError):
         return None
 
@@ -126,5 +143,5 @@ def _number(file: Path) -> int:
 
 
 def _duration(launch: tuple[Profile, str]) -> float:
-    told = launch[0].metrics.get(_DURATION)
-    return told.value if told else 0.0
+    metric = launch[0].metrics.get(_DURATION)
+    return metric.value if metric else 0.0

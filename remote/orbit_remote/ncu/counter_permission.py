@@ -1,4 +1,4 @@
-"""Whether this machine lets Nsight Compute read counters: found out by the first profile, and remembered.
+"""Whether this machine lets Nsight Compute read counters: determined by the first profile, and remembered.
 
 Kept in the worker's cache, by the GPU, the driver, the tool's version and whatever else decides about the
 permission, so that the answer is forgotten when an administrator changes it.
@@ -36,12 +36,12 @@ class Known:
     at: float = field(default=0.0, compare=False)
 
 
-def told(folder: Path, device: Device, tool: Tool) -> Known:
+def expected(folder: Path, device: Device, tool: Tool) -> Known:
     """What a profile found out, else what the driver lets expect."""
-    found = known(folder, device, tool)
-    if found.permitted is None and restricted() and not _capable():
+    remembered = known(folder, device, tool)
+    if remembered.permitted is None and restricted() and not _capable():
         return Known(False, PERMISSION.sentence)
-    return found
+    return remembered
 
 
 def known(folder: Path, device: Device, tool: Tool) -> Known:
@@ -52,10 +52,10 @@ def known(folder: Path, device: Device, tool: Tool) -> Known:
         return Known()
 
 
-def remember(folder: Path, device: Device, tool: Tool, found: Known) -> None:
+def remember(folder: Path, device: Device, tool: Tool, outcome: Known) -> None:
     """A cache that cannot be written costs one more try."""
     with contextlib.suppress(OSError):
-        record = dataclasses.asdict(dataclasses.replace(found, at=time.time()))
+        record = dataclasses.asdict(dataclasses.replace(outcome, at=time.time()))
         regular_files.replace(_file(folder, device, tool), json.dumps(record).encode())
 
 
@@ -75,26 +75,26 @@ def _file(folder: Path, device: Device, tool: Tool) -> Path:
 def restricted() -> bool | None:
     """Whether the driver keeps counters for administrators; None where it does not say."""
     with contextlib.suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^RmProfilingAdminOnly:\s*(\d)", regular_files.text(_PARAMETERS, limits.STATE), re.MULTILINE
         )
-        return found[1] == "1" if found else None
+        return match[1] == "1" if match else None
     return None
 
 
 def _capable() -> bool:
     wanted = 1 << _CAP_SYS_ADMIN | 1 << _CAP_PERFMON
-    return any(int(one, 16) & wanted for one in _rights()[1:])
+    return any(int(mask, 16) & wanted for mask in _rights()[1:])
 
 
 def _rights() -> tuple[str, ...]:
     """The user and what this process may do."""
     user = str(os.geteuid()) if hasattr(os, "geteuid") else ""
     with contextlib.suppress(OSError):
-        found = re.search(
+        match = re.search(
             r"^CapEff:\s*(\w+)", regular_files.text("/proc/self/status", limits.STATE), re.MULTILINE
         )
-        return (user, found[1]) if found else (user,)
+        return (user, match[1]) if match else (user,)
     return (user,)
 
 

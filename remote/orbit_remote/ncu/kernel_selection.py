@@ -10,17 +10,16 @@ from orbit_remote.common import symbols
 
 
 def chosen(job: c.Job, resources: Sequence[c.Resources]) -> list[c.Resources]:
-    """The instances of the kernel that was asked for, among all that were compiled; all where none was named.
-
-    By the place of their code, which tells overloads and namesakes apart; by name alone where no code of it is at
+    """The instances of the requested kernel, among all that were compiled; all if none was named. By the
+    place of their code, which distinguishes overloads and namesakes; by name alone where no code of it is at
     its place, as that of a macro.
     """
     name = job.definition.name if job.definition else job.kernel
     if name is None:
         return list(resources)
     base = re.split(r"::|\.", name)[-1]
-    named = [one for one in resources if symbols.base_name(one.symbol) == base]
-    return [one for one in named if _is_at(job, one.place)] or named
+    named = [resource for resource in resources if symbols.base_name(resource.symbol) == base]
+    return [resources for resources in named if _is_at(job, resources.place)] or named
 
 
 def _is_at(job: c.Job, place: c.Place | None) -> bool:

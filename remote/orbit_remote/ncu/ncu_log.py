@@ -1,6 +1,6 @@
 """Nsight Compute's own log: how far it got, and why it could not read counters.
 
-The log is a file of the tool's; nothing of the user's program stands in it.
+The log is a file of the tool; it has no output of the user's program.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Log:
 
     @property
     def status(self) -> int | None:
-        found = _STATUS.search(self.text)
-        return int(found[1]) if found else None
+        match = _STATUS.search(self.text)
+        return int(match[1]) if match else None
 
     @property
     def ended_it(self) -> bool:
@@ -83,10 +83,10 @@ class Log:
     @property
     def launched(self) -> tuple[str, ...]:
         """The kernels that were launched and not asked for, where it lists them: mangled names."""
-        found = _AVAILABLE.search(self.text)
-        if not found:
+        match = _AVAILABLE.search(self.text)
+        if not match:
             return ()
-        return tuple(line.partition(". ")[2].strip() for line in found[1].splitlines() if ". " in line)
+        return tuple(line.partition(". ")[2].strip() for line in match[1].splitlines() if ". " in line)
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -95,8 +95,8 @@ class Log:
     @property
     def refusal(self) -> Refusal | None:
         """Why counters could not be read, if that is what the log says; a program that failed is none."""
-        said = "\n".join(self.errors)
+        text = "\n".join(self.errors)
         for pattern, refusal in _REFUSALS:
-            if re.search(pattern, said):
+            if re.search(pattern, text):
                 return refusal
         return None

@@ -72,7 +72,7 @@ def _candidates() -> list[Path]:
         "/usr/local/cuda",
         "/opt/cuda",
     ]
-    found = [
+    paths = [
         client_environment.which("ncu"),
         *(shutil.which("ncu", path=f"{root}/bin") for root in roots if root),
     ]
@@ -81,7 +81,7 @@ def _candidates() -> list[Path]:
         *Path("/usr/local").glob("cuda*/nsight-compute*/ncu"),
     ]
     newest = sorted(apart, key=lambda path: _numbers(path.parent.name), reverse=True)
-    every = [Path(path) for path in found if path] + newest
+    every = [Path(path) for path in paths if path] + newest
     return [path for path in dict.fromkeys(every) if path.is_file()]
 
 
@@ -95,8 +95,8 @@ def _version(path: str, changed: int) -> str:  # noqa: ARG001 - an ncu that was 
         done = tool_output.ask([path, "--version"], timeout_s=_VERSION_S)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    said = re.search(r"^Version (\d+(?:\.\d+)+)", done.stdout, re.MULTILINE)
-    return said[1] if said else ""
+    match = re.search(r"^Version (\d+(?:\.\d+)+)", done.stdout, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def _readers(path: Path, version: str) -> list[Path]:
@@ -132,7 +132,7 @@ def command(tool: Tool, order: Order, program: Sequence[str | os.PathLike[str]])
     wanted = (
         ["--set", "full"]
         if order.detail == "full"
-        else [part for one in CLICK for part in ("--section", one)]
+        else [part for section in CLICK for part in ("--section", section)]
     )
     return [
         tool.path,

@@ -87,12 +87,12 @@ class Reader:
             with contextlib.suppress(ConnectionError):
                 process.stdin.write(line)
                 await process.stdin.drain()
-            said = await process.stdout.readline()
-        if not said:
+            answer = await process.stdout.readline()
+        if not answer:
             status = await process_groups.exit_status(process)
             what = f"signal {-status}" if status < 0 else f"exit code {status}"
             raise ValueError(f"NVIDIA's reader ended with {what}: the file is damaged or of another version")
-        return codec.build(Answer, json.loads(said.decode("utf-8", "surrogatepass")))
+        return codec.build(Answer, json.loads(answer.decode("utf-8", "surrogatepass")))
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -153,4 +153,5 @@ def _answer(module: Any, why: str, request: Request) -> Answer:
     try:
         return read(module, request)
     except Exception as error:  # noqa: BLE001 - whatever it raises for a damaged file
-        return Answer(problem=f"the report could not be read: {error}".rstrip(".: "))
+        what = f"the report could not be read, it is damaged or of a version that this reader does not know: {error}"
+        return Answer(problem=what.rstrip(".: "))

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.common import limits, python_errors, regular_files
-from orbit_remote.common.messages import Advice, Line, Metric, Profile
+from orbit_remote.common.messages import Advice, Line, Metric, Profile, content_hash
 from orbit_remote.toolchain import dwarf_lines, elf, ptx_inlining, sass_listing
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines
 
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
 _SAMPLES = "smsp__pcsamp_sample_count"
 _FIRST_INSTRUCTION = "launch__function_pcs"
+_DEVICE = "device__attribute_display_name"
 _NOT_SHOWN = ("device__attribute_", "breakdown:", "group:", "numa__", "nvlink__", "c2clink__")
 """Names of what is no measurement of a launch: the device's description and lists of other names."""
 _COUNTED = {
@@ -38,6 +39,11 @@ _COUNTED = {
 """Field of `Line` -> the metric of the section SourceCounters that has it by instruction."""
 _TARGET = re.compile(r"(?:`\([^)]*\) *)?0x([0-9a-f]+)")
 _LINK = re.compile(r"@(?:url|section|sass|source):((?:[^@]|@(?!\w+:))*?)@")
+_LIBRARY = re.compile(
+    r"[/\\](?:site-packages|dist-packages|cccl|cuda(?:-[\d.]+)?[/\\](?:targets|include))[/\\]"
+    r"|^/usr/(?:include|lib)|^[A-Z]:[/\\]Program Files|^<"
+)
+"""Paths of files that belong to a toolkit, a package or the system, on any machine."""
 _MOST_SASS = 16 << 20
 """Characters from which on no more is read of further launches."""
 
@@ -46,7 +52,8 @@ _MOST_SASS = 16 << 20
 class Request:
     """`path` is the author's file, `files` are further files of theirs that were compiled into it: code of any
     other is the library's. `users` says that files outside of Python's own folders are the author's too. `ptx` is a
-    folder of Triton's PTX of the kernels that ran.
+    folder of Triton's PTX of the kernels that ran. A report without `path` is of another machine: every file outside of
+    a toolkit's and a package's folders is the author's, and nobody asks for machine code.
     """
 
     report: str
@@ -62,12 +69,16 @@ class Request:
 class Answer:
     """`left_out` are launches in the report beyond the most that were asked for. `problem` says why there is
     nothing. `sass` has the machine code of each profile, empty where an earlier one's of its symbol is the same.
+    `sources` are the author's files that the lines name, by the content hash of the text in the report, empty where it
+    has none. `device` is the GPU's name.
     """
 
     profiles: tuple[Profile, ...] = ()
     left_out: int = 0
     problem: str = ""
     sass: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict[str, str])
+    device: str = ""
 
 
 def read(ncu_report: Any, request: Request) -> Answer:
@@ -76,20 +87,42 @@ def read(ncu_report: Any, request: Request) -> Answer:
     actions = [action for part in report for action in part]
     if not actions:
         return Answer(problem="the report is damaged or of a newer version: no launch is found in it")
-    reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(one) for one in actions}))
+    reader = _Reader(ncu_report, request, _line_tables(request, {_symbol(action) for action in actions}))
     seen: dict[tuple[object, ...], int] = defaultdict(int)
     profiles: list[Profile] = []
     sass: list[str] = []
     for action in actions[: request.most]:
-        one = reader.profile(action)
-        configuration = (one.symbol, one.grid, one.block)
-        if not one.metrics:
+        profile = reader.profile(action)
+        configuration = (profile.symbol, profile.grid, profile.block)
+        if not profile.metrics:
             return Answer(problem="the report is damaged: it has a launch without a number")
-        profiles.append(replace(one, launch=seen[configuration]))
+        profiles.append(replace(profile, launch=seen[configuration]))
         seen[configuration] += 1
-        text = reader.sass(action) if sum(map(len, sass)) < _MOST_SASS else ""
+        text = reader.sass(action) if request.path and sum(map(len, sass)) < _MOST_SASS else ""
         sass.append("" if text in sass else text)
-    return Answer(tuple(profiles), max(0, len(actions) - request.most), sass=tuple(sass))
+    named = {line.file for profile in profiles for line in profile.lines}
+    return Answer(
+        tuple(profiles), max(0, len(actions) - request.most), sass=tuple(sass), sources=_sources(actions, named),
+        device=_device(actions[0]),
+    )  # fmt: skip
+
+
+def _sources(actions: list[Any], named: set[str]) -> dict[str, str]:
+    """The content hash of each of the files as the report has it; empty where it has no text."""
+    texts: dict[str, str] = {}
+    for action in actions:
+        texts |= {
+            str(file): str(text) for file, text in action.source_files().items() if file in named and text
+        }
+    return {
+        file: content_hash(texts[file].encode("utf-8", "surrogateescape")) if file in texts else ""
+        for file in sorted(named)
+    }
+
+
+def _device(action: Any) -> str:
+    metric = action.metric_by_name(_DEVICE)
+    return str(metric.as_string() or "") if metric is not None else ""
 
 
 Tables = dict[str, list[Lines]]
@@ -99,16 +132,16 @@ Tables = dict[str, list[Lines]]
 def _line_tables(request: Request, symbols: set[str]) -> Tables:
     """Of these functions, whose code is in the report: it keeps the ELF files as they were loaded."""
     texts = (
-        [regular_files.text(one, limits.PTX) for one in Path(request.ptx).glob("*.ptx")]
+        [regular_files.text(path, limits.PTX) for path in Path(request.ptx).glob("*.ptx")]
         if request.ptx
         else []
     )
-    found: Tables = {}
+    tables: Tables = {}
     for code in elf.images(regular_files.read(request.report, limits.REPORT)):
         with contextlib.suppress(ValueError):  # bytes that look like the beginning of one
             for name, lines in dwarf_lines.read(code, symbols).items():
-                found.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
-    return found
+                tables.setdefault(name, []).append(ptx_inlining.add(lines, name, code, texts))
+    return tables
 
 
 @dataclass(slots=True)
@@ -126,8 +159,8 @@ class _Reader:
         self._request = request
         self._lines = lines
         self._authors: dict[str, str | None] = {}
-        self._told: set[str] = set()
-        self._own = {_normal(one): one for one in (*request.files, request.path)}
+        self._reported: set[str] = set()
+        self._own = {_normal(file): file for file in (*request.files, request.path)}
 
     def profile(self, action: Any) -> Profile:
         metrics = dict(self._metrics(action))
@@ -149,9 +182,9 @@ class _Reader:
     def sass(self, action: Any) -> str:
         """Empty where the symbol has one code, and that has been told."""
         symbol = _symbol(action)
-        if symbol in self._told and len(self._lines.get(symbol, [])) < 2:
+        if symbol in self._reported and len(self._lines.get(symbol, [])) < 2:
             return ""
-        self._told.add(symbol)
+        self._reported.add(symbol)
         first = _first_instruction(action)
         if first is None:
             return ""
@@ -175,10 +208,10 @@ class _Reader:
                 yield name, Metric(name, value, str(metric.unit() or ""))
 
     def _advice(self, action: Any) -> Iterator[Advice]:
-        said = {self._module.MsgType_OPTIMIZATION, self._module.MsgType_WARNING}
+        kinds = {self._module.MsgType_OPTIMIZATION, self._module.MsgType_WARNING}
         for rule in action.rule_results_as_dicts():
             message: dict[str, Any] = rule.get("rule_message") or {}
-            if message.get("type") not in said:
+            if message.get("type") not in kinds:
                 continue
             estimate = rule.get("speedup_estimation")
             of_all = estimate is not None and estimate["type"] == self._module.SpeedupType_GLOBAL
@@ -195,23 +228,23 @@ class _Reader:
 
     def _of_lines(self, action: Any, symbol: str) -> tuple[Line, ...]:
         frames = self._frames(action, symbol)
-        found: dict[Frame, _Counts] = defaultdict(_Counts)
+        by_frame: dict[Frame, _Counts] = defaultdict(_Counts)
         for name in action.metric_names():
             if name.startswith(_STALLED) and not name.endswith("_not_issued"):
                 reason = name.removeprefix(_STALLED)
                 for at, count in _by_instruction(action.metric_by_name(name)):
                     if count and (charged := self._charged(frames(at))):
                         place, inner = charged
-                        found[place].stalls[reason] += count
+                        by_frame[place].stalls[reason] += count
                         if inner != place:
-                            found[place].inside[f"{Path(inner[0]).name}:{inner[1]}"] += count
+                            by_frame[place].inside[f"{Path(inner[0]).name}:{inner[1]}"] += count
         for name, metric_name in _COUNTED.items():
             metric = action.metric_by_name(metric_name)
             for at, count in _by_instruction(metric) if metric is not None else ():
                 if charged := self._charged(frames(at)):
-                    counted = found[charged[0]].counted
+                    counted = by_frame[charged[0]].counted
                     counted[name] = counted.get(name, 0) + count
-        return tuple(_line(place, found[place]) for place in sorted(found))
+        return tuple(_line(place, by_frame[place]) for place in sorted(by_frame))
 
     def _frames(self, action: Any, symbol: str) -> Callable[[int], tuple[Frame, ...]]:
         """From an instruction's address to its lines, innermost first."""
@@ -237,11 +270,13 @@ class _Reader:
             return next(iter(tables), None)
         counted = action.metric_by_name(_COUNTED["instructions"])
         addresses = [at for at, _ in _by_instruction(counted)] if counted is not None else []
-        told = [(at - begin, action.source_info(at)) for at in addresses]
+        sources = [(at - begin, action.source_info(at)) for at in addresses]
 
         def agreeing(table: Lines) -> int:
             return sum(
-                table.at(at)[:1] == ((str(info.file_name()), int(info.line())),) for at, info in told if info
+                table.at(at)[:1] == ((str(info.file_name()), int(info.line())),)
+                for at, info in sources
+                if info
             )
 
         return max(tables, key=agreeing)
@@ -257,6 +292,8 @@ class _Reader:
         """A file as the author knows it, None for a library's."""
         if file not in self._authors:
             own = self._own.get(_normal(file))
+            if not self._request.path and file and not _LIBRARY.search(file):
+                own = file
             if own is None and self._request.users and not _installed(file):
                 own = file if python_errors.is_users(file, self._request.path) else None
             self._authors[file] = own
@@ -272,8 +309,8 @@ def _line(place: Frame, counts: _Counts) -> Line:
         file=place[0],
         line=place[1],
         samples=sum(counts.stalls.values()),
-        stalls=dict(sorted(counts.stalls.items(), key=lambda one: -one[1])),
-        inside=dict(sorted(counts.inside.items(), key=lambda one: -one[1])),
+        stalls=dict(sorted(counts.stalls.items(), key=lambda stall: -stall[1])),
+        inside=dict(sorted(counts.inside.items(), key=lambda stall: -stall[1])),
         **counts.counted,
     )
 
@@ -289,9 +326,9 @@ def _by_instruction(metric: Any) -> Iterator[tuple[int, int]]:
 
 
 def _first_instruction(action: Any) -> int | None:
-    told = action.metric_by_name(_FIRST_INSTRUCTION)
-    if told is not None and told.num_instances():
-        return int(told.as_uint64(0))
+    name = action.metric_by_name(_FIRST_INSTRUCTION)
+    if name is not None and name.num_instances():
+        return int(name.as_uint64(0))
     executed = action.metric_by_name(_COUNTED["instructions"])
     return min((at for at, _ in _by_instruction(executed)), default=None) if executed is not None else None
 
@@ -305,27 +342,27 @@ def _instructions(action: Any, first: int) -> list[str]:
         texts.append(text)
     end = first + len(texts) * sass_listing.INSTRUCTION
 
-    def within(found: re.Match[str]) -> str:
-        at = int(found[1], 16)
-        return f"0x{at - first:04x}" if first <= at < end else found[0]
+    def within(match: re.Match[str]) -> str:
+        at = int(match[1], 16)
+        return f"0x{at - first:04x}" if first <= at < end else match[0]
 
     return [_TARGET.sub(within, text.strip()) for text in texts]
 
 
 def _extents(metrics: dict[str, Metric], what: str) -> tuple[int, int, int] | None:
-    found = [metrics.get(f"launch__{what}_dim_{axis}") for axis in "xyz"]
-    if any(one is None for one in found):
+    extents = [metrics.get(f"launch__{what}_dim_{axis}") for axis in "xyz"]
+    if any(metric is None for metric in extents):
         return None
-    x, y, z = (int(one.value) for one in found if one)
+    x, y, z = (int(metric.value) for metric in extents if metric)
     return x, y, z
 
 
 def _plain(text: str) -> str:
     """Without the links of Nsight Compute's own pages: `@section:Id:words@`, `@url:words:https://…@`."""
 
-    def words(found: re.Match[str]) -> str:
-        kind = found[0][1:4]
-        before, _, after = found[1].partition(":")
+    def words(match: re.Match[str]) -> str:
+        kind = match[0][1:4]
+        before, _, after = match[1].partition(":")
         return before if kind == "url" else after.rpartition(":")[2] or before
 
     return _LINK.sub(words, text).strip()

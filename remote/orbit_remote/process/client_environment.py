@@ -1,4 +1,4 @@
-"""The environment of whoever a job is for: a worker that serves several clients has none of its own to go by.
+"""The environment of the client that a job is for: a worker that serves several clients uses none of its own.
 
 Each client's tasks, and the threads they start, see that client's variables here. Outside of them, and in a worker
 that serves one client over pipes, it is the process's own environment.

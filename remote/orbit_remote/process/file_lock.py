@@ -1,7 +1,8 @@
-"""Locks that the kernel holds for whoever has opened a file, and gives back when its holder has died. POSIX only."""
+"""File locks, which the kernel releases when their holder dies. POSIX only."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -38,8 +39,38 @@ def _flags() -> int:
     return os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO would be waited for
 
 
+def taken_at(path: Path, *, mode: int = 0o600) -> int | None:
+    """A descriptor that has the lock of the file at `path`, which is made where it is missing; None where somebody else
+    has it, or removes it in this moment. Raises OSError.
+    """
+    descriptor = opened(path, mode=mode)
+    if taken(descriptor) and _is_at(descriptor, path):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def waited_for(path: Path) -> int:
+    """As `taken_at`, once whoever else has it gives it back. Raises OSError."""
+    import fcntl
+
+    while True:
+        descriptor = opened(path)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if _is_at(descriptor, path):
+            return descriptor
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a file is still the one of that name: its owner may have removed it before it was locked."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    return False
+
+
 def taken(descriptor: int) -> bool:
-    """Take the lock, if nobody else has it; whether that went well. Does not wait."""
+    """Take the lock if it is free; True on success. Does not wait."""
     import fcntl
 
     try:

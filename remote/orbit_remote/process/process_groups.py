@@ -43,7 +43,7 @@ MARK = "ORBIT_WORKER"
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 Started = Callable[[int, bool], None]
-"""Told (pgid, True) when a group starts and (pgid, False) when it has ended."""
+"""Called with (pgid, True) when a group starts and (pgid, False) when it has ended."""
 
 
 def die_with_parent(by: int = signal.SIGKILL) -> None:
@@ -163,7 +163,7 @@ def _started(creating: asyncio.Future[asyncio.subprocess.Process]) -> None:
 
 
 def kill_group(pgid: int) -> None:
-    """End every process of the group; silent where it is gone already."""
+    """End every process of the group; does nothing if it has ended already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(pgid, signal.SIGKILL)
@@ -255,18 +255,18 @@ def _kill(pid: int) -> bool:
 
 def _children() -> dict[int, dict[int, int]]:
     """Parent -> its children, each with its session. (`/proc/*/task/*/children` is not in every kernel.)"""
-    found: dict[int, dict[int, int]] = {}
+    by_parent: dict[int, dict[int, int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{entry.name}/stat", "rb") as stat:  # noqa: PTH123
                 # pid (any name) state parent group session …
                 _, parent, _, session, *_ = stat.read().rpartition(b")")[2].split(maxsplit=4)
-                found.setdefault(int(parent), {})[int(entry.name)] = int(session)
-    return found
+                by_parent.setdefault(int(parent), {})[int(entry.name)] = int(session)
+    return by_parent
 
 
 def command(pid: int) -> list[bytes]:
-    """The words that a process was started with; none where it has gone. Linux only."""
+    """The command line of a process; empty if it has ended. Linux only."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as words:  # noqa: PTH123
             return words.read().split(b"\0")

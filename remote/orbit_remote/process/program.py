@@ -24,25 +24,26 @@ _GRACE_S = 1.0
 _GRACES = 10
 _limit = asyncio.timeout
 
-_PASSED = frozenset((
+PASSED = frozenset((
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TMP", "TEMP",
     "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "SYSTEMROOT",
     "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "APPDATA", "LOCALAPPDATA", "USERPROFILE",
     "NUMBER_OF_PROCESSORS", "PROGRAMFILES", "PROGRAMDATA", "ORBIT_RECORD",
 ))  # fmt: skip
-_PASSED_PREFIXES = (
+PASSED_PREFIXES = (
     "LC_", "XDG_", "CUDA_", "NVIDIA_", "NV_", "CUDNN_", "CUBLAS_", "NCCL_", "TRITON_", "TORCH_", "PYTORCH_",
     "TORCHINDUCTOR_", "OMP_", "MKL_", "OPENBLAS_",
 )  # fmt: skip
+"""The page of the settings lists both; a test compares them."""
 
 
 def environment(source: Mapping[str, str], extra: Sequence[str] = ()) -> dict[str, str]:
-    """The variables a job may see: an allow-list, so that tokens and sockets of others stay out."""
+    """The variables that a job may see: an allow-list, so that tokens and sockets stay out."""
     wanted = set(extra)
     return {
         name: value
         for name, value in source.items()
-        if name.upper() in _PASSED or name.upper().startswith(_PASSED_PREFIXES) or name in wanted
+        if name.upper() in PASSED or name.upper().startswith(PASSED_PREFIXES) or name in wanted
     }
 
 

@@ -1,4 +1,4 @@
-"""The user's folder of sockets and locks: one that nobody else can have made, changed or looked into."""
+"""The user's folder of sockets and locks: one that no other user can create, change or read."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def folder() -> Path:
     path = _place()
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    found = path.lstat()
-    if reason := _refused(found):
+    status = path.lstat()
+    if reason := _refused(status):
         raise RefusedError(
             f"the runtime folder {path} {reason}; remove it, or set XDG_RUNTIME_DIR to a folder of your own"
         )
@@ -42,13 +42,13 @@ def _place() -> Path:
     return Path("/tmp") / f"orbit-lsp-{os.getuid()}"  # noqa: S108 - who owns it is looked at
 
 
-def _refused(found: os.stat_result) -> str:
-    if stat.S_ISLNK(found.st_mode):
+def _refused(status: os.stat_result) -> str:
+    if stat.S_ISLNK(status.st_mode):
         return "is a link"
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         return "is not a folder"
-    if found.st_uid != os.getuid():
-        return f"belongs to another user (uid {found.st_uid})"
-    if found.st_mode & 0o077:
-        return f"is open to other users (its permissions are {stat.S_IMODE(found.st_mode):o}, and not 700)"
+    if status.st_uid != os.getuid():
+        return f"belongs to another user (uid {status.st_uid})"
+    if status.st_mode & 0o077:
+        return f"is open to other users (its permissions are {stat.S_IMODE(status.st_mode):o}, and not 700)"
     return ""

@@ -29,7 +29,7 @@ from typing import Any, cast
 from orbit_remote import PACKAGE
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
-from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, LaunchSeries, clock_label
+from orbit_remote.common.launch_records import TICK_NS, Added, LaunchRecord, LaunchSeries, clock_label
 from orbit_remote.process import client_environment, disk_space, tool_output
 
 SOURCE = PACKAGE / "cupti" / "injection.cpp"
@@ -72,10 +72,10 @@ class Cupti:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What each kind of record adds to the time of a launch, in nanoseconds; None where it is not known."""
+    """What each kind of record adds to the time of a launch; None where it is not known."""
 
-    serial_ns: float | None = None
-    concurrent_ns: float | None = None
+    serial: Added | None = None
+    concurrent: Added | None = None
 
 
 UNKNOWN = Overhead()
@@ -112,7 +112,7 @@ def _of_overlap(why: str, series: Iterable[LaunchSeries]) -> tuple[str, ...]:
     if not why or all(launches.serial for launches in series):
         return ()
     recorded = (
-        "so they are recorded in a way that lets them: kernels of many blocks can take up to 10 % longer"
+        "so they are recorded without being serialized: kernels of many blocks can take up to 10 % longer"
     )
     return (f"kernels of this program can overlap ({why}), {recorded}",)
 
@@ -123,18 +123,18 @@ def _of_overlap(why: str, series: Iterable[LaunchSeries]) -> tuple[str, ...]:
 def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
     """The CUPTI of the toolkit that `nvcc` belongs to, else of another toolkit, else of a wheel.
 
-    `in_this_process` is for recording a Python process: the one that torch has loaded into it, where
-    it has, because a second CUPTI beside it would not be heard; else torch's wheels before toolkits.
+    `in_this_process` is for recording a Python process: the one that torch has loaded into it, where it has, because
+    a second CUPTI beside it would not be heard; else torch's wheels before toolkits. Raises Unavailable.
     """
     toolkits, wheels, triton = _toolkits(nvcc), _wheels(), _triton()
     order = (wheels, toolkits, triton) if in_this_process else (toolkits, wheels, triton)
-    found = [cupti for place in itertools.chain(*order) if (cupti := _cupti_at(*place)) is not None]
+    candidates = [cupti for place in itertools.chain(*order) if (cupti := _cupti_at(*place)) is not None]
     for library, version in _loaded().items() if in_this_process else ():
         # its headers may come from elsewhere, as long as they are of its version
-        if fitting := next((cupti for cupti in found if cupti.version == version), None):
+        if fitting := next((cupti for cupti in candidates if cupti.version == version), None):
             return replace(fitting, library=library)
-    if found:
-        return found[0]
+    if candidates:
+        return candidates[0]
     raise Unavailable(
         "launches cannot be measured: there is no CUPTI on this machine (cupti.h and libcupti.so)",
         "install the CUDA toolkit, or: pip install nvidia-cuda-cupti",
@@ -144,13 +144,13 @@ def find(*, nvcc: str | None = None, in_this_process: bool = False) -> Cupti:
 def _loaded() -> dict[Path, int]:
     """The CUPTI libraries this process has in its memory, with their versions."""
     lines = _text(Path("/proc/self/maps")).splitlines()
-    found: dict[Path, int] = {}
+    libraries: dict[Path, int] = {}
     for path in {Path(line.split(maxsplit=5)[5]).resolve() for line in lines if "/libcupti.so" in line}:
         version = ctypes.c_uint32()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(str(path)).cuptiGetVersion(ctypes.byref(version))
-            found[path] = version.value
-    return found
+            libraries[path] = version.value
+    return libraries
 
 
 _Place = tuple[list[Path], list[Path]]
@@ -292,7 +292,7 @@ class _Process:
 
 @dataclass(slots=True)
 class _Reader:
-    """What lines of one or several files have said so far."""
+    """What the lines of one or several files have recorded so far."""
 
     overhead: Overhead
     series: dict[tuple[int | str, ...], LaunchSeries] = field(
@@ -344,8 +344,8 @@ class _Reader:
             raise ValueError("not a launch")
         symbol = process.names[configuration[0]]
         serial = configuration[-1] == 1
-        added = self.overhead.serial_ns if serial else self.overhead.concurrent_ns
-        share = round(added or 0)
+        added = self.overhead.serial if serial else self.overhead.concurrent
+        share = round(added.ns) if added else 0
         if share and durations and min(durations) < share + TICK_NS:
             durations = [max(duration, share + TICK_NS) for duration in durations]
         # a million launches: no loop of ours
@@ -355,8 +355,11 @@ class _Reader:
             raise ValueError("not as many ends as starts")
         key = (process.pid, symbol, *configuration[1:])
         if (series := self.series.get(key)) is None:
-            clock = clock_label("serial" if serial else "concurrent", added)
-            launch = _launch(symbol, configuration, process.pid, clock)
+            launch = replace(
+                _launch(symbol, configuration, process.pid),
+                clock=clock_label("serial" if serial else "concurrent", added),
+                least_ns=added.least_ns if added else None,
+            )
             series = self.series[key] = LaunchSeries(launch, serial=serial)
         series.starts += starts
         series.ends += ends
@@ -452,7 +455,7 @@ _CONFIGURATION = 17
 """Numbers that a line of launches begins with: injection.cpp, `Configuration`."""
 
 
-def _launch(symbol: str, numbers: list[int], pid: int, clock: str) -> LaunchRecord:
+def _launch(symbol: str, numbers: list[int], pid: int) -> LaunchRecord:
     gx, gy, gz, bx, by, bz, cx, cy, cz, registers, static, dynamic, local, stream, device, _serial = numbers[
         1:
     ]
@@ -470,7 +473,6 @@ def _launch(symbol: str, numbers: list[int], pid: int, clock: str) -> LaunchReco
         stream=stream,
         device=device,
         process=pid,
-        clock=clock,
     )
 
 

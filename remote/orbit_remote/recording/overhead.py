@@ -12,10 +12,11 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
+from orbit_remote.common.launch_records import Added, added
 from orbit_remote.recording.injection import Overhead, Unavailable
 from orbit_remote.recording.recorder import Native
 
@@ -80,7 +81,7 @@ def measure(cache: Path, folder: Path, device: int) -> Overhead:
     recorder = Native(cache, folder)  # before the context: CUPTI wants to be there when CUDA starts
     driver = _Driver(device)
 
-    def added(kind: Literal["serial", "concurrent"]) -> float | None:
+    def by(kind: Literal["serial", "concurrent"]) -> Added | None:
         if not recorder.record(kind):
             return None
         recorder.fresh()
@@ -88,10 +89,9 @@ def measure(cache: Path, folder: Path, device: int) -> Overhead:
         records = sorted((r for r in recorder.fresh() if r.timed), key=lambda r: r.start_ns)
         if len(records) != len(lengths):
             return None
-        # the first launch loads code
-        return median(r.duration_ns - length for r, length in list(zip(records, lengths, strict=True))[1:])
+        return added([record.duration_ns for record in records], lengths)
 
-    return Overhead(added("serial"), added("concurrent"))
+    return Overhead(by("serial"), by("concurrent"))
 
 
 def main(arguments: list[str]) -> int:
@@ -101,5 +101,5 @@ def main(arguments: list[str]) -> int:
     except (Unavailable, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
         return 1
-    print(json.dumps({"serial_ns": overhead.serial_ns, "concurrent_ns": overhead.concurrent_ns}), flush=True)
+    print(json.dumps(asdict(overhead)), flush=True)
     return 0

@@ -24,9 +24,11 @@ from typing import Any, Literal
 
 from orbit_remote.common import limits, regular_files
 from orbit_remote.common.launch_records import LaunchRecord, series
+from orbit_remote.common.messages import Operator
 from orbit_remote.recording import injection
 from orbit_remote.recording.injection import Recorded
 
+_MOST_OPERATORS = 50
 YIELDED = "the program started a profiler of its own: later launches were not recorded"
 
 
@@ -85,14 +87,19 @@ class Native:
 class Kineto:
     """torch.profiler; knows no CUDA errors, and a crash loses its records."""
 
-    def __init__(self, why: str) -> None:
-        """`why` our own library could not be used."""
+    def __init__(self, why: str = "", *, traced: bool = False) -> None:
+        """`why` our own library could not be used. `traced`: what the CPU does is recorded too, and kept as a `trace`."""
         profiler: Any = importlib.import_module("torch.profiler")
-        self._profile = profiler.profile(activities=[profiler.ProfilerActivity.CUDA])
+        kinds: Any = profiler.ProfilerActivity
+        on_gpu = [kinds.CUDA] if not traced or kinds.CUDA in profiler.supported_activities() else []
+        self._profile = profiler.profile(activities=[*([kinds.CPU] if traced else []), *on_gpu])
         self._profile.start()
+        self._traced = traced
+        self.trace = b""
+        """The trace as Chrome and Perfetto read it, once it has ended."""
         self._events: list[dict[str, Any]] | None = None
         self._offset = 0
-        self._remarks: tuple[str, ...] = (f"recorded by torch.profiler: {why}",)
+        self._remarks: tuple[str, ...] = (f"recorded by torch.profiler: {why}",) if why else ()
 
     def timestamp(self) -> int:
         return time.time_ns()
@@ -106,13 +113,22 @@ class Kineto:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "trace.json"
                 self._profile.export_chrome_trace(str(path))
-                trace: dict[str, Any] = json.loads(regular_files.text(path, limits.LAUNCHES))
+                content = regular_files.read(path, limits.TRACE if self._traced else limits.LAUNCHES)
+                trace: dict[str, Any] = json.loads(content.decode("utf-8", "replace"))
+                self.trace = content if self._traced else b""
         except Exception as error:  # noqa: BLE001 - after a lost CUDA context torch cannot stop it
             trace = {}
             self._remarks += (f"torch.profiler lost its records: {error}",)
         self._events = trace.get("traceEvents", [])
         self._offset = int(trace.get("baseTimeNanoseconds", 0))
         self._remarks += (why,) if why else ()
+
+    def operators(self) -> tuple[Operator, ...]:
+        """What torch spent its own time in on the CPU, the longest first."""
+        averages: list[Any] = list(self._profile.key_averages()) if self.trace else []
+        timed = [(each.key, each.count, round(each.self_cpu_time_total * 1000)) for each in averages]
+        longest = sorted((each for each in timed if each[2] > 0), key=lambda each: -each[2])
+        return tuple(Operator(*each) for each in longest[:_MOST_OPERATORS])
 
     def recorded(self) -> Recorded:
         kernels = [e for e in self._events or () if e.get("cat") == "kernel"]

@@ -28,15 +28,15 @@ _WORDS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "a kernel read or wrote an address outside its memory",
     "CUDA_ERROR_MISALIGNED_ADDRESS": "a kernel read or wrote an address that is not aligned for its type",
     "CUDA_ERROR_INVALID_ADDRESS_SPACE": "a kernel used an address of the wrong memory space",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel came to an illegal instruction",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "a kernel executed an illegal instruction",
     "CUDA_ERROR_INVALID_PC": "a kernel jumped to an address without code",
     "CUDA_ERROR_HARDWARE_STACK_ERROR": "a kernel's call stack overflowed or was corrupted",
     "CUDA_ERROR_LAUNCH_FAILED": "a kernel failed while it ran",
     "CUDA_ERROR_LAUNCH_TIMEOUT": "a kernel ran longer than the driver allows on a GPU with a display",
     "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "a launch asks for more registers or threads than a block can have",
-    "CUDA_ERROR_OUT_OF_MEMORY": "the GPU has not enough free memory",
+    "CUDA_ERROR_OUT_OF_MEMORY": "the GPU does not have enough free memory",
     "CUDA_ERROR_ASSERT": "a device assertion failed",
-    "CUDA_ERROR_NO_BINARY_FOR_GPU": "the program holds no code for this GPU's architecture",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": "the program contains no code for this GPU's architecture",
     "CUDA_ERROR_INVALID_VALUE": "a call got an argument that is out of its range",
     "cudaErrorInvalidConfiguration": "a launch has a grid or block that this GPU cannot run",
 }
@@ -70,7 +70,9 @@ def of_program(
     errors = [e for e in recorded.errors if e.name not in _HARMLESS] if recorded else []
     fatal = next((e for e in errors if e.fatal), None)
     if ended.status == 0 and not fatal:
-        remarks = tuple(dict.fromkeys(f"{e.function} answered {e.name}; the program went on" for e in errors))
+        remarks = tuple(
+            dict.fromkeys(f"{e.function} answered {e.name}; the program continued" for e in errors)
+        )
         return Verdict("ok", remarks=remarks[:8])
     how = how_it_ended(ended.status, name)
     error = fatal or _first(errors)
@@ -96,9 +98,9 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
     message = f"{error.name}: {words} ({error.function}); {how}"
     kernel = symbols.get(error.last_kernel or "")
     place, notes = kernel.place if kernel else None, ()
-    if error.name == "CUDA_ERROR_ASSERT" and (found := assertion(job, ended.stderr)):
-        place, said = found
-        message = f"{said}; {how}"
+    if error.name == "CUDA_ERROR_ASSERT" and (asserted := assertion(job, ended.stderr)):
+        place, asserted_text = asserted
+        message = f"{asserted_text}; {how}"
     elif kernel:
         notes = (Note(f"the kernel launched last was {kernel.name}", kernel.place),)
     failure = Failure(
@@ -112,11 +114,11 @@ def _cuda(job: Job, ended: Ended, error: CudaError, how: str, symbols: Mapping[s
 
 def assertion(job: Job, stderr: str) -> tuple[Place, str] | None:
     """Where a device assertion failed, and how, as the CUDA runtime printed it."""
-    found = _ASSERT.search(stderr)
-    if found is None:
+    match = _ASSERT.search(stderr)
+    if match is None:
         return None
-    said = f"device assertion `{found['what']}` failed, first in block ({found['block']}), thread ({found['thread']})"
-    return Place(_resolve(found["file"], job), int(found["line"])), said
+    sentence = f"device assertion `{match['what']}` failed, first in block ({match['block']}), thread ({match['thread']})"
+    return Place(_resolve(match["file"], job), int(match["line"])), sentence
 
 
 def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resources]) -> Verdict:
@@ -125,15 +127,16 @@ def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resour
     if recorded and recorded.unfinished:
         symbol = list(recorded.unfinished)[-1]
         name = symbols[symbol].name if symbol in symbols else symbol
-        message += f" while {name} had not come to its end"
+        message += f" while {name} was still running"
     return Verdict(
         "timed out",
-        Failure("timed out", message, "raise the setting `orbit.run_timeout_s`, or look for a loop without end",
+        Failure("timed out", message, "raise the setting `orbit.run_timeout_s`, or look for an endless loop",
                 symbol=symbol),
     )  # fmt: skip
 
 
 def how_it_ended(status: int, name: str) -> str:
+    """`status` is an exit code from 0, or a negative number of a signal."""
     if status >= 0:
         return f"{name} ended with exit code {status}"
     try:

@@ -1,7 +1,7 @@
 """NVML's view of the GPU: which one it is, and its clocks while work runs.
 
 NVML comes with the driver, its Python binding from `nvidia-ml-py`, which is optional and imported on
-first use. Whatever is missing (the binding, the driver, a permission, a field this GPU does not
+first use. Anything that is missing (the binding, the driver, a permission, a field this GPU does not
 report) is None or a sentence, never 0 and never an exception.
 
 NVML counts the GPUs by PCI bus and ignores CUDA_VISIBLE_DEVICES, so name a GPU by its UUID where the
@@ -16,14 +16,22 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
-from orbit_remote.common.messages import Device, Telemetry
+from orbit_remote.common.messages import Device, Telemetry, TelemetrySeries
+from orbit_remote.recording.gpu_neighbours import Neighbours
 
 PERIOD_S = 0.02
 """Between two samples; NVML itself renews clocks and power about every 10 to 100 ms."""
+
+LOOK_S = 0.25
+"""Between two looks at who is on the GPU: NVML counts a process's share over 1/6 s to 1 s."""
+
+MOST_POINTS = 120
+"""As many moments of a series travel with a result, and are kept with it."""
 
 IDLE = 0x1
 REASONS: dict[int, str] = {
@@ -60,11 +68,11 @@ class _Nvml:
         try:
             self.module: Any = importlib.import_module("pynvml")
         except ImportError:
-            raise Unavailable("NVML cannot be asked: nvidia-ml-py is not installed") from None
+            raise Unavailable("NVML cannot be used: nvidia-ml-py is not installed") from None
         try:
             self.module.nvmlInit()
         except Exception as error:  # noqa: BLE001 - the binding raises more than its own NVMLError
-            raise Unavailable(f"NVML cannot be asked: {error}") from None
+            raise Unavailable(f"NVML cannot be used: {error}") from None
 
     def ask(self, function: str, *arguments: Any) -> Any:
         call: Callable[..., Any] | None = getattr(self.module, function, None)
@@ -160,6 +168,8 @@ class _Sample:
     power_w: float | None
     memory_used: int | None
     reasons: int | None
+    utilization: float | None
+    energy_mj: int | None
 
 
 class Sampler:
@@ -175,6 +185,8 @@ class Sampler:
 
     def __init__(self, device: int | str = 0, *, period_s: float = PERIOD_S) -> None:
         self.problem: str | None = None
+        self.remarks: tuple[str, ...] = ()
+        """On other processes that used this GPU meanwhile; complete when the block has been left."""
         self._device = device
         self._period_s = period_s
         self._samples: list[_Sample] = []
@@ -207,11 +219,16 @@ class Sampler:
 
     def _sample_until_done(self, nvml: _Nvml, handle: Any) -> None:
         self.default_sm_clock_mhz = nvml.ask("nvmlDeviceGetDefaultApplicationsClock", handle, _SM)
+        neighbours, look_at = Neighbours(nvml.ask, handle, time.time_ns() // 1000), 0.0
         done = False
         while not done:
             # asked before the sample, so that even the shortest block has one after its work
             done = self._done.is_set()
             self._samples.append(_sample(nvml, handle))
+            if done or time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_S
+                neighbours.look()
+                self.remarks = neighbours.remarks()
             self._done.wait(self._period_s)
         if all(s.reasons is None for s in self._samples):
             self.problem = "this GPU does not report why it throttles"
@@ -240,6 +257,7 @@ class Sampler:
         reasons = 0
         for reason in reported:
             reasons |= reason
+        energy, step = _energy([s.energy_mj for s in chosen])
         return Telemetry(
             samples=len(chosen),
             sm_clock_mhz=_range(s.sm_clock_mhz for s in chosen),
@@ -249,11 +267,42 @@ class Sampler:
             memory_used=max((s.memory_used for s in chosen if s.memory_used is not None), default=None),
             throttle_reasons=_names(reasons) if reported else None,
             default_sm_clock_mhz=self.default_sm_clock_mhz,
+            utilization=_range(s.utilization for s in chosen),
+            energy_j=energy,
+            energy_step_j=step,
+            series=_series(chosen),
         )
+
+
+def _energy(readings: list[int | None]) -> tuple[float | None, float | None]:
+    """Joules between the first and the last reading, and the counter's step; None where it did not advance twice.
+
+    Both ends may be as much as one step off.
+    """
+    known = [reading for reading in readings if reading is not None]
+    steps = [later - earlier for earlier, later in pairwise(known) if later > earlier]
+    if len(steps) < 2:
+        return None, None
+    return (known[-1] - known[0]) / 1000, median(steps) / 1000
+
+
+def _series(samples: list[_Sample]) -> TelemetrySeries | None:
+    """At most MOST_POINTS of them, evenly spread, the first and the last among them; None for fewer than two."""
+    if len(samples) < 2:
+        return None
+    count = min(len(samples), MOST_POINTS)
+    chosen = [samples[at * (len(samples) - 1) // (count - 1)] for at in range(count)]
+    return TelemetrySeries(
+        tuple(round((s.time_ns - chosen[0].time_ns) / 1e9, 3) for s in chosen),
+        tuple(s.sm_clock_mhz for s in chosen),
+        tuple(s.power_w for s in chosen),
+        tuple(s.utilization for s in chosen),
+    )
 
 
 def _sample(nvml: _Nvml, handle: Any) -> _Sample:
     power = nvml.ask("nvmlDeviceGetPowerUsage", handle)
+    rates = nvml.ask("nvmlDeviceGetUtilizationRates", handle)
     memory = nvml.ask("nvmlDeviceGetMemoryInfo", handle)
     reasons = nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if reasons is None:  # drivers and bindings of CUDA 11 and before
@@ -266,6 +315,8 @@ def _sample(nvml: _Nvml, handle: Any) -> _Sample:
         power_w=power / 1000 if power is not None else None,
         memory_used=memory.used if memory is not None else None,
         reasons=reasons,
+        utilization=float(rates.gpu) if rates is not None else None,
+        energy_mj=nvml.ask("nvmlDeviceGetTotalEnergyConsumption", handle),
     )
 
 

@@ -1,4 +1,6 @@
-"""Findings of compute-sanitizer as problems on the author's lines: folded, related, without those that only follow from others."""
+"""Findings of compute-sanitizer as problems on the author's lines: merged, with related places, and without
+those that only follow from another.
+"""
 
 from __future__ import annotations
 
@@ -32,21 +34,21 @@ def problems(
 
     `assertion` is where a device assertion failed, and how, as the CUDA runtime printed it: the records have no line.
     """
-    faulty = any(one.kind not in ("Api", "Leak") for one in records)
+    faulty = any(record.kind not in ("Api", "Leak") for record in records)
     folded: dict[object, _Folded] = {}
     races: list[Record] = []
-    for one in records:
-        if one.kind == "Analysis" and one.accesses:
-            races.append(one)
-        elif not (faulty and (one.kind == "Leak" or one.error.removeprefix("cudaError") in _FATAL)):
-            site = _site(one, own)
-            key = (one.kind, one.error if one.kind == "Leak" else one.text, site.place, site.symbol)
-            entry = folded.setdefault(key, _Folded(one, site))
-            entry.records.append(one)
+    for raw in records:
+        if raw.kind == "Analysis" and raw.accesses:
+            races.append(raw)
+        elif not (faulty and (raw.kind == "Leak" or raw.error.removeprefix("cudaError") in _FATAL)):
+            site = _site(raw, own)
+            key = (raw.kind, raw.error if raw.kind == "Leak" else raw.text, site.place, site.symbol)
+            entry = folded.setdefault(key, _Folded(raw, site))
+            entry.records.append(raw)
             entry.callers.update(dict.fromkeys(site.callers))
-    found = [_problem(tool, one, assertion) for one in folded.values()]
-    found += [problem for one in races for problem in _race(tool, one, own)]
-    return tuple(sorted(found, key=_order))  # the tool's own order differs from run to run
+    reported = [_problem(tool, group, assertion) for group in folded.values()]
+    reported += [problem for race in races for problem in _race(tool, race, own)]
+    return tuple(sorted(reported, key=_order))  # the tool's own order differs from run to run
 
 
 def _order(problem: Problem) -> tuple[bool, str, int]:
@@ -74,16 +76,18 @@ class _Folded:
 
 def _site(record: Record, own: Own) -> _Site:
     frames = record.frames
-    at = next((n for n, one in enumerate(frames) if _place(one, own)), None)
+    at = next((n for n, frame in enumerate(frames) if _place(frame, own)), None)
     if at is None:
-        host = next((place for one in record.host if (place := _place(one, own))), None)
+        host = next((place for frame in record.host if (place := _place(frame, own))), None)
         if not frames or record.kind == "Imprecise":
             return _Site(host)
         launched = (Note("launched here", host),) if host else ()
         unknown = "the code has no line information (-lineinfo)"
         return _Site(None, frames[-1].function, _inside(frames[0]) if frames[0].file else unknown, launched)
     callers = tuple(
-        Note(f"called from {one.function}", place) for one in frames[at + 1 :] if (place := _place(one, own))
+        Note(f"called from {frame.function}", place)
+        for frame in frames[at + 1 :]
+        if (place := _place(frame, own))
     )
     return _Site(_place(frames[at], own), None, _inside(frames[0]) if at else "", callers)
 
@@ -105,7 +109,7 @@ def _problem(tool: str, folded: _Folded, assertion: tuple[Place, str] | None) ->
     first, site, count = folded.first, folded.site, len(folded.records)
     severity: Severity = "warning" if first.level == "Warning" else "error"
     if first.kind == "Leak":
-        size = sum(int(found[1]) for one in folded.records if (found := _LEAK.match(one.text)))
+        size = sum(int(match[1]) for record in folded.records if (match := _LEAK.match(record.text)))
         what = f"{count} allocations of {size:,} bytes" if count > 1 else f"{size:,} bytes"
         return Problem("information", f"{what} allocated here are never freed", tool, site.place)
     if first.kind == "Api":
@@ -133,14 +137,14 @@ def _who(record: Record) -> str:
 
 
 def _api(text: str, count: int) -> tuple[str, Severity]:
-    found = _API.match(text)
-    if found is None:
+    match = _API.match(text)
+    if match is None:
         return text, "warning"
     times = f", {count} times" if count > 1 else ""
-    said = f"{found['call']} answered {found['error']}: {found['why']}{times}"
-    if re.match(r"cu(da)?Launch", found["call"]):
-        return f"{said}; the kernel did not run, so nothing in it was checked", "error"
-    return said, "warning"
+    sentence = f"{match['call']} answered {match['error']}: {match['why']}{times}"
+    if re.match(r"cu(da)?Launch", match["call"]):
+        return f"{sentence}; the kernel did not run, so nothing in it was checked", "error"
+    return sentence, "warning"
 
 
 # -- races ------------------------------------------------------------------------------------------
@@ -149,34 +153,34 @@ def _api(text: str, count: int) -> tuple[str, Severity]:
 def _race(tool: str, record: Record, own: Own) -> Iterable[Problem]:
     """A problem on each line of the race, related to the other."""
     severity: Severity = "warning" if record.level == "Warning" else "error"
-    source, *others = record.accesses
+    source, *accesses = record.accesses
     here = _access_place(source, own)
     notes = [
-        Note(f"the {_word(one)}, {_hazards(one)}", place)
-        for one in others
-        if (place := _access_place(one, own))
+        Note(f"the {_word(other)}, {_hazards(other)}", place)
+        for other in accesses
+        if (place := _access_place(other, own))
     ]
-    said = " and ".join(f"{_which(one, source, here, own)} ({_hazards(one)})" for one in others)
-    message = f"race: this {_word(source)} is not ordered against {said}"
+    sentence = " and ".join(f"{_which(other, source, here, own)} ({_hazards(other)})" for other in accesses)
+    message = f"race: this {_word(source)} is not ordered against {sentence}"
     symbol = source.frames[0].function if here is None and source.frames else None
     yield Problem(
         severity, message, tool, here, symbol=symbol,
         notes=tuple(note for note in notes if note.place != here),
     )  # fmt: skip
-    told = {here}
-    for one in others:
-        there = _access_place(one, own)
-        if there is None or there in told:
+    places = {here}
+    for access in accesses:
+        there = _access_place(access, own)
+        if there is None or there in places:
             continue
-        told.add(there)
-        back = _which(source, one, there, own)
-        text = f"race: this {_word(one)} is not ordered against {back} ({_hazards(one)})"
+        places.add(there)
+        back = _which(source, access, there, own)
+        text = f"race: this {_word(access)} is not ordered against {back} ({_hazards(access)})"
         notes = (Note(f"the {_word(source)}", here),) if here else ()
         yield Problem(severity, text, tool, there, notes=notes)
 
 
 def _access_place(access: Access, own: Own) -> Place | None:
-    return next((place for one in access.frames if (place := _place(one, own))), None)
+    return next((place for frame in access.frames if (place := _place(frame, own))), None)
 
 
 def _which(access: Access, against: Access, here: Place | None, own: Own) -> str:

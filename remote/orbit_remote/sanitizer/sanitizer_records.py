@@ -93,18 +93,20 @@ class Record:
 
 def read(xml: str, log: str) -> tuple[Record, ...]:
     """Both forms together; either may be empty or cut off."""
-    told = tuple(_from_log(log))
+    records = tuple(_from_log(log))
     try:
         # written by NVIDIA's tool into a folder of ours; an entity would need a document type, which it has none of
         root = ET.fromstring(xml) if xml.strip() and "<!DOCTYPE" not in xml else None  # noqa: S314
     except ET.ParseError:
         root = None
     if root is None:
-        return told
-    nearest = {(one.address, one.thread, one.block): one.nearest for one in told if one.nearest}
+        return records
+    nearest = {
+        (record.address, record.thread, record.block): record.nearest for record in records if record.nearest
+    }
     return tuple(
-        replace(one, nearest=nearest.get((one.address, one.thread, one.block), ""))
-        for one in map(_from_xml, root.iterfind("record"))
+        replace(record, nearest=nearest.get((record.address, record.thread, record.block), ""))
+        for record in map(_from_xml, root.iterfind("record"))
     )
 
 
@@ -118,9 +120,11 @@ def _from_xml(record: ET.Element) -> Record:
         *map(_frame, record.iterfind("deviceStack/frame")),
     )
     accesses = tuple(
-        Access(one.findtext("direction", ""), _access_frames(one), _number(one.findtext("count", "")) or 0)
+        Access(
+            frame.findtext("direction", ""), _access_frames(frame), _number(frame.findtext("count", "")) or 0
+        )
         for tag in ("source", "destination")
-        for one in record.iterfind(f"what/{tag}")
+        for frame in record.iterfind(f"what/{tag}")
     )
     return Record(
         kind=record.findtext("kind", ""),
@@ -137,9 +141,11 @@ def _from_xml(record: ET.Element) -> Record:
 
 
 def _text(record: ET.Element) -> str:
-    said = record.findtext("what/text") or record.findtext("what/exception") or record.findtext("kind", "")
+    sentence = (
+        record.findtext("what/text") or record.findtext("what/exception") or record.findtext("kind", "")
+    )
     kind = record.findtext("what/type", "") if record.findtext("kind") == "Synccheck" else ""
-    return f"{said}: {kind.lower()}" if kind else said
+    return f"{sentence}: {kind.lower()}" if kind else sentence
 
 
 def _access_frames(access: ET.Element) -> tuple[Frame, ...]:
@@ -183,42 +189,42 @@ def _record(block: Sequence[str]) -> Record:
     if race := _RACE.match(head):
         sides = [Access(race["direction"], (_matched(race),))]
         sides += [
-            Access(found["direction"], (_matched(found),), _number(found["count"]) or 0)
-            for found in map(_AND.match, block[1:])
-            if found
+            Access(matched["direction"], (_matched(matched),), _number(matched["count"]) or 0)
+            for matched in map(_AND.match, block[1:])
+            if matched
         ]
         return Record("Analysis", race["level"], "Race condition", accesses=tuple(sides))
     kind = next((kind for begin, kind in _KINDS if head.startswith(begin)), "")
     made = Record(kind, "Error", head)
-    if found := _API.match(head):
-        made = replace(made, error=found["error"])
-    elif found := _BARRIER.match(head):
-        made = replace(made, text=f"Barrier error: {found['why'].lower()}")
-    elif found := _LEAK.match(head):
-        text = f"Leaked {found['size'].replace(',', '')} bytes"
-        made = replace(made, text=text, address=found["address"])
+    if match := _API.match(head):
+        made = replace(made, error=match["error"])
+    elif match := _BARRIER.match(head):
+        made = replace(made, text=f"Barrier error: {match['why'].lower()}")
+    elif match := _LEAK.match(head):
+        text = f"Leaked {match['size'].replace(',', '')} bytes"
+        made = replace(made, text=text, address=match["address"])
     frames: list[Frame] = []
     host: list[Frame] = []
     for line in block[1:]:
-        if found := _AT.match(line) or _DEVICE.match(line):
-            frames.append(_matched(found))
-        elif found := _HOST.match(line):
-            host.append(_matched(found))
-        elif found := _BY.match(line):
-            made = replace(made, thread=found["thread"], block=found["block"])
-        elif found := _ADDRESS.match(line):
-            error = found["error"] or ""
+        if match := _AT.match(line) or _DEVICE.match(line):
+            frames.append(_matched(match))
+        elif match := _HOST.match(line):
+            host.append(_matched(match))
+        elif match := _BY.match(line):
+            made = replace(made, thread=match["thread"], block=match["block"])
+        elif match := _ADDRESS.match(line):
+            error = match["error"] or ""
             text = f"{head} is {error}" if error else head
-            made = replace(made, address=found["address"], text=text, error=error)
-        elif found := _NEAREST.match(line):
-            far = f"{found['far']} bytes {found['side']}" if found["far"] else found["inside"]
-            made = replace(made, nearest=f"{far} the nearest allocation, of {found['size']} bytes")
+            made = replace(made, address=match["address"], text=text, error=error)
+        elif match := _NEAREST.match(line):
+            far = f"{match['far']} bytes {match['side']}" if match["far"] else match["inside"]
+            made = replace(made, nearest=f"{far} the nearest allocation, of {match['size']} bytes")
     # an exception of the hardware has no words of the tool's own
     return replace(made, kind=kind or ("Imprecise" if frames else ""), frames=tuple(frames), host=tuple(host))
 
 
-def _matched(found: re.Match[str]) -> Frame:
-    return Frame(_simple(found["function"]), found["file"], _number(found["line"] or ""))
+def _matched(match: re.Match[str]) -> Frame:
+    return Frame(_simple(match["function"]), match["file"], _number(match["line"] or ""))
 
 
 def _simple(function: str) -> str:
@@ -227,5 +233,5 @@ def _simple(function: str) -> str:
     for close, bracket in (")", "("), (">", "<"):
         if name.endswith(close):
             name = name[: symbols.opening(name, bracket)]
-    found = re.search(r"[\w$~]+$", name)
-    return found[0] if found else name
+    match = re.search(r"[\w$~]+$", name)
+    return match[0] if match else name

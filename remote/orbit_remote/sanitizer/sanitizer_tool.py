@@ -33,7 +33,7 @@ _REFUSALS = (
     (re.compile(r"No attachable process found|Failed to find attachable processes"),
      "compute-sanitizer could not attach to the program", "debuggers may be forbidden here (ptrace, seccomp)"),
     (re.compile(r"Unable to find injection library"),
-     "this compute-sanitizer is not whole: its injection library is missing", "reinstall the CUDA toolkit"),
+     "this compute-sanitizer is incomplete: its injection library is missing", "reinstall the CUDA toolkit"),
     (re.compile(r"insufficient permissions|ERR_NVGPUCTRPERM|Process requires administrator", re.IGNORECASE),
      "the driver does not permit compute-sanitizer here", "ask whoever administers this machine"),
 )  # fmt: skip
@@ -63,7 +63,7 @@ class Checked:
 
     @property
     def complete(self) -> bool:
-        """It has looked at the whole run: a summary is its last word."""
+        """It checked the whole run: its last line is a summary."""
         return self.ended.status is not None and _SUMMARY.search(self.log) is not None
 
 
@@ -79,18 +79,18 @@ def find(compiler: str | None = None) -> Sanitizer | Failure:
         )
     try:
         asked = tool_output.ask([path, "--version"], timeout_s=_ASK_S)
-        said = plain_text.plain(asked.stdout + asked.stderr)
+        output = plain_text.plain(asked.stdout + asked.stderr)
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = str(error)
-    if not (version := _VERSION.search(said)):
-        first = next(iter(said.strip().splitlines()), "it says nothing")
+        output = str(error)
+    if not (version := _VERSION.search(output)):
+        first = next(iter(output.strip().splitlines()), "it says nothing")
         return Failure("infrastructure", f"{path} does not work: {first}", "reinstall the CUDA toolkit")
     return Sanitizer(str(path), version[1])
 
 
 def _candidates(compiler: str | None) -> Iterator[Path]:
-    if found := client_environment.which(_NAME):
-        yield Path(found)
+    if on_path := client_environment.which(_NAME):
+        yield Path(on_path)
     roots = [
         Path(root) for name in ("CUDA_HOME", "CUDA_PATH") if (root := client_environment.current().get(name))
     ]
@@ -144,12 +144,18 @@ def _refused(sanitizer: Sanitizer, tool: str, ended: program.Ended, log: str) ->
     if ended.status is None:
         return None
     for pattern, message, remedy in _REFUSALS:
-        if found := pattern.search(log) or pattern.search(ended.stderr):
-            return Failure("infrastructure", f"{message} ({tool}: {found[0]})", remedy)
+        if match := pattern.search(log) or pattern.search(ended.stderr):
+            return Failure("infrastructure", f"{message} ({tool}: {match[0]})", remedy)
     if _SUMMARY.search(log) or _NO_CUDA in log:
         return None
-    said = [found["text"] for found in _SAID.finditer(log) if found["text"] != "COMPUTE-SANITIZER"]
-    last = said[-1] if said else next(iter(reversed((ended.stderr or ended.stdout).strip().splitlines())), "")
+    complaints = [
+        matched["text"] for matched in _SAID.finditer(log) if matched["text"] != "COMPUTE-SANITIZER"
+    ]
+    last = (
+        complaints[-1]
+        if complaints
+        else next(iter(reversed((ended.stderr or ended.stdout).strip().splitlines())), "")
+    )
     why = f": {last}" if last else f", with exit code {ended.status}"
     return Failure(
         "infrastructure",

@@ -16,19 +16,19 @@ from typing import Final
 from orbit_remote.spec.syntax_tree import Fault, Language, Span
 
 WORDS: Final = {
-    "launch": "one launch of a kernel of this file; several run in order",
-    "expect": "what an output must equal after one launch, computed from the values before it",
+    "launch": "one launch of a kernel of this file; several launches run in order",
+    "expect": "what an output must equal after one launch; computed from the inputs before that launch",
     "reference": "a Python function or another kernel whose results the outputs must equal",
-    "bytes": "how many bytes the kernel has to move at least; gives GB/s",
-    "flops": "how many floating-point operations it does; gives TFLOP/s",
-    "sweep": "values of a name that are run one after another",
-    "case": "other values of names, checked but not timed",
-    "gpu": "the GPU to rent for it",
+    "bytes": "how many bytes the kernel must at least read and write; gives GB/s",
+    "flops": "how many floating-point operations it must at least compute; gives TFLOP/s",
+    "sweep": "several values for a name, as in 'n = sweep(1024, 4096)'; the kernel runs with each",
+    "case": "other values for names of the spec, as in 'case tail: n = 1000003'; results are checked, not timed",
+    "gpu": "the GPU to rent for this kernel; ignored if the run uses this machine's own GPU",
     "seed": "the seed of random inputs; 0 unless given",
     "flags": "compiler flags and libraries",
     "args": "arguments of the program, where the file has a main",
     "stdin": "what the program reads, where the file has a main",
-    "iterations": "the most launches that are timed",
+    "iterations": "the maximum number of timed launches; 2000 unless given",
     "timeout": "seconds that a run may take",
     "symbol": "the value of a __constant__ or __device__ variable",
 }
@@ -36,12 +36,12 @@ WORDS: Final = {
 
 PARTS: Final = {
     "within": "the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'",
-    "sweep": "values of a name that are run one after another",
+    "sweep": "several values for a name, as in 'n = sweep(1024, 4096)'; the kernel runs with each",
     "cooperative": "all blocks run at once, and may wait for each other",
     "cluster": "blocks of a cluster, as in 'cluster(2, 1, 1)'",
     "dim3": "1 to 3 extents, x first",
-    "sizeof": "bytes of a type or of a number's type",
-    "META": "the constants of a Triton launch, for its grid",
+    "sizeof": "the size in bytes of a type, or of the type of a number",
+    "META": "the constexpr arguments of a Triton launch, as its grid uses them: META['BLOCK']",
 }
 """What else has a meaning of its own, each with the line that completion shows."""
 
@@ -115,23 +115,23 @@ def lines_of(text: str) -> list[str]:
 
 def begins(line: str, language: Language) -> int | None:
     """The column behind `orbit:` of a line that a spec stands on."""
-    found = _ORBIT[language].match(line)
-    return found.end() if found else None
+    match = _ORBIT[language].match(line)
+    return match.end() if match else None
 
 
 def directive(text: str) -> str:
     """`launch` of `launch k<<<…`, nothing of `seed = 3` and of `seed(…)`."""
-    found = _ANY_WORD.match(text)
-    if not found or found[1] not in WORDS:
+    match = _ANY_WORD.match(text)
+    if not match or match[1] not in WORDS:
         return ""
-    after = text[found.end() :].lstrip()
+    after = text[match.end() :].lstrip()
     assigned = after.startswith("=") and not after.startswith("==")
-    return "" if assigned else found[1]
+    return "" if assigned else match[1]
 
 
 def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
     """The spec lines above a kernel from the top, what follows `orbit:` in each."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     faults: list[Fault] = []
     mark = _COMMENT[target.language]
     line = min(target.start_line, len(lines)) - 1
@@ -145,7 +145,7 @@ def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
                     Fault(Span(line, 0, line, len(text)), "This line is too long for a launch spec.")
                 )
             else:
-                found.append(Piece(line, spec.end(), text[spec.end() :]))
+                pieces.append(Piece(line, spec.end(), text[spec.end() :]))
         elif target.language == "cuda" and body.endswith("*/") and not body.startswith(mark):
             opening = line
             while opening >= lowest and "/*" not in lines[opening]:
@@ -158,14 +158,14 @@ def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
             break
         line -= 1
     faults += _below(lines, target)
-    return found[::-1], faults
+    return pieces[::-1], faults
 
 
 def _in_block(lines: list[str], first: int, last: int) -> list[Fault]:
-    """Block comments are no specs; a line that looks like one is said to be left out."""
+    """Block comments are not specs; a warning names a line in them that looks like one."""
     for line in range(first, last + 1):
-        if found := re.match(r"\s*(?:/\*+|\*)?\s*(orbit:)", lines[line]):
-            span = Span(line, found.start(1), line, found.end(1))
+        if match := re.match(r"\s*(?:/\*+|\*)?\s*(orbit:)", lines[line]):
+            span = Span(line, match.start(1), line, match.end(1))
             return [
                 Fault(span, "A launch spec is written in // comments; this block is not read.", "warning")
             ]
@@ -183,39 +183,39 @@ def _below(lines: list[str], target: Target) -> list[Fault]:
 
 
 def statements(pieces: list[Piece], language: Language) -> tuple[list[Statement], list[Fault]]:
-    found: list[Statement] = []
+    parsed: list[Statement] = []
     open_pieces: list[Piece] = []
     depth = 0
     for piece in pieces:
         if open_pieces and _BEGINS.match(piece.text) and directive(piece.text):
-            found.append(Statement(tuple(open_pieces)))
+            parsed.append(Statement(tuple(open_pieces)))
             open_pieces, depth = [], 0
         start, depth = 0, depth if open_pieces else 0
         raw = not open_pieces and directive(piece.text) in RAW
         end = len(piece.text)
         for match in _PIECE[language].finditer(piece.text):
-            one = match[0]
-            if one == _COMMENT[language] and not raw:
+            text = match[0]
+            if text == _COMMENT[language] and not raw:
                 end = match.start()
                 break
-            if one in ("(", "[", "{"):
+            if text in ("(", "[", "{"):
                 depth += 1
-            elif one in (")", "]", "}"):
+            elif text in (")", "]", "}"):
                 depth = max(0, depth - 1)
-            elif one == ";" and (depth == 0 or raw):
+            elif text == ";" and (depth == 0 or raw):
                 open_pieces.append(Piece(piece.line, piece.column + start, piece.text[start : match.start()]))
-                found.append(Statement(tuple(open_pieces)))
+                parsed.append(Statement(tuple(open_pieces)))
                 open_pieces, start, depth = [], match.end(), 0
                 raw = directive(piece.text[start:]) in RAW
         rest = Piece(piece.line, piece.column + start, piece.text[start:end])
         open_pieces.append(rest)
         if depth == 0 or raw:
-            found.append(Statement(tuple(open_pieces)))
+            parsed.append(Statement(tuple(open_pieces)))
             open_pieces, depth = [], 0
     if open_pieces:
-        found.append(Statement(tuple(open_pieces)))
-    found = [one for one in found if any(piece.text.strip() for piece in one.pieces)]
-    if len(found) > MOST_STATEMENTS:
+        parsed.append(Statement(tuple(open_pieces)))
+    parsed = [statement for statement in parsed if any(piece.text.strip() for piece in statement.pieces)]
+    if len(parsed) > MOST_STATEMENTS:
         message = f"A launch spec has at most {MOST_STATEMENTS} statements."
-        return found[:MOST_STATEMENTS], [Fault(found[MOST_STATEMENTS].span, message)]
-    return found, []
+        return parsed[:MOST_STATEMENTS], [Fault(parsed[MOST_STATEMENTS].span, message)]
+    return parsed, []

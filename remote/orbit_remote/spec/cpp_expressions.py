@@ -36,7 +36,7 @@ _CASTS = frozenset(("static_cast", "reinterpret_cast", "const_cast"))
 class CppParser(Parser):
     language = "cuda"
     levels: ClassVar[dict[str, int]] = {
-        operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
+        operator: level + 1 for level, operators in enumerate(_LEVELS) for operator in operators
     }
     comparison_levels = (6, 7)
     words: ClassVar[dict[str, str]] = {"||": "or", "&&": "and"}
@@ -53,6 +53,7 @@ class CppParser(Parser):
         return Conditional(condition.span.to(otherwise.span), condition, then, otherwise)
 
     def chained(self, left: Expression, last: Binary) -> Expression:
+        """Always raises SpecError: C++ means something else by `a < b < c`."""
         first, second = left.operator if isinstance(left, Binary) else "", last.operator
         raise SpecError(
             last.operator_span,
@@ -100,6 +101,7 @@ class CppParser(Parser):
         return None
 
     def primary(self) -> Expression:
+        """An expression without operators. Raises SpecError."""
         token = self.next
         if token.kind == "number":
             return number(self.take())
@@ -151,7 +153,7 @@ class CppParser(Parser):
     # -- launches ----------------------------------------------------------------------------------
 
     def launch(self) -> Launch:
-        """`kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`."""
+        """`kernel<templates><<<grid, block, shared>>>(arguments) cooperative cluster(x, y, z)`. Raises SpecError."""
         kernel = self.kernel_name()
         templates = self.templates() if self.sees("<") else ()
         opening = self.expect("<<<")
@@ -182,8 +184,9 @@ class CppParser(Parser):
         )  # fmt: skip
 
     def templates(self) -> tuple[TemplateArgument, ...]:
+        """The arguments between `<` and `>`. Raises SpecError."""
         opening = self.expect("<")
-        found: list[TemplateArgument] = []
+        template_arguments: list[TemplateArgument] = []
         part: list[Token] = []
         depth = 0
         while True:
@@ -193,10 +196,10 @@ class CppParser(Parser):
             ends = depth == 0 and token.text in (">", ",")
             if ends:
                 if part or token.text == ",":
-                    found.append(self._template_argument(part, token))
+                    template_arguments.append(self._template_argument(part, token))
                 part = []
                 if token.text == ">":
-                    return tuple(found)
+                    return tuple(template_arguments)
                 continue
             depth += (token.text in ("(", "{", "[", "<")) - (token.text in (")", "}", "]", ">"))
             if token.text in ("<<<", ">>>"):
@@ -219,7 +222,9 @@ class CppParser(Parser):
 
 
 def number(token: Token) -> Number:
-    """An integer has the first type that holds it, as in C++: int, long, and unsigned where the suffix or base says so."""
+    """An integer has the first type that holds it, as in C++: int, long, and unsigned where the suffix or base says
+    so. Raises SpecError.
+    """
     match = _NUMBER.fullmatch(token.text)
     digits, suffix = (match[1].replace("'", ""), match[2].lower()) if match else ("", "?")
     hexadecimal = digits[:2] in ("0x", "0X")

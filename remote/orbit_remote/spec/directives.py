@@ -42,15 +42,15 @@ _MOST_SWEPT = 64
 def read(lines: list[str], target: Target) -> tuple[Spec, list[Fault]]:
     """The spec above a kernel, and what is malformed in it. Never raises."""
     pieces, faults = above(lines, target)
-    found, more = statements(pieces, target.language)
+    parsed, more = statements(pieces, target.language)
     reader = _Reader(target)
-    for statement in found:
+    for statement in parsed:
         try:
             reader.read(statement)
         except SpecError as error:
             reader.faults.append(error.fault)
-            if found := _ASSIGNED.match(statement.pieces[0].text):
-                reader.broken.append(found[1])
+            if parsed := _ASSIGNED.match(statement.pieces[0].text):
+                reader.broken.append(parsed[1])
     return reader.spec(tuple(piece.line for piece in pieces)), [*faults, *more, *reader.faults]
 
 
@@ -121,9 +121,9 @@ class _Reader:
         value = reader.whole()
         return Assignment(name.span.to(value.span), name, value)
 
-    def _assign(self, one: Assignment) -> None:
-        self._once(one.name, [each.name for each in self.assignments], "is assigned")
-        self.assignments.append(one)
+    def _assign(self, assignment: Assignment) -> None:
+        self._once(assignment.name, [each.name for each in self.assignments], "is assigned")
+        self.assignments.append(assignment)
 
     def _once(self, name: Name, known: list[Name], what: str) -> None:
         first = next((each for each in known if each.name == name.name), None)
@@ -196,9 +196,9 @@ class _Reader:
         reader.expect(":")
         values = [self._assignment(reader, "A name")]
         while reader.accept(","):
-            one = self._assignment(reader, "A name")
-            self._once(one.name, [each.name for each in values], "is given")
-            values.append(one)
+            assignment = self._assignment(reader, "A name")
+            self._once(assignment.name, [each.name for each in values], "is given")
+            values.append(assignment)
         self._once(name, [case.name for case in self.cases], "names a case")
         if len(self.cases) == _MOST_CASES:
             raise SpecError(span, f"A launch spec has at most {_MOST_CASES} cases.")
@@ -207,9 +207,9 @@ class _Reader:
     def _symbol(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
         if self.language != "cuda":
             raise SpecError(word.span, "Only CUDA has symbols; assign a global of a Python file in the file.")
-        one = self._assignment(reader, "A variable's name")
-        self._once(one.name, [each.name for each in self.symbols], "is set")
-        self.symbols.append(Assignment(span, one.name, one.value))
+        assignment = self._assignment(reader, "A variable's name")
+        self._once(assignment.name, [each.name for each in self.symbols], "is set")
+        self.symbols.append(Assignment(span, assignment.name, assignment.value))
 
     def _amount(self, reader: CppParser | PythonParser, span: Span, word: Name) -> None:
         value = reader.whole()
@@ -255,7 +255,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if len(name) > 60:
         return ""
     names = sorted(known)
-    near = [one for one in names if one.lower() == name.lower()] or difflib.get_close_matches(
-        name, names, 1, 0.7
-    )
+    near = [
+        known_name for known_name in names if known_name.lower() == name.lower()
+    ] or difflib.get_close_matches(name, names, 1, 0.7)
     return f"; did you mean '{near[0]}'" if near else ""

@@ -52,7 +52,7 @@ _TYPES = (
     DType("float32", 4, "floating", rtol=1.3e-6, atol=1e-5, unit=2**-24, largest=3.4028234663852886e38),
     DType("float64", 8, "floating", rtol=1e-7, atol=1e-7, unit=2**-53, largest=1.7976931348623157e308),
 )
-DTYPES: dict[str, DType] = {one.name: one for one in _TYPES}
+DTYPES: dict[str, DType] = {dtype.name: dtype for dtype in _TYPES}
 
 _TORCH = {
     "half": "float16", "double": "float64", "float": "float32", "int": "int32", "long": "int64", "short": "int16",
@@ -103,8 +103,8 @@ RANK = {"bool": 0, "integer": 1, "floating": 2}
 
 def named(name: str, language: str) -> DType | None:
     """The type that a name means in an expression of this language."""
-    found = CPP.get(name) if language == "cuda" else None
-    return DTYPES.get(found or _TORCH.get(name, name))
+    dtype = CPP.get(name) if language == "cuda" else None
+    return DTYPES.get(dtype or _TORCH.get(name, name))
 
 
 def cpp(name: str) -> tuple[DType, int] | None:
@@ -126,7 +126,7 @@ def promote(left: DType, right: DType) -> DType:
     if left is right:
         return left
     if left.kind != right.kind:
-        return max(left, right, key=lambda one: RANK[one.kind])
+        return max(left, right, key=lambda dtype: RANK[dtype.kind])
     if left.size != right.size:
         wide, narrow = (left, right) if left.size > right.size else (right, left)
         if wide.signed or not narrow.signed:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from orbit_remote.spec.syntax_tree import Language
 
 _COMMENT = {
-    "cuda": re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL),
+    "cuda": re.compile(r"/\*.*?\*/|//[^\n]*|\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"", re.DOTALL),
     "triton": re.compile(r"#[^\n]*"),
 }
 _ALIAS = re.compile(
@@ -46,7 +46,7 @@ class Surroundings:
         self.asked = True
         if self._text is None:
             text = "\n".join(self._lines)
-            self._text = _COMMENT[self._language].sub(lambda found: "\n" * found[0].count("\n") or " ", text)
+            self._text = _COMMENT[self._language].sub(lambda match: "\n" * match[0].count("\n") or " ", text)
         return self._text
 
     @property
@@ -58,14 +58,14 @@ class Surroundings:
 
     def alias(self, name: str) -> str:
         """The type that `using name = …` or a typedef stands for, else the name."""
-        for found in _ALIAS.finditer(self.text):
-            if (found[1] or found[4]) == name:
-                return found[2] or found[3]
+        for match in _ALIAS.finditer(self.text):
+            if (match[1] or match[4]) == name:
+                return match[2] or match[3]
         return name
 
     def variables(self) -> list[str]:
         """Names of `__constant__`, `__device__` and `__managed__` variables."""
-        return list(dict.fromkeys(found[1] for found in _VARIABLE.finditer(self.text)))
+        return list(dict.fromkeys(match[1] for match in _VARIABLE.finditer(self.text)))
 
     def knows(self, name: str) -> bool:
         """Whether the name is written anywhere in the file's code; nothing that is not can be defined in it."""
@@ -74,15 +74,15 @@ class Surroundings:
     def function(self, name: str) -> Function | None:
         """The last `def` of this name."""
         last = None
-        for found in _DEF.finditer(self.text):
-            if found[1] == name:
-                last = found
+        for match in _DEF.finditer(self.text):
+            if match[1] == name:
+                last = match
         if last is None or (inner := bracketed(self.text[last.end() - 1 : last.end() + 20_000])) is None:
             return None
         return Function(name, inner)
 
     def functions(self) -> list[str]:
-        return list(dict.fromkeys(found[1] for found in _DEF.finditer(self.text)))
+        return list(dict.fromkeys(match[1] for match in _DEF.finditer(self.text)))
 
 
 def bracketed(text: str, opening: str = "([{", closing: str = ")]}") -> str | None:

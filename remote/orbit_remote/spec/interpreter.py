@@ -49,7 +49,7 @@ class Untuned(Exception):  # noqa: N818
 
 @dataclass
 class Scope:
-    """What names mean. `used` collects those that were asked for, `later` those assigned further below."""
+    """The values of names. `used` collects those that were used, `later` those assigned further below."""
 
     values: Mapping[str, Value]
     later: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ def grid(
 
 def _flat(value: Value) -> bool:
     """Whether comparing it is one step: lists of lists that share their parts double at every level."""
-    return not isinstance(value, tuple) or all(isinstance(one, Scalar) for one in value)
+    return not isinstance(value, tuple) or all(isinstance(element, Scalar) for element in value)
 
 
 class _Interpreter:
@@ -241,7 +241,10 @@ class _Interpreter:
     def _item(self, node: Expression) -> Any:
         if isinstance(node, Slice):
             return slice(
-                *(None if one is None else self._whole(one) for one in (node.start, node.stop, node.step))
+                *(
+                    None if expression is None else self._whole(expression)
+                    for expression in (node.start, node.stop, node.step)
+                )
             )
         value = self.value(node)
         if value is None or isinstance(value, Tensor):
@@ -277,14 +280,14 @@ class _Interpreter:
                 f"'{node.name[:40]}' is not a {what} of launch specs{nearest(node.name, known)}.",
             )
         arguments = node.arguments if node.receiver is None else (node.receiver, *node.arguments)
-        given = [(self.value(one), one.span) for one in arguments]
+        given = [(self.value(argument), argument.span) for argument in arguments]
         keywords = [(k.name, self.value(k.value), k.span) for k in node.keywords if k.name not in IGNORED]
         return function.rule(bind(function, self.world, node.span, given, keywords))
 
     def _dim3(self, node: Call) -> Dim3:
         if not 1 <= len(node.arguments) <= 3 or node.keywords:
             raise SpecError(node.span, "dim3 takes 1 to 3 integers.")
-        return Dim3(*(self._whole(one) for one in node.arguments))
+        return Dim3(*(self._whole(argument) for argument in node.arguments))
 
     def _sizeof(self, node: Call) -> Scalar:
         inner = node.arguments[0]

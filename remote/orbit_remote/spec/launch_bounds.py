@@ -33,16 +33,16 @@ class Bound:
     constants: Mapping[str, Value]
 
     def threads(self, templates: Mapping[str, Value]) -> int | None:
-        """Threads a block may have for these template arguments; None where the text does not tell."""
-        found = _integer(self.node, {**self.constants, **templates})
-        return int(found.value) if found and found.value > 0 else None
+        """Threads a block may have for these template arguments; None if the text does not give them."""
+        scalar = _integer(self.node, {**self.constants, **templates})
+        return int(scalar.value) if scalar and scalar.value > 0 else None
 
 
 def bound(header: str, templates: Collection[str], around: Surroundings) -> Bound | None:
     """From the text between a definition's beginning and its kernel's name; `templates` are the names of its template
     parameters, which hide the file's.
     """
-    ends = [one.end() for one in _BOUNDS.finditer(header)]
+    ends = [match.end() for match in _BOUNDS.finditer(header)]
     inner = bracketed(header[ends[-1] :]) if ends else None
     first = _FIRST.match(inner) if inner else None
     node = CppParser.parsed(first[0]) if first else None
@@ -60,9 +60,9 @@ def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
     if depth > _DEEPEST or re.search(_ELSEWHERE.format(name=escaped), around.text):
         return None
     texts = {
-        " ".join(found[1].split())
+        " ".join(match[1].split())
         for pattern in (_CONSTANT, _MACRO)
-        for found in re.finditer(pattern.format(name=escaped), around.text, re.MULTILINE)
+        for match in re.finditer(pattern.format(name=escaped), around.text, re.MULTILINE)
     }
     node = CppParser.parsed(next(iter(texts))) if len(texts) == 1 else None
     return _integer(node, _constants(node, around, depth + 1)) if node else None
@@ -71,9 +71,9 @@ def constant(name: str, around: Surroundings, depth: int = 0) -> Scalar | None:
 def _constants(
     node: Expression, around: Surroundings, depth: int, hidden: Collection[str] = ()
 ) -> dict[str, Value]:
-    names = {one.name for one in walk(node) if isinstance(one, Name)} - set(hidden)
-    found = {name: constant(name, around, depth) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    names = {expression.name for expression in walk(node) if isinstance(expression, Name)} - set(hidden)
+    scalars = {name: constant(name, around, depth) for name in names}
+    return {name: value for name, value in scalars.items() if value is not None}
 
 
 def _integer(node: Expression, known: Mapping[str, Value]) -> Scalar | None:

@@ -1,7 +1,7 @@
 """Launch specs: the text above a kernel -> its statements, its faults, and every set of values it runs with.
 
-Nothing of the file is executed, and nothing here loads torch. Whoever has torch gives it to `compute` in a
-`World`, and gets the same values with data.
+Nothing of the file is executed, and nothing here loads torch. A process with torch passes it to `compute` in
+a `World`, and gets the same values with data.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class Checked:
 
 def target_of(definition: Definition, language: Language, moved: int = 0) -> Target:
     """The kernel of a job, or of discovery, as the spec modules are asked about it, `moved` lines further down."""
-    one = definition
+    parsed = definition
     return Target(
-        one.name, language, one.start_line + moved, one.line + moved, one.name_line + moved, one.name_end
+        parsed.name, language, parsed.start_line + moved, parsed.line + moved, parsed.name_line + moved, parsed.name_end
     )  # fmt: skip
 
 
@@ -92,28 +92,32 @@ def check_lines(lines: list[str], target: Target, limits: Limits | None = None) 
     whole = spec.launches
     for at, point in enumerate(every):
         world = World(spec.language, work=work)
-        values, found = compute(spec, header, point, world)
-        faults += found
-        faults += rules.launches(spec, header, values, world, limits, partial=bool(malformed or found))
+        values, more_faults = compute(spec, header, point, world)
+        faults += more_faults
+        faults += rules.launches(spec, header, values, world, limits, partial=bool(malformed or more_faults))
         if at == 0:
             first = values
             faults += [*references.unused(spec), *references.unknown_gpu(spec)]
-            whole = tuple(_deduced(one, header, values, world) for one in spec.launches)
+            whole = tuple(_deduced(launch, header, values, world) for launch in spec.launches)
     unique = {(fault.span, fault.message): fault for fault in faults}
-    ordered = sorted(unique.values(), key=lambda one: (one.span.line, one.span.column))
+    ordered = sorted(unique.values(), key=lambda fault: (fault.span.line, fault.span.column))
     return Checked(replace(spec, launches=whole), header, tuple(ordered), first, around.asked)
 
 
 def _deduced(launch: Launch, header: Signature | None, values: Mapping[str, Value], world: World) -> Launch:
     """The launch with the template arguments that C++ would deduce: an address of a kernel deduces none."""
-    if header is None or launch.kernel.name != header.name or any(one.pack for one in header.templates):
+    if (
+        header is None
+        or launch.kernel.name != header.name
+        or any(template.pack for template in header.templates)
+    ):
         return launch
     chosen = list(launch.templates)
     for wanted in header.templates[len(chosen) :]:
-        found = _type_for(wanted.name, header, launch, values, world)
-        if wanted.optional or wanted.kind != "type" or not found:
+        argument_type = _type_for(wanted.name, header, launch, values, world)
+        if wanted.optional or wanted.kind != "type" or not argument_type:
             break
-        chosen.append(TemplateArgument(launch.kernel.span, found, None))
+        chosen.append(TemplateArgument(launch.kernel.span, argument_type, None))
     return replace(launch, templates=tuple(chosen))
 
 
@@ -133,15 +137,20 @@ def _type_for(name: str, header: Signature, launch: Launch, values: Mapping[str,
 
 def points(spec: Spec) -> tuple[list[Point], list[Fault]]:
     """Every combination of swept values, then the cases, which take the first value of every sweep."""
-    swept = {one.name.name: values for one in spec.assignments if (values := _swept(one))}
-    combinations = product(*swept.values())
-    found = [Point("", dict(zip(swept, one, strict=True))) for one in islice(combinations, MOST_POINTS + 1)]
+    sweeps = {
+        assignment.name.name: values for assignment in spec.assignments if (values := swept(assignment))
+    }
+    combinations = product(*sweeps.values())
+    listed = [
+        Point("", dict(zip(sweeps, combination, strict=True)))
+        for combination in islice(combinations, MOST_POINTS + 1)
+    ]
     faults: list[Fault] = []
-    if len(found) > MOST_POINTS:
-        last = next(one for one in reversed(spec.assignments) if one.name.name in swept)
+    if len(listed) > MOST_POINTS:
+        last = next(assignment for assignment in reversed(spec.assignments) if assignment.name.name in sweeps)
         faults.append(Fault(last.span, f"The sweeps have more than {MOST_POINTS} combinations together."))
-        found.pop()
-    known = {one.name.name for one in spec.assignments}
+        listed.pop()
+    known = {assignment.name.name for assignment in spec.assignments}
     for case in spec.cases:
         for value in case.values:
             name = value.name
@@ -149,12 +158,13 @@ def points(spec: Spec) -> tuple[list[Point], list[Fault]]:
                 message = f"'{name.name}' is assigned nowhere above{nearest(name.name, known)}; a case replaces values."
                 faults.append(Fault(name.span, message))
         given = {value.name.name: value.value for value in case.values}
-        found.append(Point(case.name.name, {**found[0].replaced, **given}))
-    return found, faults
+        listed.append(Point(case.name.name, {**listed[0].replaced, **given}))
+    return listed, faults
 
 
-def _swept(one: Assignment) -> tuple[Expression, ...]:
-    call = one.value
+def swept(assignment: Assignment) -> tuple[Expression, ...]:
+    """The values that `sweep(…)` gives a name one after another."""
+    call = assignment.value
     return call.arguments if isinstance(call, Call) and call.name == "sweep" and call.receiver is None else ()
 
 
@@ -169,11 +179,11 @@ def compute(
     hints = _hints(spec, header)
     values: dict[str, Value] = {}
     faults: list[Fault] = []
-    names = [one.name.name for one in spec.assignments]
+    names = [assignment.name.name for assignment in spec.assignments]
     failed = set(spec.broken)
-    for at, one in enumerate(spec.assignments):
-        name = one.name.name
-        expression = point.replaced.get(name, one.value)
+    for at, named in enumerate(spec.assignments):
+        name = named.name.name
+        expression = point.replaced.get(name, named.value)
         if any(isinstance(node, Name) and node.name in failed for node in walk(expression)):
             failed.add(name)
             continue
@@ -196,9 +206,9 @@ def compute(
 
 def _hints(spec: Spec, header: Signature | None) -> dict[str, DType]:
     """The element type of the parameter that each name is passed to."""
-    found: dict[str, DType] = {}
+    hints: dict[str, DType] = {}
     if header is None or spec.language != "cuda":
-        return found
+        return hints
     for launch in spec.launches:
         if launch.kernel.name != header.name:
             continue
@@ -207,5 +217,5 @@ def _hints(spec: Spec, header: Signature | None) -> dict[str, DType]:
             if isinstance(argument, Name) and parameter.kind == "pointer":
                 element = element_of(parameter, types)
                 if element:
-                    found.setdefault(argument.name, element[0])
-    return found
+                    hints.setdefault(argument.name, element[0])
+    return hints

@@ -47,7 +47,7 @@ _TOKEN = {
 
 def tokens(statement: Statement, language: Language) -> list[Token]:
     """All tokens and an `end`. Raises SpecError at a character that is none."""
-    found: list[Token] = []
+    read: list[Token] = []
     for piece in statement.pieces:
         text, at = piece.text, 0
         while at < len(text):
@@ -61,13 +61,13 @@ def tokens(statement: Statement, language: Language) -> list[Token]:
             if len(match[0]) > LONGEST_WORD:
                 raise SpecError(span, f"This is longer than {LONGEST_WORD} characters.")
             kind: Kind = match.lastgroup or "end"  # pyright: ignore[reportAssignmentType]
-            found.append(Token(kind, match[0], span))
-            if len(found) > MOST_TOKENS:
+            read.append(Token(kind, match[0], span))
+            if len(read) > MOST_TOKENS:
                 raise SpecError(span, f"A statement has at most {MOST_TOKENS} tokens; give its parts names.")
             at = match.end()
     last = statement.span
-    found.append(Token("end", "", Span(last.end_line, last.end_column, last.end_line, last.end_column)))
-    return found
+    read.append(Token("end", "", Span(last.end_line, last.end_column, last.end_line, last.end_column)))
+    return read
 
 
 def _no_token(text: str, at: int, line: int, column: int) -> SpecError:

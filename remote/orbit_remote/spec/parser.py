@@ -100,6 +100,7 @@ class Parser:
         return self.take() if self.sees(text) else None
 
     def expect(self, text: str, opening: Token | None = None) -> Token:
+        """Raises SpecError at another token, or at `opening` if the text ends."""
         if not self.sees(text):
             if self.next.kind == "end" and opening:
                 raise SpecError(opening.span, f"'{opening.text}' is never closed.")
@@ -113,6 +114,7 @@ class Parser:
         return Name(token.span, token.text)
 
     def unexpected(self, wanted: str = "") -> NoReturn:
+        """Raises SpecError at the next token; `wanted` is what would be right there."""
         token = self.next
         if token.text in _FOREIGN:
             raise SpecError(token.span, _FOREIGN[token.text])
@@ -140,7 +142,7 @@ class Parser:
         return self.nested(self.loosest if level == 0 else lambda: self.binary(level))
 
     def nested(self, read: Callable[[], Expression]) -> Expression:
-        """What `read` reads, one level further down."""
+        """What `read` reads, one level further down. Raises SpecError beyond the deepest level."""
         self._depth += 1
         if self._depth > NESTING:
             raise SpecError(self.next.span, "This is nested too deeply; give its parts names.")
@@ -182,6 +184,7 @@ class Parser:
         raise NotImplementedError
 
     def postfix(self, node: Expression) -> Expression:
+        """`node` with the calls, indices and attributes that follow it. Raises SpecError."""
         steps = 0
         while True:
             steps += 1
@@ -199,6 +202,7 @@ class Parser:
                 return node
 
     def call(self, function: Expression) -> Expression:
+        """A call of `function`, from its `(` on. Raises SpecError."""
         match function:
             case Name():
                 name, where, receiver = function.name, function.span, None
@@ -219,6 +223,7 @@ class Parser:
         return items
 
     def arguments(self) -> tuple[tuple[Expression, ...], tuple[Keyword, ...]]:
+        """The arguments between `(` and `)`, those with names apart. Raises SpecError."""
         opening = self.expect("(")
         arguments: list[Expression] = []
         keywords: list[Keyword] = []
@@ -227,7 +232,7 @@ class Parser:
                 name = self.name("a name")
                 self.take()
                 value = self.expression()
-                if any(one.name == name.name for one in keywords):
+                if any(keyword.name == name.name for keyword in keywords):
                     raise SpecError(name.span, f"'{name.name}' is given twice.")
                 keywords.append(Keyword(name.span.to(value.span), name.name, value))
             elif keywords:
@@ -240,6 +245,7 @@ class Parser:
         return tuple(arguments), tuple(keywords)
 
     def index(self, value: Expression) -> Expression:
+        """`value` with the index between `[` and `]`. Raises SpecError."""
         opening = self.expect("[")
         items = self.separated("]", self.index_item)
         self.expect("]", opening)
@@ -248,6 +254,7 @@ class Parser:
         return Index(self.to_here(value.span), value, tuple(items))
 
     def index_item(self) -> Expression:
+        """A number or a slice of an index. Raises SpecError."""
         start = self.next.span
         parts: list[Expression | None] = [None]
         while not self.sees("]", ","):
@@ -320,7 +327,7 @@ def check_depth(node: Expression) -> None:
     """Raises SpecError where chains of operators make the tree deeper than its readers may recurse."""
     level: list[Expression] = [node]
     for _ in range(DEEPEST):
-        level = [child for one in level for child in children(one)]
+        level = [child for expression in level for child in children(expression)]
         if not level:
             return
     raise SpecError(node.span, "This has too many operators in a row; give its parts names.")

@@ -29,7 +29,7 @@ _LARGEST = 1 << 63
 class PythonParser(Parser):
     language = "triton"
     levels: ClassVar[dict[str, int]] = {
-        operator: level + 1 for level, one in enumerate(_LEVELS) for operator in one
+        operator: level + 1 for level, operators in enumerate(_LEVELS) for operator in operators
     }
     comparison_levels = (4,)
     qualifier = "."
@@ -52,6 +52,7 @@ class PythonParser(Parser):
         return Conditional(then.span.to(otherwise.span), condition, then, otherwise)
 
     def operator(self) -> str:
+        """The operator that comes next, empty for none. Raises SpecError for `in`, `is` and `not`."""
         token = self.next
         if token.kind == "operator" or token.text in ("and", "or"):
             return token.text
@@ -60,7 +61,7 @@ class PythonParser(Parser):
         return ""
 
     def chained(self, left: Expression, last: Binary) -> Expression:
-        """`a < b and b < c`, in which b stands twice: chains in chains would double at every level."""
+        """`a < b and b < c`, in which b stands twice: chains in chains would double at every level. Raises SpecError for those."""
         if any(isinstance(node, Binary) and node.operator == "and" for node in walk(last.left)):
             raise SpecError(
                 last.operator_span, "Chains of comparisons do not nest; give the inner one a name."
@@ -86,6 +87,7 @@ class PythonParser(Parser):
         return base
 
     def primary(self) -> Expression:
+        """An expression without operators. Raises SpecError."""
         token = self.next
         if token.kind == "number":
             return number(self.take())
@@ -125,6 +127,7 @@ class PythonParser(Parser):
 
 
 def number(token: Token) -> Number:
+    """An int or a float, as Python reads it. Raises SpecError beyond 2^63."""
     text = token.text.replace("_", "")
     try:
         return _number(token, text)

@@ -13,14 +13,14 @@ from orbit_remote.spec.syntax_tree import Call, Expression, Fault, Launch, Name,
 def static(spec: Spec, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
     """What needs no values: whether there is a launch, and of this kernel; whether what it names exists."""
     faults = [fault for launch in all_launches(spec) for fault in _launched(launch, target, header, around)]
-    faults += [fault for one in spec.references for fault in _referred(one, spec, target, around)]
+    faults += [fault for reference in spec.references for fault in _referred(reference, spec, target, around)]
     if spec.symbols and around.complete:
         known = around.variables()
-        for one in spec.symbols:
-            if one.name.name not in known:
-                near = nearest(one.name.name, known)
-                message = f"There is no __constant__ or __device__ variable '{one.name.name[:40]}' in this file{near}."
-                faults.append(Fault(one.name.span, message))
+        for symbol in spec.symbols:
+            if symbol.name.name not in known:
+                near = nearest(symbol.name.name, known)
+                message = f"There is no __constant__ or __device__ variable '{symbol.name.name[:40]}' in this file{near}."
+                faults.append(Fault(symbol.name.span, message))
     if not spec.launches:
         measured = [*spec.expects, *spec.references, *spec.cases]
         if measured:
@@ -34,33 +34,33 @@ def static(spec: Spec, target: Target, header: Signature | None, around: Surroun
     return [Fault(kernel.span, message), *(fault for fault in faults if fault.span != kernel.span)]
 
 
-def _launched(one: Launch, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
-    name = one.kernel.name
+def _launched(launch: Launch, target: Target, header: Signature | None, around: Surroundings) -> list[Fault]:
+    name = launch.kernel.name
     if name != target.name:
         if around.complete and not around.knows(name):
-            return [Fault(one.kernel.span, f"There is no kernel '{name[:40]}' in this file.")]
+            return [Fault(launch.kernel.span, f"There is no kernel '{name[:40]}' in this file.")]
         return []
-    if header and (lacking := header.lacking(len(one.templates))):
+    if header and (lacking := header.lacking(len(launch.templates))):
         message = f"{name} lacks its template argument '{lacking[0].name}', which no argument decides."
-        return [Fault(one.kernel.span, message)]
+        return [Fault(launch.kernel.span, message)]
     return []
 
 
-def _referred(one: Reference, spec: Spec, target: Target, around: Surroundings) -> list[Fault]:
+def _referred(reference: Reference, spec: Spec, target: Target, around: Surroundings) -> list[Fault]:
     """Whether what a reference calls is there, and takes so many arguments."""
     faults: list[Fault] = []
     assigned = {each.name.name for each in spec.assignments}
-    for output in one.outputs:
+    for output in reference.outputs:
         if output.name not in assigned:
             near = nearest(output.name, assigned)
             faults.append(Fault(output.span, f"'{output.name[:40]}' is not known here{near}."))
-    if one.call is None:
+    if reference.call is None:
         return faults
-    name = one.call.name
-    where = one.call.name_span if isinstance(one.call, Call) else one.call.span
+    name = reference.call.name
+    where = reference.call.name_span if isinstance(reference.call, Call) else reference.call.span
     if name == target.name:
         faults.append(Fault(where, f"'{name}' is the kernel itself; a reference is something else."))
-    elif spec.language == "cuda" and isinstance(one.call, Call):
+    elif spec.language == "cuda" and isinstance(reference.call, Call):
         message = (
             f"A reference in a .cu file is a launch of another kernel: 'reference {name[:40]}<<<…>>>(…)'."
         )
@@ -69,8 +69,8 @@ def _referred(one: Reference, spec: Spec, target: Target, around: Surroundings) 
         near = nearest(name, around.functions()) if spec.language == "triton" else ""
         what = "kernel" if spec.language == "cuda" else "function"
         faults.append(Fault(where, f"There is no {what} '{name[:40]}' in this file{near}."))
-    elif isinstance(one.call, Call) and (function := around.function(name)):
-        faults += _bound_to(function.parameters, one.call)
+    elif isinstance(reference.call, Call) and (function := around.function(name)):
+        faults += _bound_to(function.parameters, reference.call)
     return faults
 
 
@@ -103,42 +103,46 @@ def unused(spec: Spec) -> list[Fault]:
     """A warning at every assigned name that nothing mentions."""
     if not spec.launches:
         return []
-    mentioned = {node.name for one in _expressions(spec) for node in walk(one) if isinstance(node, Name)}
+    mentioned = {
+        node.name for expression in _expressions(spec) for node in walk(expression) if isinstance(node, Name)
+    }
     mentioned |= {argument.text for launch in all_launches(spec) for argument in launch.templates}
-    mentioned |= {name.name for one in spec.references for name in one.outputs}
+    mentioned |= {name.name for reference in spec.references for name in reference.outputs}
     return [
-        Fault(one.name.span, f"'{one.name.name}' is used nowhere.", "warning")
-        for one in spec.assignments
-        if one.name.name not in mentioned
+        Fault(assignment.name.span, f"'{assignment.name.name}' is used nowhere.", "warning")
+        for assignment in spec.assignments
+        if assignment.name.name not in mentioned
     ]
 
 
 def unknown_gpu(spec: Spec) -> list[Fault]:
     """A warning where `gpu` names one that no architecture is known of."""
     return [
-        Fault(one.span, f"No GPU named {value} is known; it is one such as H100, A100-80GB or L4.", "warning")
-        for one in spec.words.values()
-        if one.word == "gpu"
-        for value in one.values
+        Fault(
+            word.span, f"No GPU named {value} is known; it is one such as H100, A100-80GB or L4.", "warning"
+        )
+        for word in spec.words.values()
+        if word.word == "gpu"
+        for value in word.values
         if architectures.architecture_for(value) is None
     ]
 
 
 def all_launches(spec: Spec) -> list[Launch]:
-    return [*spec.launches, *(one.launch for one in spec.references if one.launch)]
+    return [*spec.launches, *(reference.launch for reference in spec.references if reference.launch)]
 
 
 def _expressions(spec: Spec) -> list[Expression]:
-    found: list[Expression | None] = [one.value for one in spec.assignments]
+    expressions: list[Expression | None] = [assignment.value for assignment in spec.assignments]
     for launch in all_launches(spec):
-        found += [launch.grid, launch.block, launch.shared, launch.cluster, *launch.arguments]
-        found += [keyword.value for keyword in launch.keywords]
-        found += [argument.value for argument in launch.templates]
+        expressions += [launch.grid, launch.block, launch.shared, launch.cluster, *launch.arguments]
+        expressions += [keyword.value for keyword in launch.keywords]
+        expressions += [argument.value for argument in launch.templates]
     for expect in spec.expects:
-        found += [expect.actual, expect.expected]
-    for one in (*spec.expects, *spec.references):
-        found += [one.within.rtol, one.within.atol] if one.within else []
-    found += [one.call for one in spec.references]
-    found += [value.value for case in spec.cases for value in case.values]
-    found += [one.value for one in (*spec.symbols, *spec.amounts.values())]
-    return [one for one in found if one is not None]
+        expressions += [expect.actual, expect.expected]
+    for comparison in (*spec.expects, *spec.references):
+        expressions += [comparison.within.rtol, comparison.within.atol] if comparison.within else []
+    expressions += [reference.call for reference in spec.references]
+    expressions += [value.value for case in spec.cases for value in case.values]
+    expressions += [symbol.value for symbol in (*spec.symbols, *spec.amounts.values())]
+    return [expression for expression in expressions if expression is not None]

@@ -64,8 +64,8 @@ _MOST_AMOUNT: Final = {"iterations": 10**9, "timeout": 86400, "seed": (1 << 63) 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a spec's launches are held against: the GPU's architecture (`sm_90a`), and the static shared memory, in
-    bytes, that the compiler says the kernel uses (0 where it has not said).
+    """What a spec's launches are checked against: the GPU's architecture (`sm_90a`), and the static shared
+    memory, in bytes, that the compiler says the kernel uses (0 where it has not said).
     """
 
     architecture: str
@@ -75,7 +75,7 @@ class Limits:
 def chosen_types(header: Signature, launch: Launch) -> dict[str, str]:
     """The template's type parameters -> the text of the types that the launch chooses."""
     pairs = zip(header.templates, launch.templates, strict=False)
-    return {one.name: given.text for one, given in pairs if one.kind == "type" and not one.pack}
+    return {pair.name: given.text for pair, given in pairs if pair.kind == "type" and not pair.pack}
 
 
 def launches(
@@ -89,8 +89,8 @@ def launches(
 ) -> list[Fault]:
     """What is wrong with the directives for these values.
 
-    `partial` says that some names have no value because of a fault that is told already: names that
-    are not known are then left alone, where they are assigned.
+    `partial`: some names have no value because of an error that has been reported, so unknown names are not
+    reported if they are assigned.
     """
     checks = _Checks(spec, header, values, world, limits, partial=partial)
     for launch in all_launches(spec):
@@ -107,7 +107,7 @@ def launches(
 
 
 class _Unknown(Exception):  # noqa: N818
-    """A name has no value, for a reason that is told already."""
+    """A name has no value, for a reason that has been reported."""
 
 
 class _Checks:
@@ -129,7 +129,10 @@ class _Checks:
         self.header = header
         self.values = values
         self.world = world
-        missing = [*spec.broken, *(one.name.name for one in spec.assignments if one.name.name not in values)]
+        missing = [
+            *spec.broken,
+            *(assignment.name.name for assignment in spec.assignments if assignment.name.name not in values),
+        ]
         self.missing = frozenset(missing) if partial else frozenset[str]()
         self.faults: list[Fault] = []
 
@@ -177,11 +180,11 @@ class _Checks:
         for argument in launch.arguments[len(parameters) :]:
             self.run(self.value, argument)
 
-    def _templates(self, one: Launch, own: Signature) -> None:
+    def _templates(self, launch: Launch, own: Signature) -> None:
         if any(each.pack for each in own.templates):
             return
-        if len(one.templates) > len(own.templates):
-            extra = one.templates[len(own.templates)]
+        if len(launch.templates) > len(own.templates):
+            extra = launch.templates[len(own.templates)]
             count = len(own.templates)
             message = f"{own.name} takes {count or 'no'} template argument{'s' * (count != 1)}."
             self.faults.append(Fault(extra.span, message))
@@ -201,14 +204,14 @@ class _Checks:
             text = f"{own.name}'s __launch_bounds__({bound.text})"
             raise SpecError(launch.block.span, f"This block has {count} threads; {text} allows at most {allowed}.")  # fmt: skip
 
-    def _template_values(self, one: Launch, own: Signature) -> dict[str, Value]:
-        """Of those that are values; one with a fault is told elsewhere, and not among them."""
-        found: dict[str, Value] = {}
-        for wanted, given in zip(own.templates, one.templates, strict=False):
+    def _template_values(self, launch: Launch, own: Signature) -> dict[str, Value]:
+        """Of arguments that have values; errors in the others are reported elsewhere."""
+        values: dict[str, Value] = {}
+        for wanted, given in zip(own.templates, launch.templates, strict=False):
             if wanted.kind == "value" and not wanted.pack and given.value is not None:
                 with suppress(SpecError, _Unknown, Untuned):
-                    found[wanted.name] = self.value(given.value)
-        return found
+                    values[wanted.name] = self.value(given.value)
+        return values
 
     def _shared(self, launch: Launch, own: Signature | None) -> None:
         if launch.shared is None:
@@ -265,15 +268,15 @@ class _Checks:
         if name == "num_warps":
             _warps(constants[name], node.span)
 
-    def _bound(self, one: Launch, own: Signature) -> None:
+    def _bound(self, launch: Launch, own: Signature) -> None:
         names = [each.name for each in own.parameters]
-        if len(one.arguments) > len(names):
+        if len(launch.arguments) > len(names):
             message = (
-                f"{own.name} takes {len(names)} arguments, not {len(one.arguments)}: ({own.text[:120]})."
+                f"{own.name} takes {len(names)} arguments, not {len(launch.arguments)}: ({own.text[:120]})."
             )
-            self.faults.append(Fault(one.arguments[len(names)].span, message))
-        given = set(names[: len(one.arguments)])
-        for keyword in one.keywords:
+            self.faults.append(Fault(launch.arguments[len(names)].span, message))
+        given = set(names[: len(launch.arguments)])
+        for keyword in launch.keywords:
             if keyword.name in given:
                 self.faults.append(Fault(keyword.span, f"'{keyword.name}' is given twice."))
             elif keyword.name not in names and keyword.name not in OPTIONS:
@@ -286,7 +289,7 @@ class _Checks:
             if each.name not in given and not each.optional and not (own.tuned and each.kind == "constexpr")
         ]
         if lacking:
-            self.faults.append(Fault(one.kernel.span, f"{own.name} lacks '{lacking[0]}': ({own.text[:120]})."))  # fmt: skip
+            self.faults.append(Fault(launch.kernel.span, f"{own.name} lacks '{lacking[0]}': ({own.text[:120]})."))  # fmt: skip
 
     # -- expectations and amounts ------------------------------------------------------------------
 
@@ -326,7 +329,7 @@ class _Checks:
             raise SpecError(tolerance.span, "A tolerance is a number from 0 on.")
 
     def _set_before(self, node: Expression) -> None:
-        """Raises SpecError where contents of `empty(…)` are used, which nobody has set before the launch."""
+        """Raises SpecError if the contents of `empty(…)` are used, which are not set before the launch."""
         match node:
             case Name() if isinstance(value := self.values.get(node.name), Tensor) and value.unset:
                 raise SpecError(node.span, f"Nothing is in '{node.name}' before the launch: it is empty(…).")
@@ -334,11 +337,11 @@ class _Checks:
                 return
             case Call() if node.name in _DESCRIBE:
                 rest = node.arguments if node.receiver is not None else node.arguments[1:]
-                for one in (*rest, *(keyword.value for keyword in node.keywords)):
-                    self._set_before(one)
+                for expression in (*rest, *(keyword.value for keyword in node.keywords)):
+                    self._set_before(expression)
             case _:
-                for one in children(node):
-                    self._set_before(one)
+                for child in children(node):
+                    self._set_before(child)
 
     def _written(self, actual: Expression) -> None:
         """Whether some launch can write what is expected, as far as the parameters say."""
@@ -406,16 +409,16 @@ def passed(parameter: Parameter, value: Value, span: Span, types: dict[str, str]
 
 
 def extents(value: Value, span: Span, what: str, most: tuple[int, ...]) -> tuple[int, ...]:
-    """The 1 to 3 extents that a value gives. Raises SpecError for others, for a grid or block of nothing, and for one
-    beyond what CUDA takes.
+    """The 1 to 3 extents that a value gives. Raises SpecError for other values, an empty grid or block, and
+    one beyond CUDA's limits.
     """
-    found = triple(value, span, what)
-    for extent, name, limit in zip(found, "xyz", most, strict=False):
+    sizes = triple(value, span, what)
+    for extent, name, limit in zip(sizes, "xyz", most, strict=False):
         if extent < 1:
             raise SpecError(span, f"This {what} is {extent} in {name}; nothing would run.")
         if extent > limit:
             raise SpecError(span, f"This {what} is {extent} in {name}; CUDA takes at most {limit}.")
-    return found
+    return sizes
 
 
 def triple(value: Value, span: Span, what: str) -> tuple[int, ...]:

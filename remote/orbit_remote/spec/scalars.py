@@ -27,15 +27,17 @@ _CPP_NAMES = {"int32": "int", "int64": "long", "uint32": "unsigned", "uint64": "
 
 
 def integer(world: World, span: Span, value: int, dtype: str = "") -> Scalar:
-    """An integer of this type: unsigned ones wrap, others must fit. `dtype` counts in C++ only."""
+    """An integer of this type: unsigned ones wrap, others must fit. `dtype` counts in C++ only. Raises SpecError for
+    one that does not fit.
+    """
     if world.language == "triton" or world.wide:
         if not -LARGEST <= value <= LARGEST:
             raise SpecError(span, "This is beyond 2^63.")
         return Scalar(value, "int" if world.language == "triton" else "int64")
-    one = DTYPES[dtype]
-    if not one.signed:
-        return Scalar(value % (one.highest + 1), dtype)
-    if not one.lowest <= value <= one.highest:
+    kind = DTYPES[dtype]
+    if not kind.signed:
+        return Scalar(value % (kind.highest + 1), dtype)
+    if not kind.lowest <= value <= kind.highest:
         remedy = "; make an operand 64 bits wide, as in 1ll" if dtype == "int32" else ""
         raise SpecError(
             span, f"This is {_short(value)}, which overflows {_CPP_NAMES.get(dtype, dtype)}{remedy}."
@@ -44,6 +46,7 @@ def integer(world: World, span: Span, value: int, dtype: str = "") -> Scalar:
 
 
 def floating(world: World, value: float, dtype: str = "") -> Scalar:
+    """A number rounded to `dtype` (float32, float16); Python has no types of floats."""
     if world.language == "triton":
         return Scalar(value, "float")
     return Scalar(_rounded(value, dtype), dtype)
@@ -74,13 +77,14 @@ def common(world: World, left: Scalar, right: Scalar) -> str:
         return "float" if "float" in (left.type, right.type) else "int"
     a, b = DTYPES[_promoted(world, left)], DTYPES[_promoted(world, right)]
     if "floating" in (a.kind, b.kind):
-        return max((one for one in (a, b) if one.kind == "floating"), key=lambda one: one.size).name
+        return max((dtype for dtype in (a, b) if dtype.kind == "floating"), key=lambda dtype: dtype.size).name
     if a.size != b.size:
-        return max(a, b, key=lambda one: one.size).name
+        return max(a, b, key=lambda dtype: dtype.size).name
     return a.name if not a.signed else b.name
 
 
 def binary(world: World, span: Span, name: str, left: Scalar, right: Scalar) -> Scalar:
+    """An operator of two numbers, by the rules of the language. Raises SpecError, as at an overflow."""
     if name in COMPARISONS:
         return Scalar(_compare(world, name, left, right), "bool")
     if name in ("and", "or"):
@@ -155,6 +159,7 @@ def _power(world: World, span: Span, a: int, b: int) -> Scalar:
 
 
 def unary(world: World, span: Span, name: str, value: Scalar) -> Scalar:
+    """An operator of one number. Raises SpecError."""
     if name == "not":
         return Scalar(not value.value, "bool")
     if name == "~" and not _whole(value):
@@ -168,7 +173,9 @@ def unary(world: World, span: Span, name: str, value: Scalar) -> Scalar:
 
 
 def converted(world: World, span: Span, value: Scalar, dtype: DType) -> Scalar:
-    """An explicit conversion as C++ does it: integers are cut to their bits, floating values lose their fraction."""
+    """An explicit conversion as C++ does it: integers are cut to their bits, floating values lose their fraction.
+    Raises SpecError.
+    """
     if dtype.kind == "bool":
         return Scalar(bool(value.value), "bool")
     if dtype.kind == "floating":

@@ -117,25 +117,27 @@ def signature(lines: list[str], target: Target, around: Surroundings | None = No
     templates = _templates(header)
     if re.search(r"\btemplate\s*<\s*>", header):  # a specialisation: which one, its arguments say
         templates = (TemplateParameter("", "value", optional=True, pack=True),)
-    unknown = {one.name for one in templates if one.kind == "type"}
-    found = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
-    bound = launch_bounds.bound(header, [one.name for one in templates], around)
-    return Signature("cuda", target.name, found, templates, text=" ".join(inner.split()), bound=bound)
+    unknown = {template.name for template in templates if template.kind == "type"}
+    parameters = tuple(_cpp_parameter(part, around, unknown) for part in parts if part.strip() != "void")
+    bound = launch_bounds.bound(header, [template.name for template in templates], around)
+    return Signature("cuda", target.name, parameters, templates, text=" ".join(inner.split()), bound=bound)
 
 
 def compiled(header: Signature, types: str) -> Signature:
     """The same kernel with the types that a compiler gave its parameters: `int, float const*`."""
     parts = [part for part in split(types) if part.strip() not in ("", "void")]
-    found = tuple(
+    parameters = tuple(
         _cpp_parameter(f"{part} p{at}", Surroundings([], "cuda"), set()) for at, part in enumerate(parts)
     )
-    names = [one.name for one in header.parameters]
-    if len(names) == len(found):
-        found = tuple(
-            replace(one, name=name, refused=one.refused.replace(f"'{one.name}'", f"'{name}'"))
-            for one, name in zip(found, names, strict=True)
+    names = [parameter.name for parameter in header.parameters]
+    if len(names) == len(parameters):
+        parameters = tuple(
+            replace(
+                parameter, name=name, refused=parameter.refused.replace(f"'{parameter.name}'", f"'{name}'")
+            )
+            for parameter, name in zip(parameters, names, strict=True)
         )
-    return replace(header, parameters=found)
+    return replace(header, parameters=parameters)
 
 
 def element_of(parameter: Parameter, types: dict[str, str]) -> tuple[dtypes.DType, int] | None:
@@ -240,19 +242,19 @@ def _cpp_parameter(part: str, around: Surroundings, unknown: set[str]) -> Parame
     words = [word for word in base.replace("::", " :: ").split() if word != "const"]
     plain = "".join(words) if "::" in words else canonical(words) or " ".join(words)
     plain = plain.removeprefix("std::").removeprefix("cuda::std::").removeprefix("::")
-    found = _element(plain)
-    if found is None and plain not in unknown and plain not in ("void", "CUtensorMap"):
+    element_type = _element(plain)
+    if element_type is None and plain not in unknown and plain not in ("void", "CUtensorMap"):
         plain = around.alias(plain)
-        found = _element(plain)
+        element_type = _element(plain)
     const = bool(re.search(r"\bconst\b", base))
     if stars > 1 or "*" in after:
         return _refused(name, shown, f"'{name}' points to pointers, which launch specs cannot make.")
     if plain in ("CUtensorMap", "CUtensorMap_st"):
         return Parameter(name, shown, "tensor map", const=False)
-    element, lanes = (found[0].name, found[1]) if found else ("", 1)
+    element, lanes = (element_type[0].name, element_type[1]) if element_type else ("", 1)
     if stars:
         return Parameter(name, shown, "pointer", element, lanes, const=const)
-    if found and lanes == 1:
+    if element_type and lanes == 1:
         return Parameter(name, shown, "scalar", element)
     if plain in unknown:
         return Parameter(name, shown, "scalar")
@@ -268,7 +270,7 @@ def _templates(header: str) -> tuple[TemplateParameter, ...]:
     if not starts:
         return ()
     inner = bracketed(header[starts[0] - 1 :], "<(", ">)")
-    found: list[TemplateParameter] = []
+    template_parameters: list[TemplateParameter] = []
     for part in split(header[starts[0] : -1] if inner is None else inner):
         text, optional = _without_default(part)
         words = re.findall(r"[A-Za-z_]\w*", text)
@@ -277,5 +279,5 @@ def _templates(header: str) -> tuple[TemplateParameter, ...]:
         kind: Literal["type", "value"] = "type" if words[0] in ("typename", "class", "template") else "value"
         name = words[-1] if len(words) > 1 else ""
         shown = " ".join(words[:-1]) if kind == "value" else ""
-        found.append(TemplateParameter(name, kind, optional, "..." in text, shown))
-    return tuple(found)
+        template_parameters.append(TemplateParameter(name, kind, optional, "..." in text, shown))
+    return tuple(template_parameters)

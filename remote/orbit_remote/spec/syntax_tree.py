@@ -214,13 +214,13 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 def walk(node: Expression) -> list[Expression]:
     """The node and everything in it, from left to right."""
-    found: list[Expression] = []
+    expressions: list[Expression] = []
     waiting = [node]
     while waiting:
-        one = waiting.pop()
-        found.append(one)
-        waiting.extend(reversed(children(one)))
-    return found
+        expression = waiting.pop()
+        expressions.append(expression)
+        waiting.extend(reversed(children(expression)))
+    return expressions
 
 
 # -- directives -------------------------------------------------------------------------------------

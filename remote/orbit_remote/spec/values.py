@@ -130,6 +130,7 @@ def text_of(shape: Sequence[int]) -> str:
 
 
 def amount(size: float) -> str:
+    """`1.5 GB`, of bytes; decimal units."""
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if size < 1000 or unit == "TB":
             return f"{size:.4g} {unit}"
@@ -152,7 +153,7 @@ class World:
     random numbers: another turn, other data. `exact` is set for `expect`: floating tensors are float64 there, and a
     cast to a narrower type rounds to it and goes on in float64. `wide` is set for `bytes` and
     `flops`: every integer has 64 bits. `hint` is the type that a maker without one takes. `memory` is
-    the most that one tensor may take.
+    the most that one tensor may take. `folder` is that of the file with the spec.
     """
 
     language: Language
@@ -165,6 +166,7 @@ class World:
     wide: bool = False
     hint: DType | None = None
     owner: str = ""
+    folder: str = ""
     made: int = 0
     work: Work = field(default_factory=Work)
 
@@ -198,16 +200,19 @@ class World:
         return replace(of, shape=tuple(shape), strides=tuple(strides), data=data)
 
     def ran(self, span: Span, run: Callable[[], Any]) -> Any:
-        """torch's own refusals become faults; running out of memory stays what it is."""
+        """torch's own refusals become faults; running out of memory stays what it is. Raises SpecError and
+        torch.OutOfMemoryError.
+        """
         try:
             return run()
         except self.torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-            said = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise SpecError(span, f"torch refuses this: {said[:200]}") from None
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SpecError(span, f"torch refuses this: {message[:200]}") from None
 
     def bound(self, span: Span, shape: Sequence[int], dtype: DType) -> None:
+        """Raises SpecError for too many dimensions, a negative extent or more bytes than a spec may have."""
         if len(shape) > MOST_DIMENSIONS:
             raise SpecError(span, f"A tensor has at most {MOST_DIMENSIONS} dimensions.")
         if any(extent < 0 for extent in shape):
@@ -246,7 +251,9 @@ class World:
         return self._widened(tensor, "float64") if tensor.dtype.kind == "floating" else tensor
 
     def operand(self, span: Span, tensor: Tensor) -> Tensor:
-        """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits."""
+        """What torch can calculate with: it has no arithmetic for fp8 and for unsigned types beyond 8 bits. Raises
+        SpecError.
+        """
         if tensor.dtype.name.startswith("float8"):
             raise SpecError(
                 span, f"{tensor.dtype.name} has no arithmetic; convert it first, as in x.float()."

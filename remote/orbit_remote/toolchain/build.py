@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -21,7 +22,7 @@ from orbit_remote.common.messages import Built, Failure, Job, Problem, Resources
 from orbit_remote.common.nvcc_flags import allowed_flags, is_shell_active
 from orbit_remote.process import client_environment, disk_space, process_groups
 from orbit_remote.process.process_groups import Started
-from orbit_remote.toolchain import diagnostics, nvcc, ptx, ptxas
+from orbit_remote.toolchain import diagnostics, kept_files, nvcc, ptx, ptxas
 from orbit_remote.toolchain.build_cache import Cache, Entry
 from orbit_remote.toolchain.nvcc import Nvcc
 
@@ -31,7 +32,8 @@ _STATE = (  # environment variables that change what nvcc and the host compiler 
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
     "INCLUDE", "LIBRARY_PATH", "LIB", "PATH",
 )  # fmt: skip
-_LINE_MARKER = re.compile(rb'\n#(?:line)? \d+ "((?:[^"\\\n]|\\.)+)"')  # no ^: 5 times faster
+# no ^: 5 times faster
+_LINE_MARKER = re.compile(rb'\n#(?:line)? \d+ "((?:[^"\\\n]|\\.)[^"\\\n]*(?:\\.[^"\\\n]*)*)"')
 _SAFE_FOLDER = re.compile(r"[\w./+@%=:-]+", re.ASCII)
 _DIED = re.compile(
     r"'(?P<program>[\w+.-]+)' died due to signal (?P<signal>\d+)|"
@@ -57,6 +59,8 @@ class Build:
     remarks: tuple[str, ...] = ()
     ptx: str = ""
     """What was assembled, where it is one text and none of several MiB."""
+    kept: str = ""
+    """The files of a build that is to keep them, packed (`kept_files`)."""
 
 
 async def build(
@@ -83,8 +87,8 @@ async def build(
     except OSError as error:
         return Build(Built(job.run, complete=False), failure=_no_room(error), toolchain=compiler.toolchain)
     try:
-        one = _Build(job, compiler, architecture, work, scratch)
-        result = await one.result(cache, started)
+        own = _Build(job, compiler, architecture, work, scratch)
+        result = await own.result(cache, started)
     except OSError as error:
         result = Build(Built(job.run, complete=False), failure=_no_room(error))
     finally:
@@ -118,7 +122,8 @@ class _Build:
     async def result(self, cache: Cache, started: Started) -> Build:
         if failure := self._unsafe():
             return Build(Built(self.job.run, complete=False), failure=failure)
-        key = self._key() if not any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags) else None
+        opaque = self.job.keep or any(_OPAQUE_FLAG.fullmatch(flag) for flag in self.flags)
+        key = None if opaque else self._key()
         if key and (entry := await asyncio.to_thread(cache.load, key)):
             with contextlib.suppress(
                 LookupError, TypeError, ValueError, zlib.error
@@ -130,9 +135,9 @@ class _Build:
         try:
             await asyncio.to_thread(self._store, cache, key, made)
         except OSError as error:
-            said = error.strerror or str(error)
+            reason = error.strerror or str(error)
             return replace(
-                made, remarks=(*made.remarks, f"the build could not be kept for the next time: {said}")
+                made, remarks=(*made.remarks, f"the build could not be kept for the next time: {reason}")
             )
         return made
 
@@ -151,9 +156,10 @@ class _Build:
     async def _compile(self, started: Started) -> Build:
         source, staged = await asyncio.to_thread(self._source)
         limit = self.job.build_timeout_s
+        command = self._command(source, staged)
         try:
             status, out, err = await process_groups.communicate(
-                self._command(source, staged),
+                command,
                 timeout_s=limit,
                 cwd=Path(self.directory),
                 env=self._environment(),
@@ -167,7 +173,15 @@ class _Build:
                 "raise the setting `build_timeout_s`",
             )
             return Build(Built(self.job.run, complete=False), failure=failure)
-        return await asyncio.to_thread(self._read, status, f"{out}\n{err}", source if staged else None)
+        made = await asyncio.to_thread(self._read, status, f"{out}\n{err}", source if staged else None)
+        if not self.job.keep:
+            return made
+        texts = {
+            "command.txt": f"cd {shlex.quote(self.directory)}\n{shlex.join(command)}\n",
+            "compiler.log": f"{out}\n{err}".strip() + "\n",
+        }
+        kept = await asyncio.to_thread(kept_files.packed, texts, kept_files.of_nvcc(self.work, self.output))
+        return replace(made, kept=kept.archive, remarks=(*made.remarks, *kept.remarks))
 
     def _source(self) -> tuple[str, bool]:
         """The file to compile, and whether it is a copy of what stands in the editor."""
@@ -268,11 +282,13 @@ class _Build:
 
     def _no_space(self, status: int, output: str) -> Failure | None:
         """Where the compilers could not write, which is not what their last words are about."""
-        said = disk_space.SAID.search(output)
-        if status == 0 or not (said or _UNSAID.search(output)):
+        match = disk_space.SAID.search(output)
+        if status == 0 or not (match or _UNSAID.search(output)):
             return None
         folders = (self.work.parent, self.output.parent)
-        folder = next((one for one in folders if disk_space.full(one)), folders[0] if said else None)
+        folder = next(
+            (folder for folder in folders if disk_space.full(folder)), folders[0] if match else None
+        )
         if folder is None:
             return None
         name = Path(self.path).name
@@ -301,15 +317,15 @@ class _Build:
         names: set[bytes] = set()
         for expanded in self.work.glob("*.ii"):
             names |= set(_LINE_MARKER.findall(regular_files.read(expanded, limits.PREPROCESSED)))
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for name in names:
             text = re.sub(r"\\(.)", r"\1", name.decode("utf-8", "surrogateescape"))
             path = context.file(text)
             if text.startswith("<") or path == self.job.path or self._is_toolchain(path):
                 continue
             if digest := regular_files.file_hash(path):
-                found[path] = digest
-        return found
+                digests[path] = digest
+        return digests
 
     def _is_toolchain(self, path: str) -> bool:
         return path.startswith(self.toolchain_folders)
@@ -410,10 +426,10 @@ def _outage(status: int, output: str, name: str) -> Failure | None:
 
 
 def _no_room(error: OSError) -> Failure:
-    said = error.strerror or str(error)
+    reason = error.strerror or str(error)
     where = f" ({error.filename})" if error.filename else ""
     return Failure(
         "infrastructure",
-        f"the build could not write or start a file: {said}{where}",
+        f"the build could not write or start a file: {reason}{where}",
         "free some space and try again",
     )

@@ -21,12 +21,14 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from orbit_remote.common.limits import QUOTED
+
 _TOKEN = re.compile(
     r"""
-    (?P<blank> [\s\ufeff]+ | \\\r?\n | //(?:\\\r?\n|[^\n])* | /\*.*?(?:\*/|\Z) )
+    (?P<blank> [\s\ufeff]+ | \\\r?\n | //[^\\\n]*(?:\\(?:\r?\n)?[^\\\n]*)* | /\*.*?(?:\*/|\Z) )
     | (?:u8|[uUL])?R"(?P<fence>[^()\\\s"]{0,16})\(.*?\)(?P=fence)"
-    | (?:u8|[uUL])?"(?:[^"\\\n]|\\.)*"
-    | (?:u8|[uUL])?'(?:[^'\\\n]|\\.)+'
+    | (?:u8|[uUL])?"[^"\\\n]*(?:\\.[^"\\\n]*)*"
+    | (?:u8|[uUL])?'(?:[^'\\\n]|\\.)[^'\\\n]*(?:\\.[^'\\\n]*)*'
     | (?P<name> (?:[^\W\d]|\\[uU][0-9a-fA-F]{4,8}|\$)(?:\w|\\[uU][0-9a-fA-F]{4,8}|\$)* )
     | \.?\d(?:[eEpP][+-]|'?[\w.])*
     | .
@@ -63,12 +65,12 @@ class Token:
 def tokenise(text: str, start: int = 0, end: int | None = None) -> list[Token]:
     """The tokens of C++ text without white space and comments; never fails."""
     tokens: list[Token] = []
-    for found in _TOKEN.finditer(text, start, len(text) if end is None else end):
-        if found["blank"] is None:
-            word, name = found[0], found["name"] is not None
+    for match in _TOKEN.finditer(text, start, len(text) if end is None else end):
+        if match["blank"] is None:
+            word, name = match[0], match["name"] is not None
             if name and "\\" in word:  # EDG echoes é as \U000000e9
                 word = _UNIVERSAL_NAME.sub(lambda m: chr(int(m[1], 16)), word)
-            tokens.append(Token(word, found.start(), found.end(), name))
+            tokens.append(Token(word, match.start(), match.end(), name))
     return tokens
 
 
@@ -85,14 +87,15 @@ class _Call:
 
 
 class Source:
-    """One file's text, split into tokens when first asked."""
+    """One file's text, split into tokens when first asked; what is behind the limit has no place."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._whole = len(text) <= QUOTED.most
+        self._text = text = text[: QUOTED.most]
         self._starts = [0, *(m.end() for m in re.finditer(r"\n", text))]
         self._tokens: list[Token] | None = None
         self._offsets: list[int] = []
-        self._found: dict[tuple[int, str, int], Span | None] = {}
+        self._spans: dict[tuple[int, str, int], Span | None] = {}
 
     def line(self, number: int) -> str:
         """The text of a line without its end; empty outside the file."""
@@ -103,7 +106,7 @@ class Source:
 
     def last(self) -> Span | None:
         """The last token of the file."""
-        tokens = self._all()
+        tokens = self._all() if self._whole else []
         return self._span(tokens[-1]) if tokens else None
 
     def token_at(self, line: int, column: int) -> Span | None:
@@ -126,8 +129,8 @@ class Source:
         if not 1 <= line <= len(self._starts):
             return None
         first, beyond = self._bounds(line)
-        found = [t for t in self._all()[first:beyond] if t.text == name]
-        return self._span(found[0]) if len(found) == 1 else None
+        tokens = [t for t in self._all()[first:beyond] if t.text == name]
+        return self._span(tokens[0]) if len(tokens) == 1 else None
 
     def uses(self, name: str) -> list[Span]:
         """Every token `name` of the file, comments and strings left out."""
@@ -136,9 +139,9 @@ class Source:
     def locate(self, line: int, echo: str, caret: int) -> Span | None:
         """The token under character `caret` of the expanded line `echo`, which begins at `line`."""
         key = (line, echo, caret)
-        if key not in self._found:
-            self._found[key] = self._locate(line, echo, caret)
-        return self._found[key]
+        if key not in self._spans:
+            self._spans[key] = self._locate(line, echo, caret)
+        return self._spans[key]
 
     def _locate(self, line: int, echo: str, caret: int) -> Span | None:
         text = self.line(line)

@@ -60,7 +60,7 @@ class Context:
         return _RUN.sub(self._without_temporary, text)
 
     def _without_temporary(self, run: re.Match[str]) -> str:
-        ends = [found.end() for found in _TEMPORARY.finditer(run[0])]
+        ends = [match.end() for match in _TEMPORARY.finditer(run[0])]
         return self.main * len(ends) + run[0][ends[-1] :] if ends else run[0]
 
     def text(self, file: str) -> carets.Source | None:

@@ -19,7 +19,7 @@ from orbit_remote.toolchain.diagnostic_context import Context
 __all__ = ["Context", "parse"]
 
 _EDG = re.compile(
-    r"^(?P<file>\S.*?)\((?P<line>\d+)(?:,\d+)?\)\s?: "
+    r"^(?P<file>\S.*?)\((?P<line>\d{1,9})(?:,\d+)?\)\s?: "
     r"(?P<kind>fatal error|catastrophic error|internal error|command-line error|[Ee]rror|[Ww]arning|remark|note)"
     r"(?: #?(?P<code>[A-Z]*\d+(?:-D)?))?\s?: (?P<message>.*)$"
 )
@@ -28,7 +28,7 @@ _EDG_END = re.compile(
 )
 _MSVC_CODE = re.compile(r"[A-Z]+\d+")
 _TOOL = re.compile(
-    r"^(?P<who>ptxas|nvlink|nvcc|fatbinary|cicc|cudafe\+\+)\s+(?:(?P<file>\S.*?), line (?P<line>\d+); )?"
+    r"^(?P<who>ptxas|nvlink|nvcc|fatbinary|cicc|cudafe\+\+)\s+(?:(?P<file>\S.*?), line (?P<line>\d{1,9}); )?"
     r"(?P<kind>error|fatal|warning|info)\s*: (?P<message>.*)$"
 )
 _SUMMARY = re.compile(
@@ -38,10 +38,12 @@ _SUMMARY = re.compile(
     r".*: Assembler messages:|.*: In (?:instantiation|function|member function|constructor|lambda).*|"
     r".*: At global scope:|[\w.-]+\.(?:cu|cuh|cpp|cc|cxx|c))$"
 )
-_STEP = re.compile(r'^(?P<message>.*?) at line (?P<line>\d+)(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>\S.*)))?$')
+_STEP = re.compile(
+    r'^(?P<message>.*?) at line (?P<line>\d{1,9})(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>\S.*)))?$'
+)
 _DECLARED = re.compile(
     r"\((?:declared|previous definition|defined|first declared)(?: implicitly)?"
-    r' at line (?P<line>\d+)(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>[^)]+)))?\)'
+    r' at line (?P<line>\d{1,9})(?: of (?:"(?P<quoted>[^"]+)"|(?P<file>[^)]+)))?\)'
 )
 _SYMBOL = re.compile(r"'(?P<symbol>[A-Za-z_$][\w$.]*)'|\bfor entry (?P<entry>[A-Za-z_$][\w$]*)")
 _ADVICE = re.compile(r"^\((?P<code>C\d+)\) (?P<message>.*)$")
@@ -53,14 +55,21 @@ _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left
 def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Problem, ...]:
     """The problems in `output`, each once, in the order of their first appearance.
 
-    With `failed` the compiler is known to have failed: if no error is found, all that it said is one.
+    With `failed` the compiler is known to have failed: if no error is found, its whole output is one.
     """
     reader = _Reader(plain_text.plain(output), context)
-    problems = reader.read()
+    problems = [problem for problem in reader.read() if not _of_a_header_alone(problem)]
     if failed and not any(p.severity == "error" for p in problems):
         words = "\n".join(reader.unknown).strip() or "the compiler failed without a message"
         problems.append(Problem("error", words, "nvcc"))
     return tuple(_distinct(problems))
+
+
+def _of_a_header_alone(problem: Problem) -> bool:
+    """What GCC and Clang say of a header because it was compiled by itself; no option silences GCC."""
+    place = problem.place
+    once = problem.severity == "warning" and problem.message.startswith("#pragma once in main file")
+    return once and place is not None and not place.file.endswith(".cu")
 
 
 def _distinct(problems: Iterable[Problem]) -> Iterable[Problem]:
@@ -107,8 +116,8 @@ class _Reader:
             if not line.strip():
                 continue
             for pattern, rule in rules:
-                if found := pattern.match(line):
-                    rule(found)
+                if match := pattern.match(line):
+                    rule(match)
                     break
             else:
                 self._strange(line)
@@ -116,19 +125,19 @@ class _Reader:
 
     # -- the CUDA front end, and MSVC, whose form is the same ---------------------------------------
 
-    def _edg(self, found: re.Match[str]) -> None:
-        file, line = self.context.file(found["file"]), int(found["line"])
+    def _edg(self, match: re.Match[str]) -> None:
+        file, line = self.context.file(match["file"]), int(match["line"])
         extra, echo, caret, after = self._body()
         place = self._place(file, line, echo, caret)
         if caret is None:  # errors found after parsing have none
-            for name in _NAMED.findall(found["message"]):
+            for name in _NAMED.findall(match["message"]):
                 place = self.context.named(place, name) or place
-        code = found["code"]
-        if found["kind"] == "note" and self.problems:
-            self._note(Note(found["message"], place))
+        code = match["code"]
+        if match["kind"] == "note" and self.problems:
+            self._note(Note(match["message"], place))
             return
-        notes = [*self._declared(found["message"], file), *self.included]
-        message = found["message"]
+        notes = [*self._declared(match["message"], file), *self.included]
+        message = match["message"]
         for text in extra:
             declared = self._declared(text, file)
             notes += declared
@@ -138,7 +147,7 @@ class _Reader:
         self.included = []
         msvc = bool(code and _MSVC_CODE.fullmatch(code))
         self._add(
-            found["kind"],
+            match["kind"],
             message,
             "host compiler" if msvc else "nvcc",
             place,
@@ -146,14 +155,14 @@ class _Reader:
             notes=tuple(notes),
         )
 
-    def _edg_end(self, found: re.Match[str]) -> None:
+    def _edg_end(self, match: re.Match[str]) -> None:
         main = self.context.main
         source = self.context.text(main)
         self._body()
         span = source.last() if source else None
         place = Place(main, span.line, span.column, span.end_column) if span else Place(main, 1)
-        code = found["code"]
-        self._add(found["kind"], found["message"], "nvcc", place, code=f"#{code}" if code else None)
+        code = match["code"]
+        self._add(match["kind"], match["message"], "nvcc", place, code=f"#{code}" if code else None)
 
     def _body(self) -> tuple[list[str], str, int | None, list[str]]:
         """The indented lines under a message: (more words, echoed line, caret, what follows it)."""
@@ -196,10 +205,10 @@ class _Reader:
     def _declared(self, message: str, file: str) -> list[Note]:
         """`(declared at line 3 of "x.h")` inside a message, as a place to go to."""
         notes: list[Note] = []
-        for found in _DECLARED.finditer(message):
-            named = found["quoted"] or found["file"]
-            place = Place(self.context.file(named) if named else file, int(found["line"]))
-            names = _NAMED.findall(message[: found.start()])
+        for match in _DECLARED.finditer(message):
+            named = match["quoted"] or match["file"]
+            place = Place(self.context.file(named) if named else file, int(match["line"]))
+            names = _NAMED.findall(message[: match.start()])
             notes.append(Note("declared here", self.context.named(place, names[-1]) if names else place))
         return notes
 
@@ -209,35 +218,35 @@ class _Reader:
 
     # -- the host compiler and linker ---------------------------------------------------------------
 
-    def _host(self, found: re.Match[str]) -> None:
-        place = host_diagnostics.compiler_place(found, self.context)
+    def _host(self, match: re.Match[str]) -> None:
+        place = host_diagnostics.compiler_place(match, self.context)
         self._skip_excerpt()
-        message, option = host_diagnostics.compiler_message(found)
-        if found["kind"] == "note" and self.problems:
+        message, option = host_diagnostics.compiler_message(match)
+        if match["kind"] == "note" and self.problems:
             self._note(Note(message, place))
             return
         notes, self.included = tuple(self.included), []
-        self._add(found["kind"], message, "host compiler", place, code=option, notes=notes)
+        self._add(match["kind"], message, "host compiler", place, code=option, notes=notes)
 
-    def _host_itself(self, found: re.Match[str]) -> None:
+    def _host_itself(self, match: re.Match[str]) -> None:
         self._skip_excerpt()
-        self._add(found["kind"], found["message"], "host compiler", None)
+        self._add(match["kind"], match["message"], "host compiler", None)
 
-    def _included(self, found: re.Match[str]) -> None:
-        place = Place(self.context.file(found["file"]), int(found["line"]))
+    def _included(self, match: re.Match[str]) -> None:
+        place = Place(self.context.file(match["file"]), int(match["line"]))
         self.included.append(Note("in file included from here", place))
 
     def _skip_excerpt(self) -> None:
         while self.at < len(self.lines) and host_diagnostics.EXCERPT.match(self.lines[self.at]):
             self.at += 1
 
-    def _linker(self, found: re.Match[str]) -> None:
-        self.problems.append(host_diagnostics.linker_problem(found, self.context, self.linking))
+    def _linker(self, match: re.Match[str]) -> None:
+        self.problems.append(host_diagnostics.linker_problem(match, self.context, self.linking))
 
     # -- ptxas, nvlink, nvcc ------------------------------------------------------------------------
 
-    def _tool(self, found: re.Match[str]) -> None:
-        who, kind, message = found["who"], found["kind"], found["message"]
+    def _tool(self, match: re.Match[str]) -> None:
+        who, kind, message = match["who"], match["kind"], match["message"]
         code = None
         if advice := _ADVICE.match(message):
             code, message = advice["code"], advice["message"]
@@ -246,8 +255,8 @@ class _Reader:
         place: Place | None = None
         notes: tuple[Note, ...] = ()
         symbol: str | None = None
-        if found["line"]:
-            place, notes = self._ptx_line(int(found["line"]))
+        if match["line"]:
+            place, notes = self._ptx_line(int(match["line"]))
         elif named := next((m for m in _SYMBOL.finditer(message) if self._is_symbol(m)), None):
             symbol = _symbol_in(named)
             start, end = named.span("symbol" if named["symbol"] else "entry")
@@ -257,12 +266,12 @@ class _Reader:
             message = re.sub(r",?(?: first defined)? in '[^']*'", "", message)
         self._add(kind, message, who, place, code=code, symbol=symbol, notes=notes)
 
-    def _is_symbol(self, found: re.Match[str]) -> bool:
-        name = _symbol_in(found)
+    def _is_symbol(self, match: re.Match[str]) -> bool:
+        name = _symbol_in(match)
         return (
             name.startswith("_Z")
             or any(name in ptx.entries for ptx in self.context.ptx)
-            or bool(found["entry"])
+            or bool(match["entry"])
         )
 
     def _ptx_line(self, line: int) -> tuple[Place | None, tuple[Note, ...]]:
@@ -313,5 +322,5 @@ class _Reader:
         self.problems.append(Problem(_severity(kind), words, tool, place, code, symbol, notes))
 
 
-def _symbol_in(found: re.Match[str]) -> str:
-    return found["symbol"] or found["entry"] or ""
+def _symbol_in(match: re.Match[str]) -> str:
+    return match["symbol"] or match["entry"] or ""

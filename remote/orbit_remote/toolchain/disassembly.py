@@ -24,7 +24,7 @@ _CODE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*")
 _JUMP = re.compile(r"`\((\.L[^)\s]*)\)")
 _ENTRY = re.compile(r"^(?:\.(?:visible|weak|extern)[ \t]+)*\.(?:entry|func)\b[^;{]*", re.MULTILINE)
 _LOC = re.compile(r"^([ \t]*\.loc[ \t]+(\d+)[ \t]+(\d+)[ \t][^\n]*)$", re.MULTILINE)
-_FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_FILE = re.compile(r'^[ \t]*\.file[ \t]+(\d+)[ \t]+"([^"\\\n]*(?:\\.[^"\\\n]*)*)"', re.MULTILINE)
 
 
 def find(root: str | None = None, pythons: Collection[str | None] = (None,)) -> str | Failure:
@@ -71,15 +71,15 @@ def instructions(output: str) -> dict[str, list[str]]:
     labels: dict[str, int] = {}
     code: list[str] = []
     for line in output.splitlines():
-        if found := _FUNCTION.fullmatch(line):
-            code = functions.setdefault(found[1], [])
-        elif found := _LABEL.fullmatch(line.strip()):
-            labels[found[1]] = len(code) * sass_listing.INSTRUCTION
-        elif (found := _CODE.fullmatch(line)) and int(found[1], 16) == len(code) * sass_listing.INSTRUCTION:
-            code.append(found[2])
+        if match := _FUNCTION.fullmatch(line):
+            code = functions.setdefault(match[1], [])
+        elif match := _LABEL.fullmatch(line.strip()):
+            labels[match[1]] = len(code) * sass_listing.INSTRUCTION
+        elif (match := _CODE.fullmatch(line)) and int(match[1], 16) == len(code) * sass_listing.INSTRUCTION:
+            code.append(match[2])
 
-    def target(found: re.Match[str]) -> str:
-        return f"0x{labels[found[1]]:04x}" if found[1] in labels else found[0]
+    def target(matched: re.Match[str]) -> str:
+        return f"0x{labels[matched[1]]:04x}" if matched[1] in labels else matched[0]
 
     for name, code in functions.items():
         while code and code[-1] == "NOP":
@@ -97,7 +97,7 @@ def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -
         lines, missing = dwarf_lines.read(cubin, wanted), ""
     except ValueError as error:
         lines, missing = dict[str, Lines](), f"lines are not known: {error}"
-    found: dict[str, str] = {}
+    by_symbol: dict[str, str] = {}
     for symbol, texts in instructions(output).items():
         if wanted is not None and symbol not in wanted:
             continue
@@ -108,8 +108,8 @@ def listings(cubin: bytes, output: str, wanted: Collection[str] | None = None) -
             return known.at(offset) if known else ()
 
         content = code.section(f".text.{symbol}")
-        found[symbol] = sass_listing.text(symbols.demangle(symbol), texts, frames, content, why)
-    return found
+        by_symbol[symbol] = sass_listing.text(symbols.demangle(symbol), texts, frames, content, why)
+    return by_symbol
 
 
 def ptx_of(ptx: str, symbol: str) -> str:
@@ -129,7 +129,7 @@ def ptx_of(ptx: str, symbol: str) -> str:
 
 
 def _with_lines(body: str, files: dict[str, str]) -> str:
-    def told(found: re.Match[str]) -> str:
-        return f"{found[1]} // {files[found[2]]}:{found[3]}" if found[2] in files else found[1]
+    def named(match: re.Match[str]) -> str:
+        return f"{match[1]} // {files[match[2]]}:{match[3]}" if match[2] in files else match[1]
 
-    return _LOC.sub(told, body)
+    return _LOC.sub(named, body)

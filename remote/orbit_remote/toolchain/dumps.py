@@ -27,24 +27,24 @@ class Made:
     texts: Mapping[Level, bytes] = field(default_factory=dict["Level", bytes])
 
 
-def packed(found: Sequence[Made], remarks: list[str]) -> tuple[Dump, ...]:
+def packed(listed: Sequence[Made], remarks: list[str]) -> tuple[Dump, ...]:
     """What is too large is left out, and a remark is added."""
     dumps: list[Dump] = []
     left_out: list[str] = []
     room = _MOST_PACKED
     counted: dict[str, int] = {}
-    for one in found:
-        number = counted[one.symbol] = counted.get(one.symbol, -1) + 1
+    for made in listed:
+        number = counted[made.symbol] = counted.get(made.symbol, -1) + 1
         for level in get_args(Level):
-            if level not in one.texts:
+            if level not in made.texts:
                 continue
-            text = one.texts[level]
+            text = made.texts[level]
             packed = base64.b64encode(zlib.compress(text)).decode("ascii") if len(text) <= _MOST_TEXT else ""
             if packed and len(packed) <= room:
                 room -= len(packed)
-                dumps.append(Dump(one.symbol, one.name, level, number, dict(one.constants), packed))
+                dumps.append(Dump(made.symbol, made.name, level, number, dict(made.constants), packed))
             else:
-                left_out.append(f"{level} of {symbols.short_name(one.name)} ({max(1, len(text) >> 20)} MiB)")
+                left_out.append(f"{level} of {symbols.short_name(made.name)} ({max(1, len(text) >> 20)} MiB)")
     if left_out:
         remarks.append(f"too large to be kept: {', '.join(left_out)}")
     return tuple(dumps)

@@ -50,37 +50,37 @@ def read(content: bytes, wanted: Collection[str] | None = None) -> dict[str, Lin
     """
     if wanted is not None and not set(wanted).intersection(Cubin(content).functions()):
         return {}
-    found: dict[str, Lines] = {}
+    by_symbol: dict[str, Lines] = {}
     for unit in _units(content, ".debug_line"):
         for name, span in unit.spans.items():
             if wanted is None or name in wanted:
-                found[name] = Lines(unit.frames(*span))
-    return found
+                by_symbol[name] = Lines(unit.frames(*span))
+    return by_symbol
 
 
 def rows(content: bytes, section: str) -> dict[str, tuple[tuple[int, int], ...]]:
     """(address, line) by function, of another table of the same form, which names no files."""
-    found: dict[str, tuple[tuple[int, int], ...]] = {}
+    by_file: dict[str, tuple[tuple[int, int], ...]] = {}
     for unit in _units(content, section):
         for name, (begin, end) in unit.spans.items():
-            found[name] = tuple((row.address, row.line) for row in unit.rows[begin:end])
-    return found
+            by_file[name] = tuple((row.address, row.line) for row in unit.rows[begin:end])
+    return by_file
 
 
 def _units(content: bytes, section: str) -> list[_Unit]:
     code = Cubin(content)
     table = code.section(section)
     symbols = code.relocations(section)
-    found: list[_Unit] = []
+    units: list[_Unit] = []
     at = 0
     try:
         while at < len(table):
             (length,) = struct.unpack_from("<I", table, at)
-            found.append(_Unit(table, at, at + 4 + length, symbols))
+            units.append(_Unit(table, at, at + 4 + length, symbols))
             at += 4 + length
     except (struct.error, IndexError, ZeroDivisionError) as error:
         raise ValueError(f"the line table is not understood: {error}") from None
-    return found
+    return units
 
 
 @dataclass(slots=True)
@@ -177,11 +177,11 @@ class _Unit:
         return tuple((row.address, self._chain(own, row)) for row in own)
 
     def _chain(self, own: list[_Row], row: _Row) -> tuple[Frame, ...]:
-        found = [self._frame(row)]
-        while 0 < row.context <= len(own) and len(found) < _DEPTH:
+        frames = [self._frame(row)]
+        while 0 < row.context <= len(own) and len(frames) < _DEPTH:
             row = own[row.context - 1]
-            found.append(self._frame(row))
-        return tuple(found)
+            frames.append(self._frame(row))
+        return tuple(frames)
 
     def _frame(self, row: _Row) -> Frame:
         name = self.files[row.file - 1] if 0 < row.file <= len(self.files) else ""

@@ -82,19 +82,19 @@ class Cubin:
 
     def section(self, name: str) -> bytes:
         """Its content; empty if there is not one of this name."""
-        found = next((s for s in self._sections if s.name == name), None)
-        return self._content[found.offset : found.offset + found.size] if found else b""
+        header = next((s for s in self._sections if s.name == name), None)
+        return self._content[header.offset : header.offset + header.size] if header else b""
 
     def relocations(self, name: str) -> dict[int, str]:
         """The symbols whose addresses stand in the section `name`, by their place in it."""
-        found: dict[int, str] = {}
-        for one in self._sections:
-            if one.type in _RELOCATION and one.name in (f".rela{name}", f".rel{name}"):
-                layout = _RELOCATION[one.type]
-                for at in range(one.offset, one.offset + one.size, layout.size):
+        places: dict[int, str] = {}
+        for section in self._sections:
+            if section.type in _RELOCATION and section.name in (f".rela{name}", f".rel{name}"):
+                layout = _RELOCATION[section.type]
+                for at in range(section.offset, section.offset + section.size, layout.size):
                     place, info, *_ = layout.unpack_from(self._content, at)
-                    found[place] = self._symbols[int(info) >> 32].name
-        return found
+                    places[place] = self._symbols[int(info) >> 32].name
+        return places
 
     def _read_sections(self) -> list[_Section]:
         header = _HEADER.unpack_from(self._content)
@@ -111,11 +111,11 @@ class Cubin:
         if table is None:
             return []
         strings = self._sections[table.link].offset
-        found: list[_Symbol] = []
+        symbols: list[_Symbol] = []
         for at in range(table.offset, table.offset + table.size, _SYMBOL.size):
             name, info, _, section, _, size = _SYMBOL.unpack_from(self._content, at)
-            found.append(_Symbol(self._text(strings + name), info & 15, section, size))
-        return found
+            symbols.append(_Symbol(self._text(strings + name), info & 15, section, size))
+        return symbols
 
     def _text(self, at: int) -> str:
         return self._content[at : self._content.index(b"\0", at)].decode("utf-8", "replace")

@@ -13,18 +13,18 @@ from orbit_remote.toolchain import carets
 from orbit_remote.toolchain.diagnostic_context import Context
 
 COMPILER = re.compile(
-    r"^(?P<file>(?:[A-Za-z]:)?[^\s:][^:]*):(?P<line>\d+)(?::(?P<column>\d+))?: "
+    r"^(?P<file>(?:[A-Za-z]:)?[^\s:][^:]*):(?P<line>\d{1,9})(?::(?P<column>\d{1,9}))?: "
     r"(?P<kind>fatal error|[Ee]rror|[Ww]arning|note|sorry, unimplemented): (?P<message>.*)$"
 )
 COMPILER_ITSELF = re.compile(
     r"^(?P<who>cc1plus|cc1|<command-line>|(?:[\w.-]*-)?(?:gcc|g\+\+|c\+\+|clang|clang\+\+)(?:-[\d.]+)?): "
     r"(?P<kind>fatal error|error|warning): (?P<message>.*)$"
 )
-INCLUDED = re.compile(r"^(?:In file included from|\s+from) (?P<file>.+?):(?P<line>\d+)(?::\d+)?[,:]$")
+INCLUDED = re.compile(r"^(?:In file included from|\s+from) (?P<file>.+?):(?P<line>\d{1,9})(?::\d+)?[,:]$")
 EXCERPT = re.compile(r"^\s+\d* *\|")
 LINKER = re.compile(
     r"^(?:\S*\b(?:ld(?:\.\w+)?|gold|mold): )?(?:error: )?(?:(?P<file>\S[^:]*):)?"
-    r"(?:(?P<line>\d+):|\([^()]+\+0x[0-9a-f]+\):)? ?"
+    r"(?:(?P<line>\d{1,9}):|\([^()]+\+0x[0-9a-f]+\):)? ?"
     r"(?P<message>(?:undefined reference to|multiple definition of|undefined symbol:|duplicate symbol:|cannot find)"
     r" .*)$"
 )
@@ -34,14 +34,14 @@ _QUOTED_NAME = re.compile(r"[`'‘]([A-Za-z_]\w*)(?:\(.*?\))?['’]")
 _UNDEFINED = re.compile(r"(?:symbol: |[`'])([^`'\n]+?)'?(?:; .*)?$")
 
 
-def compiler_message(found: re.Match[str]) -> tuple[str, str | None]:
+def compiler_message(match: re.Match[str]) -> tuple[str, str | None]:
     """(words, `-Wname`)."""
-    option = _OPTION.search(found["message"])
-    return (found["message"][: option.start()], option[1]) if option else (found["message"], None)
+    option = _OPTION.search(match["message"])
+    return (match["message"][: option.start()], option[1]) if option else (match["message"], None)
 
 
-def compiler_place(found: re.Match[str], context: Context) -> Place:
-    file, line, column = context.file(found["file"]), int(found["line"]), found["column"]
+def compiler_place(match: re.Match[str], context: Context) -> Place:
+    file, line, column = context.file(match["file"]), int(match["line"]), match["column"]
     source = context.text(file)
     if source is None:
         return Place(file, line)
@@ -53,21 +53,21 @@ def compiler_place(found: re.Match[str], context: Context) -> Place:
             return Place(file, line, at, header.end() + 1)
         span = source.token_at(line, at) if at else None
         return Place(file, span.line, span.column, span.end_column) if span else Place(file, line)
-    for name in _QUOTED_NAME.findall(found["message"]):
+    for name in _QUOTED_NAME.findall(match["message"]):
         if span := source.named(line, name):
             return Place(file, span.line, span.column, span.end_column)
     return Place(file, line)
 
 
-def linker_problem(found: re.Match[str], context: Context, caller: str) -> Problem:
-    """`caller` is the function in which the linker said it was."""
-    name = _UNDEFINED.search(found["message"])
+def linker_problem(match: re.Match[str], context: Context, caller: str) -> Problem:
+    """`caller` is the function that the linker names."""
+    name = _UNDEFINED.search(match["message"])
     base = _bare(name[1]) if name else ""
-    if found["line"] and found["file"]:
-        place = context.named(Place(context.file(found["file"]), int(found["line"])), base)
+    if match["line"] and match["file"]:
+        place = context.named(Place(context.file(match["file"]), int(match["line"])), base)
     else:
         place = _first_use(base, context, _bare(caller)) if base and base != "main" else None
-    return Problem("error", context.words(found["message"]), "ld", place)
+    return Problem("error", context.words(match["message"]), "ld", place)
 
 
 def _first_use(name: str, context: Context, caller: str) -> Place | None:

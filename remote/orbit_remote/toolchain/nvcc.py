@@ -33,7 +33,7 @@ _known: dict[tuple[_Signature, str], Nvcc] = {}
 
 @dataclass(frozen=True, slots=True)
 class Nvcc:
-    """A compiler that answered. `root` is its toolkit's folder, whatever script stands on PATH."""
+    """A compiler that works. `root` is its toolkit's folder, even if PATH has a script that starts it."""
 
     path: str
     version: str
@@ -80,8 +80,8 @@ def candidates(environment: Mapping[str, str], python: str | None = None) -> Ite
     for name in ("CUDA_HOME", "CUDA_PATH"):
         if (root := environment.get(name)) and (path := Path(root, "bin", _NVCC)).is_file():
             yield path
-    if found := shutil.which("nvcc", path=environment.get("PATH", "")):
-        yield Path(found)
+    if on_path := shutil.which("nvcc", path=environment.get("PATH", "")):
+        yield Path(on_path)
     if (path := Path(SYSTEM, "bin", _NVCC)).is_file():
         yield path
     for folder in site_packages(python):
@@ -97,8 +97,8 @@ def _from_setting(setting: str) -> Path | None:
         path = path / "bin" / _NVCC
     if path.is_file():
         return path
-    found = None if "/" in setting or "\\" in setting else client_environment.which(setting)
-    return Path(found) if found else None
+    on_path = None if "/" in setting or "\\" in setting else client_environment.which(setting)
+    return Path(on_path) if on_path else None
 
 
 def site_packages(python: str | None = None) -> Iterator[Path]:
@@ -135,9 +135,9 @@ def _ask(path: Path) -> Nvcc | Failure:
     if failure := _no_host_compiler():
         return failure
     try:
-        status, words = _said([str(path), "--version"])
-        _, plan = _said([str(path), "--dryrun", "-cubin", "-o", "x.cubin", "x.cu"])
-        _, host = _said(["cl"] if os.name == "nt" else ["g++", "--version"])
+        status, words = _output_of([str(path), "--version"])
+        _, plan = _output_of([str(path), "--dryrun", "-cubin", "-o", "x.cubin", "x.cu"])
+        _, host = _output_of(["cl"] if os.name == "nt" else ["g++", "--version"])
     except subprocess.TimeoutExpired as error:
         return Failure(
             "infrastructure",
@@ -152,10 +152,10 @@ def _ask(path: Path) -> Nvcc | Failure:
     if re.search(r"^nvcc fatal", plan, re.MULTILINE) and disk_space.full(disk_space.temporary()):
         return disk_space.no_temporary()
     if status != 0 or not version:
-        said = words.strip().splitlines()
+        lines = words.strip().splitlines()
         return Failure(
             "infrastructure",
-            f"{path} --version failed with status {status}: {said[-1] if said else 'it said nothing'}",
+            f"{path} --version failed with status {status}: {lines[-1] if lines else 'it said nothing'}",
             _REINSTALL,
         )
     if failed := re.search(r"^nvcc fatal\s+: (.*host compiler.*)$", plan, re.MULTILINE):
@@ -170,7 +170,7 @@ def _ask(path: Path) -> Nvcc | Failure:
     )
 
 
-def _said(command: list[str]) -> tuple[int, str]:
+def _output_of(command: list[str]) -> tuple[int, str]:
     """Run to the end: (status, stdout and stderr). Raises OSError and TimeoutExpired, leaving nothing behind."""
     answer = tool_output.ask(command, timeout_s=PROBE_LIMIT_S)
     return answer.status, plain_text.plain(f"{answer.stdout}\n{answer.stderr}")

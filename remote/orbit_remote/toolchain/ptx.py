@@ -11,14 +11,14 @@ from orbit_remote.common.messages import Note, Place
 
 _MARK = re.compile(
     r"""^[ \t]*(?:
-      \.loc[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+\d+(?P<rest>[^\n]*)
-    | \.file[ \t]+(?P<index>\d+)[ \t]+"(?P<path>(?:[^"\\\n]|\\.)*)"
+      \.loc[ \t]+(?P<file>\d{1,9})[ \t]+(?P<line>\d{1,9})[ \t]+\d+(?P<rest>[^\n]*)
+    | \.file[ \t]+(?P<index>\d{1,9})[ \t]+"(?P<path>[^"\\\n]*(?:\\.[^"\\\n]*)*)"
     | (?:\.(?:visible|weak|extern)[ \t]+)?\.(?P<kind>entry|func)(?:[ \t]+\([^)\n]*\))?[ \t]+(?P<symbol>[\w$.]+)
-    | \.(?P<bound>maxntid|reqntid)[ \t]+(?P<size>\d+(?:[ \t]*,[ \t]*\d+)*)
+    | \.(?P<bound>maxntid|reqntid)[ \t]+(?P<size>\d{1,9}(?:[ \t]*,[ \t]*\d{1,9})*)
     )""",
     re.MULTILINE | re.VERBOSE,
 )
-_INLINED_AT = re.compile(r"inlined_at[ \t]+(\d+)[ \t]+(\d+)")
+_INLINED_AT = re.compile(r"inlined_at[ \t]+(\d{1,9})[ \t]+(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ class Ptx:
     def use_of(self, symbol: str) -> Place | None:
         """The source line of the first call of an undefined function, or use of a variable."""
         declared = re.compile(r"\.(?:extern|func|global|visible|weak)\b")
-        for found in re.finditer(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", self.text):
-            start = self.text.rfind("\n", 0, found.start()) + 1
-            if not declared.search(self.text, start, found.start()) and self.text[start] != "(":
-                place, _ = self._before(found.start())
+        for match in re.finditer(rf"(?<![\w$]){re.escape(symbol)}(?![\w$])", self.text):
+            start = self.text.rfind("\n", 0, match.start()) + 1
+            if not declared.search(self.text, start, match.start()) and self.text[start] != "(":
+                place, _ = self._before(match.start())
                 if place:
                     return place
         return None
@@ -90,24 +90,24 @@ def read(text: str) -> Ptx:
     ptx = Ptx(text)
     first: dict[str, Loc] = {}
     entry: Entry | None = None
-    for found in _MARK.finditer(text):
-        if found["line"]:
-            inlined = _INLINED_AT.search(found["rest"])
+    for match in _MARK.finditer(text):
+        if match["line"]:
+            inlined = _INLINED_AT.search(match["rest"])
             at = (int(inlined[1]), int(inlined[2])) if inlined else None
-            loc = Loc(found.start(), int(found["file"]), int(found["line"]), at)
+            loc = Loc(match.start(), int(match["file"]), int(match["line"]), at)
             ptx.locs.append(loc)
             if entry and at is None:
                 first.setdefault(entry.symbol, loc)
-        elif found["index"]:
-            ptx.files[int(found["index"])] = re.sub(r"\\(.)", r"\1", found["path"])
-        elif found["kind"]:
-            ptx.bodies.append(found.start())
+        elif match["index"]:
+            ptx.files[int(match["index"])] = re.sub(r"\\(.)", r"\1", match["path"])
+        elif match["kind"]:
+            ptx.bodies.append(match.start())
             entry = None
-            if found["kind"] == "entry":
-                entry = ptx.entries.setdefault(found["symbol"], Entry(found["symbol"]))
+            if match["kind"] == "entry":
+                entry = ptx.entries.setdefault(match["symbol"], Entry(match["symbol"]))
         elif entry:
-            threads = prod(int(n) for n in found["size"].split(","))
-            if found["bound"] == "maxntid":
+            threads = prod(int(n) for n in match["size"].split(","))
+            if match["bound"] == "maxntid":
                 entry.max_threads = threads
             else:
                 entry.threads = threads

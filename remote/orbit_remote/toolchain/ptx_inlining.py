@@ -15,16 +15,16 @@ from pathlib import Path
 from orbit_remote.toolchain.dwarf_lines import Frame, Lines, rows
 from orbit_remote.toolchain.elf import Cubin
 
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+\d+[^/]*(?://\s*(.*))?$")
+_LOC = re.compile(r"^\s*\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+[^/]*(?://\s*(.*))?$")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"(.*)"', re.MULTILINE)
-_STEP = re.compile(r"@\[ (.+?):(\d+):\d+")
+_STEP = re.compile(r"@\[ (.+?):(\d{1,9}):\d+")
 
 
 def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Lines:
     """`lines` of one function with the calls that the fitting one of `texts`, PTX with its comments, tells of."""
     code = Cubin(content)
     kept = code.section(".nv_debug_ptx_txt").decode("utf-8", "replace").split("\0")
-    text = next((one for one in texts if _is_same(one, kept)), None)
+    text = next((text for text in texts if _is_same(text, kept)), None)
     if text is None:
         return lines
     chains = _chains(text)
@@ -32,10 +32,10 @@ def add(lines: Lines, symbol: str, content: bytes, texts: Iterable[str]) -> Line
     places = rows(content, ".nv_debug_line_sass").get(symbol, ())
 
     def chain(address: int, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        at = bisect_right(places, address, key=lambda one: one[0]) - 1
+        at = bisect_right(places, address, key=lambda pair: pair[0]) - 1
         before = bisect_right(numbers, places[at][1]) - 1 if at >= 0 else -1
-        told = chains[before][1] if before >= 0 else ()
-        return told if told[:1] == frames[:1] else frames
+        outer = chains[before][1] if before >= 0 else ()
+        return outer if outer[:1] == frames[:1] else frames
 
     starts = sorted({address for address, _ in lines.frames} | {address for address, _ in places})
     return Lines(tuple((address, chain(address, lines.at(address))) for address in starts))
@@ -58,11 +58,11 @@ def _chains(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
     """Line of the PTX, from 1 -> frames, innermost first, for every `.loc`."""
     files = dict(_FILE.findall(text))
     by_name = {Path(path).name: path for path in files.values()}
-    found: list[tuple[int, tuple[Frame, ...]]] = []
+    chains: list[tuple[int, tuple[Frame, ...]]] = []
     for number, line in enumerate(text.split("\n"), 1):
-        if told := _LOC.match(line):
-            file, at, comment = told.groups()
+        if match := _LOC.match(line):
+            file, at, comment = match.groups()
             first = (files.get(file, ""), int(at))
             calls = tuple((by_name.get(name, name), int(of)) for name, of in _STEP.findall(comment or ""))
-            found.append((number, (first, *calls)))
-    return found
+            chains.append((number, (first, *calls)))
+    return chains

@@ -13,11 +13,11 @@ from orbit_remote.toolchain.ptx import Ptx
 _COMPILING = re.compile(r"Compiling entry function '(?P<symbol>[^']+)' for '(?P<architecture>[^']+)'")
 _PROPERTIES = re.compile(r"Function properties for '?(?P<symbol>[\w$.]+)'?")
 _FRAME = re.compile(
-    r"^\s+(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r"^\s+(?P<stack>\d{1,9}) bytes stack frame, (?P<stores>\d{1,9}) bytes spill stores, (?P<loads>\d{1,9}) bytes spill loads"
 )
-_USED = re.compile(r"Used (?P<registers>\d+) registers(?P<rest>.*)")
-_BARRIERS = re.compile(r"used (\d+) barriers")
-_SHARED = re.compile(r"(\d+) bytes smem")
+_USED = re.compile(r"Used (?P<registers>\d{1,9}) registers(?P<rest>.*)")
+_BARRIERS = re.compile(r"used (\d{1,9}) barriers")
+_SHARED = re.compile(r"(\d{1,9}) bytes smem")
 
 
 def resources(
@@ -28,41 +28,41 @@ def resources(
     ptxas leaves `bytes smem` out where it is zero, so a kernel with a `Used` line and none has none.
     Barriers were left out by CUDA 11 and are unknown there. `place` refines (place, bare name).
     """
-    found: dict[tuple[str, str], Resources] = {}
+    by_kernel: dict[tuple[str, str], Resources] = {}
     current: tuple[str, str] | None = None
     framed: str | None = None
     for line in output.splitlines():
         if entry := _COMPILING.search(line):
             current = entry["symbol"], entry["architecture"]
-            found[current] = Resources(current[0], symbols.short_name(current[0]), current[1])
+            by_kernel[current] = Resources(current[0], symbols.short_name(current[0]), current[1])
         elif properties := _PROPERTIES.search(line):
             framed = properties["symbol"]
         elif current is None:
             continue
         elif (frame := _FRAME.match(line)) and framed == current[0]:
-            found[current] = replace(
-                found[current],
+            by_kernel[current] = replace(
+                by_kernel[current],
                 stack=int(frame["stack"]),
                 spill_stores=int(frame["stores"]),
                 spill_loads=int(frame["loads"]),
             )
         elif used := _USED.search(line):
             barriers, shared = _BARRIERS.search(used["rest"]), _SHARED.search(used["rest"])
-            found[current] = replace(
-                found[current],
+            by_kernel[current] = replace(
+                by_kernel[current],
                 registers=int(used["registers"]),
                 barriers=int(barriers[1]) if barriers else None,
                 static_shared=int(shared[1]) if shared else 0,
             )
-    entries = {symbol: entry for one in ptx for symbol, entry in one.entries.items()}
+    entries = {symbol: entry for file in ptx for symbol, entry in file.entries.items()}
     return tuple(
         replace(
-            one,
+            used,
             max_threads=entry.max_threads,
             threads=entry.threads,
-            place=place(entry.place, symbols.base_name(one.symbol)) if entry.place else None,
+            place=place(entry.place, symbols.base_name(used.symbol)) if entry.place else None,
         )
-        if (entry := entries.get(one.symbol))
-        else one
-        for one in found.values()
+        if (entry := entries.get(used.symbol))
+        else used
+        for used in by_kernel.values()
     )

@@ -50,12 +50,14 @@ def instance(launch: Launch, values: Mapping[str, Value]) -> str:
     if not launch.templates:
         return launch.kernel.name
     arguments: list[str] = []
-    for one in launch.templates:
-        text = one.text
-        if one.value and any(isinstance(node, Name) and node.name in values for node in walk(one.value)):
-            value = evaluate(one.value, World("cuda"), Scope(values))
+    for template in launch.templates:
+        text = template.text
+        if template.value and any(
+            isinstance(node, Name) and node.name in values for node in walk(template.value)
+        ):
+            value = evaluate(template.value, World("cuda"), Scope(values))
             if not isinstance(value, Scalar):
-                raise SpecError(one.span, "A template argument is a type or a number.")
+                raise SpecError(template.span, "A template argument is a type or a number.")
             text = str(value.value).lower() if isinstance(value.value, bool) else str(value.value)
         arguments.append(text)
     return f"{launch.kernel.name}<{', '.join(arguments)}>"
@@ -63,17 +65,20 @@ def instance(launch: Launch, values: Mapping[str, Value]) -> str:
 
 def instances(checked: launch_spec.Checked) -> list[str]:
     """Every kernel instance that some point launches, in order of first mention."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     every, _ = launch_spec.points(checked.spec)
-    launches = [*checked.spec.launches, *(one.launch for one in checked.spec.references if one.launch)]
+    launches = [
+        *checked.spec.launches,
+        *(reference.launch for reference in checked.spec.references if reference.launch),
+    ]
     for point in every:
         values, _ = launch_spec.compute(checked.spec, checked.signature, point, World("cuda"))
         for launch in launches:
             try:
-                found[instance(launch, values)] = None
+                names[instance(launch, values)] = None
             except (SpecError, Untuned):  # told where the spec is checked
                 continue
-    return list(found)
+    return list(names)
 
 
 def source(
@@ -126,15 +131,19 @@ def _expression(name: str, definition: Definition) -> str:
 def read(cubin: bytes, names: Sequence[str]) -> dict[str, Kernel]:
     """The kernels in a cubin made from `source`. Raises ValueError for one that was not."""
     functions = Cubin(cubin).functions()
-    spelled = {int(match[1]): match for one in functions if (match := _SPELLED.search(symbols.demangle(one)))}
-    found: dict[str, Kernel] = {}
+    spelled = {
+        int(match[1]): match
+        for function in functions
+        if (match := _SPELLED.search(symbols.demangle(function)))
+    }
+    kernels: dict[str, Kernel] = {}
     for at, name in enumerate(names):
         match = spelled.get(at)
         symbol = _symbol(functions, match[3], match[2]) if match else None
         if match is None or symbol is None:
-            raise ValueError(f"the compiler made no code for {name}")
-        found[name] = Kernel(symbol, match[2])
-    return found
+            raise ValueError(f"the compiler generated no code for {name}")
+        kernels[name] = Kernel(symbol, match[2])
+    return kernels
 
 
 def _symbol(functions: Sequence[str], spelled: str, parameters: str) -> str | None:
@@ -142,10 +151,10 @@ def _symbol(functions: Sequence[str], spelled: str, parameters: str) -> str | No
     bracketed = spelled.startswith("(") and spelled.endswith(")")
     inner = spelled[1:-1] if bracketed else spelled
     wanted = symbols.without_parameters(inner)
-    for one in functions:
-        whole = symbols.demangle(one)
+    for function in functions:
+        whole = symbols.demangle(function)
         if symbols.without_parameters(whole) == wanted and whole.endswith((f"({parameters})", wanted)):
-            return one
+            return function
     return None
 
 
@@ -160,10 +169,10 @@ def at_launch(problems: Sequence[Problem], path: str, launch: Launch) -> tuple[P
     """
     place = launch.span.place(path)
     placed = [
-        replace(one, place=place)
-        if one.place and one.place.file == path and one.place.line == place.line
-        else one
-        for one in problems
+        replace(problem, place=place)
+        if problem.place and problem.place.file == path and problem.place.line == place.line
+        else problem
+        for problem in problems
     ]
-    about = [one for one in placed if f"{_SPACE}::" not in one.message]
-    return tuple(about if any(one.severity == "error" for one in about) else placed)
+    about = [problem for problem in placed if f"{_SPACE}::" not in problem.message]
+    return tuple(about if any(problem.severity == "error" for problem in about) else placed)

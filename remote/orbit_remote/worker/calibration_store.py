@@ -24,11 +24,11 @@ class CalibrationStore:
         self._tried: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def told(self, device: c.Device | None) -> c.Device | None:
+    def with_reached(self, device: c.Device | None) -> c.Device | None:
         """The same GPU with what it was measured to reach, as far as that is known."""
-        if device is None or device.reached or not (found := self._read().get(_key(device))):
+        if device is None or device.reached or not (rates := self._read().get(_key(device))):
             return device
-        return replace(device, reached=found)
+        return replace(device, reached=rates)
 
     def measure(self, device: c.Device, context: Context) -> None:
         """Soon, in a spare process that waits, if it has not been tried: an answer is out, and the author reads it."""
@@ -72,8 +72,8 @@ class CalibrationStore:
         if self._known is None:
             self._known = {}
             with contextlib.suppress(OSError, ValueError):  # a file of somebody else's is as good as none
-                found: Any = json.loads(regular_files.read(self._file, limits.STATE))
-                self._known = codec.build(dict[str, dict[str, float]], found)
+                record: Any = json.loads(regular_files.read(self._file, limits.STATE))
+                self._known = codec.build(dict[str, dict[str, float]], record)
         return self._known
 
     def _keep(self, key: str, rates: dict[str, float]) -> None:
@@ -84,5 +84,5 @@ class CalibrationStore:
 
 
 def _key(device: c.Device) -> str:
-    """Empty for a GPU that cannot be told from others of its kind."""
+    """Empty for a GPU that cannot be distinguished from others of its kind."""
     return f"{device.uuid} {device.driver}" if device.uuid and device.driver else ""

@@ -9,7 +9,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Hashable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +34,8 @@ _ROOM = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Whoever hands in jobs: where its events go, and its environment, of which jobs see an allow-list and what is
-    `passed`. `author_python` is the client's own Python, `name` as in *Neovim*.
+    """A client that submits jobs: where its events go, and its environment, of which jobs see an allow-list
+    and `passed`. `author_python` is the client's own Python, `name` as in *Neovim*.
     """
 
     send: Callable[[c.Event], None]
@@ -145,8 +145,10 @@ class Context:
         """The client has left, and its jobs have ended."""
         await self.ahead.close()
 
-    def environment(self) -> dict[str, str]:
-        return program.environment(self._client.environment, self._client.passed)
+    def environment(self, job: c.Job | None = None) -> dict[str, str]:
+        own = (variable.partition("=") for variable in job.variables) if job else ()
+        passed = program.environment(self._client.environment, self._client.passed)
+        return passed | {name: value for name, _, value in own}
 
     def stage(self, job: c.Job, state: c.State, why: str = "") -> None:
         self.send(c.Stage(job.run, state, time.time(), why))
@@ -168,7 +170,7 @@ class Context:
 
     @asynccontextmanager
     async def alone(self, what: Hashable) -> AsyncGenerator[None]:
-        """Nobody else does `what` meanwhile: the second of two that build the same finds the first one's result."""
+        """Hold the lock for `what`, so that of two identical builds the second reuses the first."""
         lock = self._shared.alone.get(what)
         if lock is None:
             lock = self._shared.alone[what] = asyncio.Lock()
@@ -177,26 +179,31 @@ class Context:
 
     @asynccontextmanager
     async def gpu(self, job: c.Job) -> AsyncGenerator[None]:
-        """The GPU for this job alone: two jobs at once would measure each other."""
-        device = await asyncio.to_thread(probe.device, job.device)
-        gpu = (device and device.uuid) or f"gpu-{job.device}"
+        """The GPUs for this job alone: two jobs at once would measure each other. Every job takes several in the order of
+        their numbers, so that no two wait for each other.
+        """
+        devices = await asyncio.to_thread(probe.devices, job.device, job.gpus)
+        names = [device.uuid or f"gpu-{device.index}" for device in devices] or [f"gpu-{job.device}"]
         what = job.kernel or Path(job.path).name
-        async with self._shared.leases.hold(
-            gpu,
-            f"{what} in {self._client.name}" if self._client.name else what,
-            batch=job.batch,
-            waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
-        ):
+        async with AsyncExitStack() as held:
+            for name in names:
+                lease = self._shared.leases.hold(
+                    name,
+                    f"{what} in {self._client.name}" if self._client.name else what,
+                    batch=job.batch,
+                    waits=lambda other: self.stage(job, "queued", f"waits for the GPU: {other}"),
+                )
+                await held.enter_async_context(lease)
             yield
 
     @asynccontextmanager
     async def scratch(self) -> AsyncGenerator[Path]:
-        """A folder of the job's own, gone when the job is over."""
+        """A folder of the job's own, deleted when the job ends."""
         with _own_folder(self._shared.scratches) as path:
             yield path
 
     def intermediate(self) -> AbstractContextManager[Path]:
-        """A folder for a build's temporary files, gone when the build is over."""
+        """A folder for a build's temporary files, deleted when the build ends."""
         return _own_folder(self._shared.intermediates)
 
 
@@ -218,11 +225,11 @@ def _memory_folder() -> Path | None:
             return None
         folder = _MEMORY / f"orbit-lsp-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except (OSError, AttributeError):  # no such folder, or a system without user ids
         return None
-    private = stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077
-    return folder if private and found.st_uid == os.getuid() else None
+    private = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    return folder if private and status.st_uid == os.getuid() else None
 
 
 class Send:

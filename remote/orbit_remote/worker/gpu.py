@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orbit_remote.common import architectures
 from orbit_remote.common import messages as c
 from orbit_remote.common.launch_records import LaunchSeries
 from orbit_remote.recording import telemetry
+from orbit_remote.worker import probe
 
 _DEFAULT_ARCHITECTURE = "sm_90a"
 _SAMPLE_NS = int(1.5e9 * telemetry.PERIOD_S)
 
 
+def of(job: c.Job) -> c.Device | None:
+    """The first GPU that a job runs on; None where this machine has not all that it asks for. Takes a moment."""
+    devices = probe.devices(job.device, job.gpus)
+    return devices[0] if devices else None
+
+
+def dispensable(job: c.Job) -> bool:
+    """Whether a job that can do without a GPU may: it asks for none of its own, and this machine has none."""
+    return not job.gpu and not probe.all_devices()
+
+
 def no_gpu(job: c.Job) -> c.Finished:
-    return c.failed(
-        job.run,
-        c.Failure(
-            "infrastructure",
-            "there is no NVIDIA GPU in this machine to run it on"
-            if job.device == 0
-            else f"this machine has no GPU number {job.device}",
-            "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU",
-        ),
-    )
+    have = len(probe.all_devices())
+    if have == 0:
+        message = "there is no NVIDIA GPU in this machine to run it on"
+    elif job.gpus > 1:
+        message = f"{job.gpus} GPUs are asked for, from number {job.device} on, and this machine has {have}"
+    else:
+        message = f"this machine has no GPU number {job.device}"
+    remedy = "`orbit-lsp doctor` shows what is missing; static figures and compile errors need no GPU"
+    return c.failed(job.run, c.Failure("infrastructure", message, remedy))
 
 
 def architecture_of(device: c.Device | None) -> str:
@@ -33,15 +45,32 @@ def architecture_of(device: c.Device | None) -> str:
 
 
 def visible_gpu(job: c.Job) -> dict[str, str]:
-    """What makes the job's GPU the first of its program, where it is not anyway; numbers are NVML's."""
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(job.device)} if job.device else {}
+    """What makes the job's GPU the first of its program, where it is not anyway, and those that it asked for all that
+    it sees; numbers are NVML's.
+    """
+    if not job.device and job.gpus == 1:
+        return {}
+    numbers = ",".join(map(str, range(job.device, job.device + job.gpus)))
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
+
+
+def beyond(job: c.Job, series: Sequence[LaunchSeries]) -> tuple[str, ...]:
+    """A remark on a program that ran on more GPUs than it has to itself."""
+    used = {launches.launch.device for launches in series}
+    if job.gpu or len(used) <= job.gpus:  # a rented machine is all the job's own
+        return ()
+    asked = f"unless the setting `gpu` asks for {len(used)}, as in H100:{len(used)}"
+    return (f"it ran kernels on {len(used)} GPUs, of which {job.gpus} were kept free of other jobs, {asked}",)
 
 
 def watched(sampler: telemetry.Sampler, series: Sequence[LaunchSeries]) -> c.Telemetry | None:
-    """What NVML said while the kernels ran: clocks of the idle GPU before and after would be others."""
+    """What NVML reported while the kernels ran, without the clocks of the idle GPU before and after."""
     timed = [launches for launches in series if launches.starts]
     if not timed:
         return None
     first, last = min(launches.starts[0] for launches in timed), max(max(launches.ends) for launches in timed)
-    found = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
-    return found if found and found.samples else None
+    measured = sampler.telemetry(first - _SAMPLE_NS, last + _SAMPLE_NS)
+    if not measured or not measured.samples:
+        return None
+    ran = sum(sum(launches.ends) - sum(launches.starts) for launches in timed)
+    return replace(measured, busy=min(1.0, ran / (last - first + 2 * _SAMPLE_NS)))

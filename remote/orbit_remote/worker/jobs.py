@@ -1,4 +1,4 @@
-"""The jobs of one client: each request is carried out in a task of its own, and has exactly one answer."""
+"""The jobs of one client: each request runs in a task of its own, and has exactly one answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import Any
 from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection
-from orbit_remote.worker import plain_action, probe
+from orbit_remote.worker import probe
+from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Context
 
@@ -40,7 +41,7 @@ class Jobs:
             print(f"orbit worker: a request was not understood: {error}", file=sys.stderr)
 
     async def end(self) -> None:
-        """The client has gone: end what is under way, children included."""
+        """The client has disconnected: end its jobs, children included."""
         jobs = list(self._jobs.values())
         for job in jobs:
             job.cancel()
@@ -83,15 +84,19 @@ class Jobs:
         """Exactly one Finished, whatever happens."""
         try:
             if job.action == "profile":
-                from orbit_remote.worker import profile_action
+                from orbit_remote.worker.actions import profile_action
 
                 finished = await profile_action.profile(job, self._context)
             elif job.action == "disassemble":
-                from orbit_remote.worker import disassemble_action
+                from orbit_remote.worker.actions import disassemble_action
 
                 finished = await disassemble_action.of_file(job, self._context)
+            elif job.action == "report":
+                from orbit_remote.worker.actions import report_action
+
+                finished = await report_action.read(job, self._context)
             elif job.action == "sanitize":
-                from orbit_remote.worker import sanitize_action
+                from orbit_remote.worker.actions import sanitize_action
 
                 finished = await sanitize_action.check_memory(job, self._context)
             else:
@@ -105,7 +110,7 @@ class Jobs:
             text = f"orbit's worker failed: {type(error).__name__}: {error}"
             failure = c.Failure("infrastructure", text, "see the worker's log, and please report it", True)
             finished = c.failed(job.run, failure)
-        device = self._reached.told(finished.device)
+        device = self._reached.with_reached(finished.device)
         self._context.send(replace(finished, device=device))
         if device and job.through == "spec" and finished.outcome == "ok":
             self._reached.measure(device, self._context)

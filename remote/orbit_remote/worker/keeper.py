@@ -1,7 +1,8 @@
-"""Keeps one notebook kernel: starts it in this Python, interrupts it, and ends it with all it started.
+"""Keeps one notebook kernel: starts it in this Python, passes its messages on, interrupts it, and ends it with all it started.
 
-A line of JSON on standard input is a request, `{"do": "interrupt"}`; the end of standard input ends the kernel. Standard
-output has one line when the kernel has started and one when it has ended.
+Standard input and output are records (`process/records.py`). The first that comes is `start`; then Jupyter's messages come and go
+under the name of their channel, `interrupt` interrupts, and an `ask` of a cell's magic is answered by an `answer`. `event` says
+that the kernel has started, and how it has ended. The end of standard input ends the kernel.
 """
 
 from __future__ import annotations
@@ -11,53 +12,181 @@ import contextlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import uuid
+from pathlib import Path
 from typing import Any
 
 from orbit_remote import MAIN
+from orbit_remote.common import limits, regular_files
 from orbit_remote.process import process_groups
+from orbit_remote.process.records import Records, packed
+
+_CHANNELS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4}
+_LONGEST = 70
+"""Characters of a folder for sockets: the path of one has 107 bytes at most."""
+_MAGICS = "ORBIT_NOTEBOOK"
+"""Names the socket on which magics are answered, as in orbit_remote's `notebook_kernel`."""
 
 
 def main(arguments: list[str]) -> int:
-    """`arguments`: the kernel's connection file."""
-    (connection,) = arguments
-    if importlib.util.find_spec("ipykernel") is None:
-        _tell(
-            event="ended",
-            failure=f"{sys.executable} has no ipykernel: run `{sys.executable} -m pip install ipykernel`, then run the cell again",
-        )
-        return 0
-    asyncio.run(_keep(connection))
+    del arguments
+    asyncio.run(_main())
     return 0
 
 
-async def _keep(connection: str) -> None:
+async def _main() -> None:
     process_groups.adopt()
-    # the notebook's parent is here: ipykernel would watch the process that this variable names
-    environment = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
-    errors = sys.stderr.fileno()
-    command = [sys.executable, "-P", str(MAIN), "cells", "-f", connection]
-    process = await process_groups.start(command, env=environment, stdout=errors, stderr=errors)
-    _tell(event="started", pid=process.pid)
-    ended = asyncio.ensure_future(process_groups.exit_status(process))
-    obeying = asyncio.ensure_future(_obey(process.pid))
-    await asyncio.wait([ended, obeying], return_when=asyncio.FIRST_COMPLETED)
-    obeying.cancel()
-    status = await process_groups.finish(process)
-    with contextlib.suppress(BrokenPipeError):
-        _tell(event="ended", status=status)
-
-
-async def _obey(group: int) -> None:
-    reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    while line := await reader.readline():
-        if json.loads(line)["do"] == "interrupt":
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGINT)  # what a cell waits for, as `!make`, is interrupted too
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    writer = asyncio.StreamWriter(transport, protocol, None, loop)
+    missing = next((name for name in ("ipykernel", "zmq") if importlib.util.find_spec(name) is None), None)
+    short = None if len(tempfile.gettempdir()) <= _LONGEST else "/tmp"  # noqa: S108 - in a folder that is ours alone
+    folder = Path(tempfile.mkdtemp(prefix="orbit-kernel-", dir=short))  # nobody else enters it
+    try:
+        with contextlib.suppress(ConnectionError):  # who started us is gone, and so is the kernel by now
+            if missing:
+                failure = f"{sys.executable} has no ipykernel: run `{sys.executable} -m pip install ipykernel`, then run the cell again"
+                writer.write(_event(event="ended", failure=failure))
+            else:
+                await _Keeper(folder, reader, writer).keep()
+            await writer.drain()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tell(**event: Any) -> None:
-    print(json.dumps(event), flush=True)
+class _Keeper:
+    def __init__(self, folder: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        import zmq
+        import zmq.asyncio
+
+        self._folder = folder
+        self._reader = reader
+        self._writer = writer
+        self._answers: dict[str, asyncio.Future[bytes]] = {}
+        self._group: int | None = None
+        self._process: asyncio.subprocess.Process | None = None
+        self._log = ""
+        self._sockets: dict[str, Any] = {}
+        context: Any = zmq.asyncio.Context()
+        identity = uuid.uuid4().hex.encode()  # the same on all channels: answers to input() find their way
+        for channel, port in _CHANNELS.items():
+            socket = context.socket(zmq.SUB if channel == "iopub" else zmq.DEALER)
+            socket.linger = 0
+            socket.rcvhwm = socket.sndhwm = 0  # a message that is dropped is a cell that never ends
+            socket.reconnect_ivl = 10
+            if channel == "iopub":
+                socket.subscribe(b"")
+            else:
+                socket.setsockopt(zmq.IDENTITY, identity)
+            socket.connect(f"ipc://{folder}/k-{port}")
+            self._sockets[channel] = socket
+
+    async def keep(self) -> None:
+        magics = str(self._folder / "m")
+        server = await asyncio.start_unix_server(self._asked, magics, limit=limits.SOURCE.most + (1 << 20))
+        obeying = asyncio.ensure_future(self._obey(magics))
+        passing = [asyncio.ensure_future(self._pass(channel)) for channel in self._sockets]
+        try:
+            await obeying
+        finally:
+            status = None
+            if self._process:
+                status = await process_groups.finish(self._process)
+            server.close()
+            for task in passing:
+                task.cancel()
+            await asyncio.gather(*passing, return_exceptions=True)
+        for channel, socket in self._sockets.items():
+            while await socket.poll(0):  # what the kernel sent before it ended
+                self._writer.write(packed(channel, await socket.recv_multipart()))
+            socket.close(0)
+        if self._process:
+            self._writer.write(_event(event="ended", status=status, last_line=self._last_line()))
+
+    async def _obey(self, magics: str) -> None:
+        """Until the end of standard input or of the kernel."""
+        records = Records()
+        ended: asyncio.Future[Any] | None = None
+        reading: asyncio.Future[bytes] | None = None
+        while True:
+            reading = reading or asyncio.ensure_future(self._reader.read(1 << 16))
+            await asyncio.wait([reading, *([ended] if ended else [])], return_when=asyncio.FIRST_COMPLETED)
+            if ended and ended.done():
+                reading.cancel()
+                return
+            if not (data := reading.result()):
+                return
+            reading = None
+            for name, parts in records.feed(data):
+                if name == "start":
+                    await self._start(json.loads(parts[0]), magics)
+                    assert self._process
+                    ended = asyncio.ensure_future(process_groups.exit_status(self._process))
+                elif name == "interrupt" and self._process:
+                    with contextlib.suppress(ProcessLookupError):
+                        # what a cell waits for, as `!make`, is interrupted too
+                        os.killpg(self._process.pid, signal.SIGINT)
+                elif name == "answer":
+                    if (answer := self._answers.get(parts[0].decode())) and not answer.done():
+                        answer.set_result(parts[1])
+                elif name in self._sockets:
+                    await self._sockets[name].send_multipart(parts)
+
+    async def _start(self, signing: dict[str, Any], magics: str) -> None:
+        connection = self._folder / "connection.json"
+        ports = {f"{channel}_port": port for channel, port in {**_CHANNELS, "hb": 5}.items()}
+        connection.write_text(json.dumps({"transport": "ipc", "ip": f"{self._folder}/k", **signing, **ports}))
+        # the notebook's parent is here: ipykernel would watch the process that this variable names
+        environment = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
+        command = [sys.executable, "-P", str(MAIN), "cells", "-f", str(connection)]
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as log:
+            self._process = await process_groups.start(
+                command, env=environment | {_MAGICS: magics}, stdout=log.fileno(), stderr=log.fileno()
+            )
+        self._log = log.name
+        self._writer.write(_event(event="started", pid=self._process.pid, folder=str(self._folder)))
+
+    async def _pass(self, channel: str) -> None:
+        while True:
+            self._writer.write(packed(channel, await self._sockets[channel].recv_multipart()))
+            await self._writer.drain()
+
+    async def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A line of JSON is a magic's request; who closes the connection before its answer takes it back."""
+        name = uuid.uuid4().hex
+        answer = self._answers[name] = asyncio.get_running_loop().create_future()
+        with contextlib.suppress(OSError):
+            try:
+                request = await reader.readline()
+            except ValueError:  # longer than a source file may be
+                request = b"{}"
+            self._writer.write(packed("ask", [name.encode(), request]))
+            gone = asyncio.ensure_future(
+                reader.read()
+            )  # nothing more is sent: this is the end of the connection
+            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+            gone.cancel()
+            if answer.done():
+                writer.write(answer.result() + b"\n")
+                await writer.drain()
+            else:
+                self._writer.write(packed("unask", [name.encode()]))
+        del self._answers[name]
+        writer.close()
+
+    def _last_line(self) -> str:
+        """Of what the kernel printed beside the notebook."""
+        with contextlib.suppress(OSError):
+            lines = regular_files.text(self._log, limits.TOOL_OUTPUT).split("\n")
+            return f"{next((line.strip() for line in reversed(lines) if line.strip()), ''):.300}"
+        return ""
+
+
+def _event(**event: Any) -> bytes:
+    return packed("event", [json.dumps(event).encode()])

@@ -1,9 +1,9 @@
-"""Who measures on a GPU: one job at a time, over all workers, Pythons and users of this machine.
-
-A file lock by the GPU's UUID, which the kernel gives back when its holder dies, by whatever death. Who waits has a
-ticket, a file whose name says when it came: first come, first served, with a click before a batch. A ticket is locked
-by its owner, so one that can be locked is of a process that has died. All of it lies in a folder that every user may
-write to. What a job is called stands in the user's own runtime folder, because it is nobody else's business.
+"""One measuring job at a time on each GPU, over all workers, Pythons and users of this machine. The lease is
+a file lock named by the GPU's UUID, which the kernel releases when its holder dies. A waiting job has a
+ticket, a file whose name has its time of arrival: first come, first served, with clicks before batches. A
+ticket is locked by its owner, so a ticket that can be locked belongs to a process that has died. All of it
+lies in a folder that every user may write to. What a job is called stands in the user's own runtime folder,
+because it is nobody else's business.
 
 Where there are no file locks (Windows), it is one job at a time of this worker.
 """
@@ -29,6 +29,8 @@ from orbit_remote.process import file_lock, runtime_folder
 EVERYBODYS = Path("/tmp/orbit-lsp-gpu")  # noqa: S108 - shared on purpose; what is in it decides who waits, and nothing else
 _LOOK_S = 0.05
 """From one look at the tickets to the next: other processes say nothing when they give a GPU back."""
+_MOST_NAMES = 1_000
+"""Files in the shared folder, far more than there are jobs. Each is looked at, again and again."""
 _numbers = itertools.count(1)
 
 
@@ -67,8 +69,10 @@ class Leases:
             async with lock:
                 yield
             return
-        folder = _shared_folder(self._fallback)
-        queue = _Queue(folder, re.sub(r"[^\w-]", "_", gpu))
+        queue = _Queue(EVERYBODYS, re.sub(r"[^\w-]", "_", gpu))
+        if not (_is_shared(EVERYBODYS) and queue.works()):
+            self._fallback.mkdir(parents=True, exist_ok=True)
+            queue = _Queue(self._fallback, queue.gpu)
         async with self._turn(queue, what, batch=batch, waits=waits):
             yield
 
@@ -76,12 +80,12 @@ class Leases:
     async def _turn(
         self, queue: _Queue, what: str, *, batch: bool, waits: Callable[[str], None]
     ) -> AsyncGenerator[None]:
-        said = ""
+        reason = ""
         place = queue.join(what, batch=batch)
         try:
             while not place.begin():
-                if (other := place.ahead()) != said:
-                    said = other
+                if (other := place.ahead()) != reason:
+                    reason = other
                     waits(other)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -101,11 +105,23 @@ class _Queue:
         self.gpu = gpu
         self.lock = folder / f"{gpu}.lock"
 
+    def works(self) -> bool:
+        """Whether no user has put something else in the place of the lock, or more files than there can be jobs."""
+        with contextlib.suppress(OSError):
+            os.close(file_lock.opened(self.lock, mode=0o644))
+            return len(self._names()) < _MOST_NAMES
+        return False
+
+    def _names(self) -> list[str]:
+        """Of the files in the folder; where somebody floods it, of some."""
+        with os.scandir(self.folder) as entries:
+            return [entry.name for entry in itertools.islice(entries, _MOST_NAMES)]
+
     def join(self, what: str, *, batch: bool) -> _Place:
         owner = f"{os.getpid()}-{next(_numbers)}"
         ticket = _Ticket(int(batch), time.clock_gettime_ns(time.CLOCK_BOOTTIME), owner)
-        path = self.folder / f".{self.gpu}.{owner}"
-        path.unlink(missing_ok=True)
+        # a name that nobody else can have taken
+        path = self.folder / f".{self.gpu}.{owner}.{os.urandom(8).hex()}"
         descriptor = file_lock.opened(path, mode=0o644)
         file_lock.taken(descriptor)
         place = _Place(self, ticket, descriptor)
@@ -121,14 +137,19 @@ class _Queue:
         """Of processes that live, in their order."""
         tickets = [
             ticket
-            for path in self.folder.glob(f"{self.gpu}.[01].*")
-            if (ticket := _parsed(path.name.removeprefix(f"{self.gpu}."))) and _lives(path)
+            for name in self._names()
+            if name.startswith(f"{self.gpu}.")
+            and (ticket := _parsed(name.removeprefix(f"{self.gpu}.")))
+            and _lives(self.folder / name)
         ]
         return sorted(tickets, key=lambda ticket: ticket.order)
 
+    def held(self) -> list[Path]:
+        return [self.folder / name for name in self._names() if name.startswith(f"{self.gpu}.held.")]
+
     def holder(self) -> str:
-        """In words; empty where nobody has it."""
-        for path in self.folder.glob(f"{self.gpu}.held.*"):
+        """In words; empty if it is free."""
+        for path in self.held():
             if _lives(path):
                 return _name(path, path.name.rpartition(".")[2])
         return ""
@@ -147,12 +168,11 @@ class _Place:
         """Whether it is this one's turn, and has the lock now."""
         if next(iter(self._queue.waiting()), self._ticket) != self._ticket:
             return False
-        descriptor = file_lock.opened(self._queue.lock, mode=0o644)
-        if not file_lock.taken(descriptor) or not _is_at(descriptor, self._queue.lock):
-            os.close(descriptor)
+        descriptor = file_lock.taken_at(self._queue.lock, mode=0o644)
+        if descriptor is None:
             return False
         self._descriptors.append(descriptor)
-        for dead in self._queue.folder.glob(f"{self._queue.gpu}.held.*"):
+        for dead in self._queue.held():
             _forget(dead)
         held = self._queue.folder / f"{self._queue.gpu}.held.{self._ticket.owner}"
         self.path.rename(held)
@@ -178,8 +198,8 @@ class _Place:
 
 
 def _parsed(name: str) -> _Ticket | None:
-    found = re.fullmatch(r"([01])\.(\d{20})\.([\d-]+)", name)
-    return _Ticket(int(found[1]), int(found[2]), found[3]) if found else None
+    match = re.fullmatch(r"([01])\.(\d{20})\.([\d-]+)", name)
+    return _Ticket(int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def _lives(path: Path) -> bool:
@@ -205,13 +225,6 @@ def _forget(path: Path) -> None:
         _words(path.name.rpartition(".")[2]).unlink()
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether a file is still the one of that name: its owner may have removed it before it was locked."""
-    with contextlib.suppress(OSError):
-        return os.path.samestat(os.fstat(descriptor), path.lstat())
-    return False
-
-
 def _words(owner: str) -> Path:
     return runtime_folder.folder() / f"gpu-{owner}"
 
@@ -226,17 +239,16 @@ def _name(path: Path, owner: str) -> str:
     return "another job"
 
 
-def _shared_folder(fallback: Path) -> Path:
+def _is_shared(folder: Path) -> bool:
+    """Whether every user may put tickets into the folder, which is made where it is missing, and only its owner remove one."""
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileExistsError):
-            EVERYBODYS.mkdir()
-            EVERYBODYS.chmod(0o1777)
-        found = EVERYBODYS.lstat()
-        if (
-            stat.S_ISDIR(found.st_mode)
-            and stat.S_IMODE(found.st_mode) == 0o1777
-            and os.access(EVERYBODYS, os.W_OK)
-        ):
-            return EVERYBODYS
-    fallback.mkdir(parents=True, exist_ok=True)
-    return fallback
+            folder.mkdir()
+            folder.chmod(0o1777)
+        status = folder.lstat()
+        return (
+            stat.S_ISDIR(status.st_mode)
+            and stat.S_IMODE(status.st_mode) == 0o1777
+            and os.access(folder, os.W_OK)
+        )
+    return False

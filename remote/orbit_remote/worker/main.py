@@ -14,13 +14,13 @@ import threading
 from pathlib import Path
 
 from orbit_remote.process import process_groups
-from orbit_remote.worker import builds
+from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Client, Context, Send, Shared
 from orbit_remote.worker.jobs import Jobs
 
 _LEAVE_S = 2.0
-"""How long leaving may take when the author's side has gone."""
+"""How long the worker may take to end once the author's side has ended."""
 
 
 def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop) -> None:
@@ -33,7 +33,7 @@ def _read_lines(into: asyncio.Queue[str | None], loop: asyncio.AbstractEventLoop
         pass
     try:
         loop.call_soon_threadsafe(into.put_nowait, None)
-    except RuntimeError:  # the loop is closed: the worker is leaving already
+    except RuntimeError:  # the loop is closed: the worker is ending already
         return
     # a job that will not end must not keep the worker: its groups die with it (PDEATHSIG)
     threading.Event().wait(_LEAVE_S)

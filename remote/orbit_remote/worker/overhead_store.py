@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,9 @@ class OverheadStore:
             return UNKNOWN
         key = f"{device.uuid or device.name} {device.driver}"
         if key not in self._tried:
-            self._tried[key] = self._read().get(key) or await self._measure(device.index, env)
-            if self._tried[key] != UNKNOWN:
+            known = self._read().get(key, UNKNOWN)
+            self._tried[key] = known if known != UNKNOWN else await self._measure(device.index, env)
+            if self._tried[key] not in (known, UNKNOWN):
                 self._keep(key, self._tried[key])
         return self._tried[key]
 
@@ -67,13 +69,13 @@ class OverheadStore:
     def _read(self) -> dict[str, Overhead]:
         try:
             known: Any = json.loads(regular_files.read(self._folder / "overhead.json", limits.STATE))
-            return {str(key): codec.build(Overhead, value) for key, value in known.items()}
+            return {str(key): codec.build(Overhead, value, lenient=True) for key, value in known.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
     def _keep(self, key: str, overhead: Overhead) -> None:
         known = self._read() | {key: overhead}
-        data = {k: {"serial_ns": v.serial_ns, "concurrent_ns": v.concurrent_ns} for k, v in known.items()}
+        data = {key: asdict(value) for key, value in known.items()}
         with contextlib.suppress(OSError):  # then it is measured again some time
             self._folder.mkdir(parents=True, exist_ok=True)
             new = self._folder / f"overhead-{os.getpid()}.tmp"

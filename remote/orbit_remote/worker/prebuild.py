@@ -65,8 +65,8 @@ class Prebuild:
             del self._under_way[job.path]
 
 
-def _same_build(one: Job, other: Job) -> bool:
+def _same_build(job: Job, other: Job) -> bool:
     return all(
-        getattr(one, name) == getattr(other, name)
+        getattr(job, name) == getattr(other, name)
         for name in ("path", "text", "directory", "flags", "nvcc", "architecture")
     )

@@ -85,11 +85,11 @@ class Zygote:
         if not message:
             self._lost()
             return
-        told: dict[str, Any] = json.loads(message)
-        if "forked" in told:
-            self._children[told["forked"]].forked(told["pid"])
-        elif (child := self._children.pop(told["ended"], None)) is not None:
-            child.ended(told["status"])
+        answer: dict[str, Any] = json.loads(message)
+        if "forked" in answer:
+            self._children[answer["forked"]].forked(answer["pid"])
+        elif (child := self._children.pop(answer["ended"], None)) is not None:
+            child.ended(answer["status"])
 
     def _lost(self) -> None:
         """It has died, and the kernel has killed the children it had."""
@@ -156,7 +156,7 @@ class PreforkPool:
 
         Raises OSError where no process can be started.
         """
-        if not FORKS:
+        if not FORKS or child_main.judges(job):
             return await Fresh.start(job, self._cache, env, image, overhead)
         self._used()
         async with self._changing:
@@ -201,7 +201,7 @@ class PreforkPool:
         """The spare, forked where there is none, of a template with this environment; the caller holds `_changing`."""
         for last in (False, True):
             if self._closed:
-                raise OSError("the worker is leaving")
+                raise OSError("the worker is ending")
             if self._template is None or not self._template.alive or not self._template.serves(env):
                 await self._leave_template()
                 self._template = await Zygote.start(self._cache, env)
@@ -247,7 +247,7 @@ class PreforkPool:
         self._idle = asyncio.get_running_loop().call_later(self.idle_s, self._end_idle)
 
     def _end_idle(self) -> None:
-        """Give back the GPU memory of contexts nobody uses; the template, which has none, stays."""
+        """Free the GPU memory of unused contexts; the template, which has none, stays."""
         if self._running:
             self._used()
             return

@@ -14,12 +14,12 @@ from importlib import metadata
 from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
-from orbit_remote.common.messages import VERSION, Device, Failure, Machine, Probe, Profiler
+from orbit_remote.common.messages import DEBUGGING, VERSION, Device, Failure, Machine, Probe, Profiler
 from orbit_remote.process import tool_output
 from orbit_remote.recording import telemetry
 from orbit_remote.toolchain import nvcc
 
-PACKAGES = ("torch", "triton", "nvidia-ml-py", "cuda-core", "cuda-bindings")
+PACKAGES = ("torch", "triton", "nvidia-ml-py", "cuda-core", "cuda-bindings", *DEBUGGING)
 """Distributions that a GPU machine's Python should have."""
 
 _DRIVER_S = 10.0
@@ -29,7 +29,7 @@ _CU_ATTRIBUTES = {"multiprocessors": 16, "l2_bytes": 38, "major": 75, "minor": 7
 
 
 async def probe(request: Probe, author_python: str | None = None, counters: Path | None = None) -> Machine:
-    """Look; nothing is started but tools that are asked for their version. Never raises.
+    """Look at the machine; only tools that report their version are started. Never raises.
 
     Of the problems, the missing GPU comes before the missing compiler.
     `author_python` is the server's own Python: compiler wheels may be installed beside it. `counters` is where
@@ -46,26 +46,30 @@ async def probe(request: Probe, author_python: str | None = None, counters: Path
                 "if it has one, install NVIDIA's driver; `nvidia-smi` then names the GPU",
             )
         )
-    found = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
+    compiler = await asyncio.to_thread(nvcc.find, request.nvcc, python=author_python)
     profiler = await asyncio.to_thread(_profiler, devices, counters)
     checker = await asyncio.to_thread(_sanitizer, devices, request.nvcc)
     machine = Machine(
         request.run, VERSION, sys.executable, _python(), packages, devices,
         python_path=python_path(), profiler=profiler, sanitizer=checker,
     )  # fmt: skip
-    if isinstance(found, Failure):
-        return replace(machine, problems=(*problems, found))
-    host = f"{found.host_compiler} {found.host_version}"
+    if isinstance(compiler, Failure):
+        return replace(machine, problems=(*problems, compiler))
+    host = f"{compiler.host_compiler} {compiler.host_version}"
     return replace(
-        machine, nvcc=found.path, nvcc_version=found.version, host_compiler=host, problems=tuple(problems)
+        machine,
+        nvcc=compiler.path,
+        nvcc_version=compiler.version,
+        host_compiler=host,
+        problems=tuple(problems),
     )
 
 
 def _sanitizer(devices: Sequence[Device], compiler: str | None) -> str | None:
     from orbit_remote.sanitizer import sanitizer_tool
 
-    found = sanitizer_tool.find(compiler) if devices else None
-    return None if found is None or isinstance(found, Failure) else found.version
+    tool = sanitizer_tool.find(compiler) if devices else None
+    return None if tool is None or isinstance(tool, Failure) else tool.version
 
 
 def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | None:
@@ -78,7 +82,7 @@ def _profiler(devices: Sequence[Device], counters: Path | None) -> Profiler | No
         return Profiler(tool.path, tool.version, permitted=False, why=tool.too_old)
     if not devices or counters is None:
         return Profiler(tool.path, tool.version)
-    known = counter_permission.told(counters, devices[0], tool)
+    known = counter_permission.expected(counters, devices[0], tool)
     return Profiler(tool.path, tool.version, known.permitted, known.why)
 
 
@@ -86,20 +90,26 @@ def python_path() -> tuple[str, ...]:
     """Folders that this Python looks for modules in, without its own installation's and ours."""
     ours = PACKAGE.parent
     installed = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
+    paths = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
     return tuple(
-        str(one)
-        for one in dict.fromkeys(found)
-        if one != ours and not any(one.is_relative_to(prefix) for prefix in installed - {Path("/")})
+        str(digest)
+        for digest in dict.fromkeys(paths)
+        if digest != ours and not any(digest.is_relative_to(prefix) for prefix in installed - {Path("/")})
     )
+
+
+def devices(first: int, count: int) -> tuple[Device, ...]:
+    """So many GPUs of this machine, from number `first` on, as NVML counts; none where it has fewer."""
+    chosen = tuple(device for device in all_devices() if first <= device.index < first + count)
+    return chosen if len(chosen) == count else ()
 
 
 def device(index: int) -> Device | None:
     """The GPU a job runs on."""
-    return next((one for one in all_devices() if one.index == index), None)
+    return next((all_device for all_device in all_devices() if all_device.index == index), None)
 
 
-_found: tuple[Device, ...] = ()
+_devices: tuple[Device, ...] = ()
 
 
 def all_devices() -> tuple[Device, ...]:
@@ -107,19 +117,19 @@ def all_devices() -> tuple[Device, ...]:
 
     Kept once there are any: starting NVML costs tens of milliseconds, and a job waits for this.
     """
-    global _found  # noqa: PLW0603 - one machine, one process
-    _found = _found or _look_for_devices()
-    return _found
+    global _devices  # noqa: PLW0603 - one machine, one process
+    _devices = _devices or _look_for_devices()
+    return _devices
 
 
 def _look_for_devices() -> tuple[Device, ...]:
     driver = driver_devices()
-    found = telemetry.devices()
-    if len(found) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver
-        return found or driver
+    listed = telemetry.devices()
+    if len(listed) != len(driver):  # CUDA_VISIBLE_DEVICES hides some from the driver
+        return listed or driver
     return tuple(
-        replace(one, l2_bytes=other.l2_bytes) if one.name == other.name else one
-        for one, other in zip(found, driver, strict=True)
+        replace(device_listed, l2_bytes=other.l2_bytes) if device_listed.name == other.name else device_listed
+        for device_listed, other in zip(listed, driver, strict=True)
     )
 
 
@@ -136,13 +146,13 @@ def driver_devices() -> tuple[Device, ...]:
         listed = json.loads(tool_output.ask(command, timeout_s=_DRIVER_S).stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return ()
-    return tuple(Device(**one) for one in listed)
+    return tuple(Device(**fields) for fields in listed)
 
 
 def list_devices(arguments: list[str]) -> int:
     """The process that asks the driver: JSON on standard output."""
     del arguments
-    print(json.dumps([asdict(one) for one in _ask_driver()]))
+    print(json.dumps([asdict(device_listed) for device_listed in _ask_driver()]))
     return 0
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from orbit_remote.common import handshake, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.process import client_environment, file_lock, process_groups
-from orbit_remote.worker import builds
+from orbit_remote.worker.actions import builds
 from orbit_remote.worker.calibration_store import CalibrationStore
 from orbit_remote.worker.context import Client, Context, Shared
 from orbit_remote.worker.jobs import Jobs
@@ -50,7 +50,7 @@ def detach() -> None:
 
 
 async def serve(options: argparse.Namespace, make: Callable[[argparse.Namespace], Shared]) -> None:
-    """Until nobody has been connected for a while, or somebody stops it."""
+    """Until no client has been connected for a while, or a client stops it."""
     process_groups.adopt()
     listener = socket.socket(fileno=options.listen)
     listener.setblocking(False)
@@ -77,8 +77,7 @@ class _SharedWorker:
         self._stopped = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> None:
-        known = self._folder / f"{self._key}.pid"
-        mark = os.environ.get(process_groups.MARK, "")
+        known, mark = self._folder / f"{self._key}.pid", os.environ.get(process_groups.MARK, "")
         with contextlib.suppress(
             OSError
         ):  # a full disk: who wants to end it without an answer cannot, and no more
@@ -88,9 +87,7 @@ class _SharedWorker:
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=_LINE)
         await self._stopped.wait()
         server.close()
-        for name in (known, self._path):
-            with contextlib.suppress(OSError):
-                name.unlink()
+        self._remove_traces()
         for connection in list(self._connections):
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -114,19 +111,34 @@ class _SharedWorker:
             self._leaving = None
 
     def _leave(self) -> None:
-        """With the lock, so that nobody starts a worker in the place of one that is still there."""
+        """With the lock, so that no second worker is started while this one still runs."""
         if self._clients or self._stopped.is_set():
             return
+        if self._remove_traces():
+            self.stop()
+        else:
+            self._leaving = asyncio.get_running_loop().call_later(_AGAIN_S, self._leave)
+
+    def _remove_traces(self) -> bool:
+        """Our files in the runtime folder, unless another worker has taken our place; False where somebody is about to
+        start one.
+        """
+        lock_path = self._folder / f"{self._key}.lock"
         with contextlib.suppress(OSError):
-            lock = file_lock.opened(self._folder / f"{self._key}.lock")
-            if not file_lock.taken(lock):
-                os.close(lock)
-                self._leaving = asyncio.get_running_loop().call_later(_AGAIN_S, self._leave)
-                return
-            if self._path.stat().st_ino == self._inode:
-                self._path.unlink()
+            if not self._path.exists() or self._path.stat().st_ino != self._inode:
+                return True
+            lock = file_lock.taken_at(lock_path)
+            if lock is None:
+                return False
+            for suffix in (
+                "sock",
+                "pid",
+                "log",
+                "lock",
+            ):  # the lock last: until then nobody starts a worker here
+                (self._folder / f"{self._key}.{suffix}").unlink(missing_ok=True)
             os.close(lock)
-        self.stop()
+        return True
 
     # -- clients --------------------------------------------------------------------------------------
 
@@ -138,7 +150,9 @@ class _SharedWorker:
             if _peer(writer) == os.getuid():
                 await self._meet(reader, writer)
         except (ConnectionError, TimeoutError, ValueError) as error:  # gone, silent, or no client of ours
-            print(f"orbit worker: a client was left: {error or type(error).__name__}", file=sys.stderr)
+            print(
+                f"orbit worker: a client was disconnected: {error or type(error).__name__}", file=sys.stderr
+            )
         except asyncio.CancelledError:
             pass  # the worker is stopped; asyncio would report the task of a connection that was cancelled
         finally:
@@ -159,6 +173,9 @@ class _SharedWorker:
         elif kind == "stop":
             writer.write(handshake.encode("stopping"))
             await writer.drain()
+            self._connections -= {
+                task for task in [asyncio.current_task()] if task
+            }  # it ends with the process
             self.stop()
             await self._stopped_for_good(reader)
         elif kind == "hello":
@@ -221,7 +238,7 @@ class _SharedWorker:
 
 
 class _SendToSocket:
-    """A client's events. One that does not read them is dropped, and holds up nobody meanwhile."""
+    """A client's events. A client that does not read them is disconnected, and does not delay others."""
 
     def __init__(self, writer: asyncio.StreamWriter, name: str) -> None:
         self._writer = writer

@@ -91,8 +91,8 @@ class Template:
 
     def _reap(self) -> None:
         for pid, spare in list(self._spares.items()):
-            found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None:
+            waitid_result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if waitid_result is None:
                 continue
             # its number is still its own: whatever it started goes with it
             process_groups.kill_group(pid)

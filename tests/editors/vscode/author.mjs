@@ -2,13 +2,14 @@
 
 import { join } from 'node:path';
 import { until } from './code_server.mjs';
-import { SAXPY } from './files.mjs';
+import { SAXPY, settings } from './files.mjs';
+import { sheet } from './sheet.mjs';
 
 /** The text without what is around it. */
 const TEXT = { x: 48, y: 0, width: 1232, height: 420 };
 const TIME = '⏱ 288 µs';
 
-export async function work({ window, saw, say, pictures }) {
+export async function work({ window, saw, say, pictures, place, ...more }) {
   await window.see(window.lens('▶ Run on H100 80GB HBM3'));
   saw('lens', 'above the line');
   await window.see('.statusbar-item:has-text("H100 80GB HBM3")');
@@ -51,6 +52,8 @@ export async function work({ window, saw, say, pictures }) {
   await window.goTo(SAXPY.kernel);
   await window.keyboard.press('Control+.');
   await window.see('.action-widget .monaco-list-row:has-text("Run on H100 80GB HBM3")');
+  const first = await window.page.textContent('.action-widget .monaco-list-row.action');
+  if (!first.startsWith('▶ Run on H100')) throw new Error(`the first code action is ${first}`);
   saw('action', '`Ctrl .`');
   await window.keyboard.press('Escape');
 
@@ -72,7 +75,7 @@ export async function work({ window, saw, say, pictures }) {
   await window.palette('Orbit: Show the Output of Runs');
   await window.see('.panel .view-line:has-text("no error")');
   await window.see('.panel .view-line:has-text("■ Run saxpy: saxpy")');
-  saw('output', 'a channel');
+  saw('output', 'the output channel *Orbit*');
   await window.palette('View: Toggle Panel Visibility');
 
   await window.open('alone.cu');
@@ -86,6 +89,10 @@ export async function work({ window, saw, say, pictures }) {
   await window.open('header.hpp');
   await window.see(window.lens('Draft a launch spec'));
   say('a lens in a C++ header');
+
+  await window.open('sheet.cu');
+  await sheet({ window, say, pictures, ...more });
+  settings(place, { 'orbit.report.open': 'profile' });
 
   await window.open('sizes.cu');
   await window.page.click(window.lens('Run'));
@@ -103,13 +110,11 @@ export async function work({ window, saw, say, pictures }) {
   await window.page.click(window.lens('Profile'));
   await window.see(window.line('long scoreboard'));
   saw('profile', 'lens');
-  await window.palette('View: Toggle Primary Side Bar Visibility');
-  await window.goTo(1);
-  await window.picture(join(pictures, 'vscode.png'), { clip: TEXT });
-  await window.goTo(4);
-  await window.palette('Orbit: Open the Report');
   await window.see('.tab[aria-label*="memory_bound-saxpy"]');
   await window.webview().locator('h1:has-text("saxpy")').waitFor();
+  say('the report of a profile opens by itself where the setting wants it');
+  await firstScreen(window);
+  await window.palette('View: Toggle Primary Side Bar Visibility');
   await window.picture(join(pictures, 'vscode-profile-report.png'));
   await window.theme('Dark Modern');
   await window.see('.monaco-workbench.vs-dark');
@@ -119,8 +124,13 @@ export async function work({ window, saw, say, pictures }) {
   await window.keyboard.press('Control+w');
   await window.goTo(1);
   await window.picture(join(pictures, 'vscode-dark.png'), { clip: TEXT });
+  await window.open('sheet.cu');
+  await window.see(window.lens('memory 79%'));
+  await window.picture(join(pictures, 'vscode-sheet-dark.png'));
+  await window.keyboard.press('Control+w');
   await window.theme('Light Modern');
   await window.see('.monaco-workbench.vs');
+  await window.picture(join(pictures, 'vscode.png'), { clip: TEXT });
   await window.palette('View: Toggle Primary Side Bar Visibility');
   say('its report, in a dark theme too');
 
@@ -178,6 +188,26 @@ async function view({ window, saw, say, pictures }) {
   await window.keyboard.press('r');
   await window.see('.statusbar-item:has-text("Run saxpy: saxpy")');
   say('a button in the editor title, and keys');
+  await window.palette('Orbit: Compare the Kernel');
+  for (const listed of ['The first kernels', 'saxpy.cu'])
+    await window.see(`.quick-input-list .monaco-list-row[aria-label*="${listed}"]`);
+  await window.picture(join(pictures, 'vscode-compare.png'));
+  await window.keyboard.press('Escape');
+  say('a comparison: a list of versions, commits and files');
+}
+
+/** Beside the text a report shows verdict, source and roofline at once, and nothing goes off to the right. */
+async function firstScreen(window) {
+  const page = window.webview();
+  const place = (one) => {
+    const { bottom } = one.getBoundingClientRect();
+    const { document } = one.ownerDocument.defaultView;
+    return { bottom, wide: document.documentElement.scrollWidth - document.documentElement.clientWidth };
+  };
+  for (const part of ['.answer', 'table.lines', 'figure svg[aria-label^="Roofline"]']) {
+    const { bottom, wide } = await page.locator(part).first().evaluate(place);
+    if (bottom > 900 || wide > 0) throw new Error(`${part} of a report ends at ${bottom} px, ${wide} px too wide`);
+  }
 }
 
 /** The colour behind a report. */

@@ -11,8 +11,9 @@ import { fileURLToPath } from 'node:url';
 import { work } from './author.mjs';
 import { addClangd, beside, clangdFile } from './beside.mjs';
 import { CodeServer, pathWithout } from './code_server.mjs';
-import { files, folder, harmed, settings } from './files.mjs';
+import { committed, files, folder, harmed, settings } from './files.mjs';
 import * as mishaps from './mishaps.mjs';
+import { signatures } from './sheet.mjs';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '../../..');
 const [prefix, pictures] = process.argv.slice(2).map((one) => resolve(one));
@@ -63,7 +64,10 @@ const here = dirname(fileURLToPath(import.meta.url));
 addClangd({ vscode, here, modules: join(ROOT, 'editors/vscode/node_modules') });
 // the one whose profile was recorded
 const profiled = readFileSync(join(ROOT, 'tests/recordings/profiles/memory_bound.cu'), 'utf8');
-const place = folder(vscode.scratch, 'kernels', { ...files, ...harmed, 'memory_bound.cu': profiled });
+const sheet = signatures(ROOT, serverPython);
+const kernels = { ...files, ...harmed, 'memory_bound.cu': profiled, 'sheet.cu': sheet.text };
+const place = folder(vscode.scratch, 'kernels', kernels);
+committed(place);
 const shared = folder(vscode.scratch, 'shared', {
   ...files,
   '.clangd': clangdFile(serverPython),
@@ -94,7 +98,7 @@ try {
 
   const main = (window = await vscode.window(place, join(place, 'saxpy.cu')));
   await main.trust();
-  await work({ window, saw, say, pictures });
+  await work({ window, saw, say, pictures, place, sheet, seen: process.env.ORBIT_SEEN });
   await mishaps.ended({ window: (window = first), saw, pictures });
   settings(strange, { 'orbit.serverPath': silent });
   await mishaps.moved({ window: (window = main), say, place });

@@ -1,5 +1,6 @@
 // The files that the driver works with. Words in them choose what the recorded GPU does: see tests/e2e/recorded_worker.py.
 
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -22,6 +23,17 @@ export function folder(parent, name, files, values = {}) {
   for (const [file, text] of Object.entries(files)) writeFileSync(join(path, file), text);
   settings(path, values);
   return path;
+}
+
+/** Makes the folder a repository of git, with its files as they are now. */
+export function committed(folder) {
+  const identity = ['-c', 'user.name=a', '-c', 'user.email=a@b', '-c', 'commit.gpgsign=false'];
+  for (const words of [
+    ['init', '-q'],
+    ['add', '-A'],
+    ['commit', '-q', '-m', 'The first kernels'],
+  ])
+    execFileSync('git', [...identity, ...words], { cwd: folder });
 }
 
 export function settings(folder, values) {

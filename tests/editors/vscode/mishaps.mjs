@@ -42,7 +42,7 @@ export async function moved({ window, say, place }) {
   await window.palette('Orbit: Cancel What Runs');
   await window.gone(RUNNING);
   say('a file renamed in mid-run: its run is cancelled all the same');
-  await window.page.click(window.lens('Run'));
+  await window.page.click(window.lens('▶ Run')); // not the lens of the run that was cancelled
   await window.see(RUNNING);
   rmSync(join(place, 'moved.cu'));
   await window.see('.tab.active:has-text("moved.cu") .strikethrough');
@@ -105,6 +105,10 @@ export async function servers({ window, machine, other, saw, say, pictures }) {
   await window.see(window.message('orbit-lsp is not on PATH. Install it, or set orbit.serverPath.'));
   saw('missing', 'a message that offers to install it');
   await window.picture(join(pictures, 'vscode-missing.png'));
+  await window.button('Open Settings');
+  await window.see('.settings-editor .setting-item-label:has-text("Server Path")');
+  say('*Open Settings* of the message opens the setting, in a window that is remote');
+  await window.keyboard.press('Control+w');
   machine({});
   await window.status('H100 80GB HBM3');
   say('one that works, as soon as the setting names it');

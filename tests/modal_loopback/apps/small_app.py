@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,8 @@ class Session:
     def wait(self, queue: modal.Queue) -> None:
         """Starts a child in a session of its own, says who the two are, and waits for ever."""
         child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
-        queue.put((os.getpid(), child.pid))
+        # in a thread: a cancellation is an exception in this thread, and Modal's client drops those that come in its calls
+        threading.Thread(target=queue.put, args=[(os.getpid(), child.pid)]).start()
         while True:
             time.sleep(3600)
 

@@ -2,6 +2,7 @@
 local M = {}
 
 ---@class orbit.Subcommand
+---@field says string what it does, for the picker
 ---@field command? string the server's command
 ---@field about? 'kernel'|'file'|'all' the kernel at the cursor, this file, or every server; default: neither
 ---@field words? fun(words: string[]): table? what words after the subcommand add to the argument
@@ -41,16 +42,24 @@ end
 ---@type table<string, orbit.Subcommand>
 M.subcommands = {
   run = {
+    says = 'Run the kernel at the cursor',
     command = 'orbit.run', about = 'kernel',
     words = function(words) return words[1] == 'program' and { through = 'program' } or nil end,
     complete = function() return { 'program' } end,
   },
-  apart = { command = 'orbit.runRestricted', about = 'kernel' },
-  check = { command = 'orbit.check', about = 'file' },
-  memory = { command = 'orbit.checkMemory', about = 'kernel' },
-  compile = { command = 'orbit.compile', about = 'file' },
-  draft = { command = 'orbit.draft', about = 'kernel' },
+  apart = { says = 'Run code that is not yours, in a container for it alone', command = 'orbit.runRestricted', about = 'kernel' },
+  check = { says = 'Check and time ModelNew or custom_kernel against its reference', command = 'orbit.check', about = 'file' },
+  memory = { says = 'Check memory with compute-sanitizer', command = 'orbit.checkMemory', about = 'kernel' },
+  debug = {
+    says = 'Debug the Triton kernel at the cursor, without a GPU',
+    command = 'orbit.debug', about = 'kernel',
+    words = function(words) return words[1] and { what = words[1] } end,
+    complete = function() return { 'wrong' } end,
+  },
+  compile = { says = 'Compile the file', command = 'orbit.compile', about = 'file' },
+  draft = { says = 'Write a launch spec above the kernel', command = 'orbit.draft', about = 'kernel' },
   profile = {
+    says = 'Profile the kernel at the cursor',
     command = 'orbit.profile', about = 'kernel',
     words = function(words)
       local more = {}
@@ -62,21 +71,25 @@ M.subcommands = {
     complete = function() return { 'full', 'program' } end,
   },
   report = {
+    says = 'Open its last result in a browser',
     command = 'orbit.openReport', about = 'kernel',
     words = function(words) return words[1] and { what = words[1] } end,
     complete = function() return { 'nsight', 'profile', 'run' } end,
   },
   ir = {
+    says = 'Open what the compiler made when it was profiled',
     command = 'orbit.openIr', about = 'kernel',
     words = function(words) return words[1] and { kind = words[1] } end,
     complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
   },
   disassemble = {
+    says = 'Show SASS, PTX or IR, without a run',
     command = 'orbit.disassemble', about = 'kernel',
     words = function(words) return words[1] and { kind = words[1] } end,
     complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
   },
   compare = {
+    says = 'Compare it with another version, file, kernel or GPU',
     command = 'orbit.compareWith', about = 'kernel',
     words = function(words)
       local one = words[1]
@@ -84,24 +97,33 @@ M.subcommands = {
     end,
     complete = function() return { 'file:', 'gpu:', 'kernel:', 'last', 'report', 'revision:HEAD' } end,
   },
-  history = { command = 'orbit.history', about = 'kernel' },
+  history = { says = 'Open all its runs in a browser', command = 'orbit.history', about = 'kernel' },
   live = {
+    says = 'Run it again at every save, or stop that',
     command = 'orbit.live', about = 'kernel',
     answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
   },
-  cancel = { command = 'orbit.cancel', about = 'all' },
-  output = { here = function() require('orbit.output').open() end },
+  problems = { says = 'List what compilers and runs complain about', here = function() require('orbit.problems').list() end },
+  export = {
+    says = 'Export all its runs as JSON, CSV or Markdown',
+    command = 'orbit.export', about = 'kernel',
+    words = function(words) return words[1] and { kind = words[1] } end,
+    complete = function() return { 'csv', 'json', 'md' } end,
+  },
+  cancel = { says = 'End whatever runs', command = 'orbit.cancel', about = 'all' },
+  output = { says = 'Show what runs have printed', here = function() require('orbit.output').open() end },
   runOnAll = {
+    says = 'Run it on several GPUs on Modal',
     command = 'orbit.runOnAll', about = 'kernel', complete = gpus,
     words = function(words) return words[1] and { gpus = words } end,
   },
-  gpu = { command = 'orbit.chooseGpu', words = gpu, complete = gpus },
-  keep = { command = 'orbit.keepWarm', words = gpu, complete = gpus },
-  release = { command = 'orbit.release', words = gpu, complete = gpus },
-  sessions = { command = 'orbit.sessions' },
-  info = { command = 'orbit.info', answer = show_info },
-  log = { here = function() vim.cmd.tabedit(vim.fn.fnameescape(require('orbit.server').log_path())) end },
-  restart = { here = function() require('orbit.server').restart() end },
+  gpu = { says = 'Choose the GPU of runs from now on', command = 'orbit.chooseGpu', words = gpu, complete = gpus },
+  keep = { says = 'Keep a rented GPU until it is released', command = 'orbit.keepWarm', words = gpu, complete = gpus },
+  release = { says = 'End rented GPUs now', command = 'orbit.release', words = gpu, complete = gpus },
+  sessions = { says = 'Show which rented GPUs are warm', command = 'orbit.sessions' },
+  info = { says = 'Show versions, settings and capabilities', command = 'orbit.info', answer = show_info },
+  log = { says = "Open Neovim's LSP log", here = function() vim.cmd.tabedit(vim.fn.fnameescape(require('orbit.server').log_path())) end },
+  restart = { says = 'Start the server anew', here = function() require('orbit.server').restart() end },
 }
 
 ---@param client vim.lsp.Client
@@ -149,13 +171,46 @@ local function kernel_at_cursor(client, command, found)
   end, 0)
 end
 
----@param words string[] the subcommand and what follows
+---Whether the server looks after a buffer: one that was just opened gets a moment.
+---@param client vim.lsp.Client
+---@param buf integer
+local function attached(client, buf)
+  return vim.wait(vim.tbl_contains(client.config.filetypes or {}, vim.bo[buf].filetype) and 1000 or 0, function()
+    return client.attached_buffers[buf] ~= nil
+  end, 10)
+end
+
+---What the picker of |:Orbit| offers, most wanted first.
+local ORDER = {
+  'run', 'profile', 'report', 'output', 'problems', 'compare', 'history', 'draft', 'live', 'memory', 'debug', 'disassemble',
+  'ir', 'export', 'check', 'cancel', 'gpu', 'runOnAll', 'sessions', 'release', 'keep', 'apart', 'compile', 'info', 'log',
+  'restart',
+}
+
+local function pick()
+  vim.ui.select(ORDER, {
+    prompt = 'Orbit',
+    kind = 'orbit',
+    format_item = function(name)
+      return ('%s (%s)'):format(M.subcommands[name].says, name)
+    end,
+  }, function(name)
+    if name then
+      M.run({ name })
+    end
+  end)
+end
+
+---@param words string[] the subcommand and what follows; without any, the author is asked
 function M.run(words)
+  if #words == 0 then
+    pick()
+    return
+  end
   local name, rest = words[1], vim.list_slice(words, 2)
   local one = M.subcommands[name]
   if not one then
-    local names = table.concat(vim.fn.sort(vim.tbl_keys(M.subcommands)), ', ')
-    tell(('there is no :Orbit %s, but %s'):format(name, names), vim.log.levels.ERROR)
+    tell(('there is no :Orbit %s; :Orbit alone shows what there is'):format(name), vim.log.levels.ERROR)
     return
   end
   if one.here then
@@ -174,7 +229,7 @@ function M.run(words)
     end
   elseif one.about == nil then
     send(client, one, more)
-  elseif not client.attached_buffers[vim.api.nvim_get_current_buf()] then
+  elseif not attached(client, vim.api.nvim_get_current_buf()) then
     tell('the server does not look after this buffer; it takes .cu, .cuh and .py', vim.log.levels.WARN)
   elseif one.about == 'file' then
     send(client, one, { uri = vim.uri_from_bufnr(0) })

@@ -11,6 +11,13 @@ function M.options()
   return vim.tbl_extend('force', { lenses = true, hints = true }, vim.g.orbit or {})
 end
 
+---For a status line: the GPU that runs go to, and how many are under way. Empty where no server looks after the buffer.
+---@param buf integer?
+---@return string
+function M.statusline(buf)
+  return require('orbit.status').text(buf or vim.api.nvim_get_current_buf())
+end
+
 local fetching = {} ---@type table<integer, true>
 
 ---Ask for a buffer's lenses, once for all that changes in `wait` milliseconds. Neovim 0.11 only: its own

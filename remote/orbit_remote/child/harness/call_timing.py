@@ -67,9 +67,9 @@ class Seen:
     def busy_ns(self) -> int:
         """The time in which at least one kernel ran."""
         total, until = 0, 0
-        for one in self.records:
-            total += max(0, one.end_ns - max(one.start_ns, until))
-            until = max(until, one.end_ns)
+        for record in self.records:
+            total += max(0, record.end_ns - max(record.start_ns, until))
+            until = max(until, record.end_ns)
         return total
 
 
@@ -112,7 +112,7 @@ class CallBench:
         that a call writes to its inputs. `budget_s` is what all of it may take, about.
         """
         seen = tuple(self._look(side, sets[0], buffers) for side in sides)
-        elsewhere = any(one is not None and one.elsewhere for one in seen)
+        elsewhere = any(call_seen is not None and call_seen.elsewhere for call_seen in seen)
         rounds = _Rounds(
             self._torch, self, sides, sets, buffers, written, elsewhere, self._leads(sides, sets[0], buffers)
         )
@@ -138,7 +138,7 @@ class CallBench:
             recorder.fresh()
             self._sum(self._flush, dim=0, out=self._sink)  # its record names the current stream
             self._synchronize()
-            here = {one.stream for one in recorder.fresh()}
+            here = {launch_record.stream for launch_record in recorder.fresh()}
             calls: list[LaunchRecord] = []
             records: list[LaunchRecord] = []
             for _ in range(_RECORDED):
@@ -147,13 +147,13 @@ class CallBench:
                 recorder.fresh()
                 side.call(buffers)
                 self._synchronize()
-                records = sorted(recorder.fresh(), key=lambda one: one.start_ns)
+                records = sorted(recorder.fresh(), key=lambda launch_record: launch_record.start_ns)
                 calls += records
         finally:
             recorder.record("nothing")
-        if not here or not all(one.timed for one in records):
+        if not here or not all(record.timed for record in records):
             return None
-        return Seen(tuple(records), tuple(calls), any(one.stream not in here for one in records))
+        return Seen(tuple(records), tuple(calls), any(record.stream not in here for record in records))
 
     def _call(self, side: Side, inputs: Any, buffers: Any) -> None:
         tensor_data.refill(self._torch, buffers, inputs)
@@ -162,7 +162,7 @@ class CallBench:
 
     def _leads(self, sides: Sequence[Side], inputs: Any, buffers: Any) -> list[int]:
         """For each side how long, in ns, the GPU is kept busy while the host launches its kernels."""
-        found: list[int] = []
+        numbers: list[int] = []
         for side in sides:
             spent: list[int] = []
             for _ in range(_WARM_UP):
@@ -172,8 +172,8 @@ class CallBench:
                 side.call(buffers)
                 spent.append(time.perf_counter_ns() - began)
             self._synchronize()
-            found.append(min(_MOST_LEAD_NS, round(_LEAD * median(spent)) + _LEAST_LEAD_NS))
-        return found
+            numbers.append(min(_MOST_LEAD_NS, round(_LEAD * median(spent)) + _LEAST_LEAD_NS))
+        return numbers
 
     # -- what a round is made of --------------------------------------------------------------------
 
@@ -202,15 +202,15 @@ class CallBench:
         call()
         self._synchronize()
         records = recorder.fresh()
-        if not records or not all(one.timed for one in records):
+        if not records or not all(record.timed for record in records):
             return None
-        return max(one.end_ns for one in records) - min(one.start_ns for one in records)
+        return max(record.end_ns for record in records) - min(record.start_ns for record in records)
 
     def empty_ns(self) -> float:
         """What two events with nothing between them show."""
         pairs = [self.by_events(lambda: None, _LEAST_LEAD_NS) for _ in range(15)]
         self._synchronize()
-        return median(self.between_ns(one) for one in pairs)
+        return median(self.between_ns(pair) for pair in pairs)
 
     def wait(self) -> None:
         self._synchronize()
@@ -219,24 +219,24 @@ class CallBench:
         return self._recorder is not None and self._recorder.record("concurrent" if wanted else "nothing")
 
     def _remarks(self, sides: Sequence[Side], timed: Timed) -> list[str]:
-        found: list[str] = []
-        if any(one is None for one in timed.seen):
-            found.append("calls could not be recorded: work on other streams is not in the times")
+        remarks: list[str] = []
+        if any(seen is None for seen in timed.seen):
+            remarks.append("calls could not be recorded: work on other streams is not in the times")
         for side, seen, warm in zip(sides, timed.seen, timed.warm, strict=True):
             if seen is None:
                 continue
             if seen.elsewhere:
-                found.append(
+                remarks.append(
                     f"{side.name} uses more than one stream: times are of the records of all of them"
                 )
             elif not seen.records:
-                found.append(f"{side.name} launched no kernel")
+                remarks.append(f"{side.name} launched no kernel")
             elif seen.busy_ns < _IDLE * warm.median:
                 share = 100 * (1 - seen.busy_ns / warm.median)
-                found.append(
-                    f"for {share:.0f} % of the time of {side.name} no kernel of it runs: it copies memory, or the GPU waits for the host"
+                remarks.append(
+                    f"for {share:.0f} % of the time of {side.name} none of its kernels runs: it copies memory, or the GPU waits for the host"
                 )
-        return found
+        return remarks
 
 
 class _Rounds:
@@ -273,7 +273,7 @@ class _Rounds:
                 self._batch(label, size, samples)
                 count = len(samples[0])
                 at_cap = count >= MOST_LAUNCHES or time.perf_counter() - began >= cap_s
-                stops = [measure.stop(one, at_cap=at_cap) for one in samples]
+                stops = [measure.stop(sample, at_cap=at_cap) for sample in samples]
                 if all(stops):
                     break
                 # as many again, so that asking does not find a streak
@@ -288,13 +288,13 @@ class _Rounds:
         return [
             (
                 replace(
-                    measure.timing(one, f"{label}, n={len(one)}", clock=clock),
+                    measure.timing(sample, f"{label}, n={len(sample)}", clock=clock),
                     error=stop.relative_error,
                     stopped=stop.reason,
                 ),
-                one,
+                sample,
             )
-            for one, stop in zip(samples, stops, strict=True)
+            for sample, stop in zip(samples, stops, strict=True)
             if stop is not None
         ]
 
@@ -316,8 +316,8 @@ class _Rounds:
                 else:
                     pairs[at].append(self._bench.by_events(call, self._leads[at]))
         self._bench.wait()
-        for at, one in enumerate(pairs):
-            lengths = (self._bench.between_ns(pair) - self._empty for pair in one)
+        for at, batch in enumerate(pairs):
+            lengths = (self._bench.between_ns(pair) - self._empty for pair in batch)
             samples[at] += [max(_LEAST_NS, round(length)) for length in lengths]
 
     def _prepare(self, side: Side, label: str) -> None:

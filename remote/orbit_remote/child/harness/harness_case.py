@@ -9,7 +9,9 @@ from orbit_remote.common import messages as c
 
 
 class Refused(Exception):  # noqa: N818 - what it says, not what went wrong
-    """A file that does not keep its contract; `place` None stands for the name that others call."""
+    """A file that does not keep its contract; if `place` is None, it is that of the function or class that is
+    called.
+    """
 
     def __init__(self, text: str, remedy: str = "", place: c.Place | None = None) -> None:
         super().__init__(text)

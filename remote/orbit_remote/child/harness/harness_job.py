@@ -34,7 +34,7 @@ Subject = KernelBench | Popcorn
 """A candidate with what it is checked and timed against."""
 
 _SHARE: Final = 0.3
-"""Trials end when this share of the run's time has gone, once there have been two."""
+"""After two trials, no more are made once this share of the run's time has passed."""
 _LEAST_S: Final = 0.2
 _SHOWN: Final = 12
 """Kernels of a call that are listed, by the time they take."""
@@ -62,12 +62,12 @@ def check_and_time(job: c.Job, send: Send, recorder: Recorder, device: str = "cu
         finished = c.failed(job.run, failure, problems=(problem,))
     except SystemExit as error:
         _, explained = python_errors.left(error.code)
-        text = explained.failure.message if explained else "the program left with exit code 0"
+        text = explained.failure.message if explained else "the program exited with code 0"
         failure = c.Failure("runtime error", f"{text} before it could be checked", place=run.place)
         finished = c.failed(job.run, failure)
     except BaseException as error:  # noqa: BLE001 - whatever user code raises is its result
         traceback.print_exception(python_job.users_part(error, job.path))
-        finished = _failed(job, error, recorder, run.place)
+        finished = failed_call(job, error, recorder, run.place)
     timed = next((point.launches for point in run.points if point.launches), ())
     return replace(
         finished,
@@ -215,15 +215,15 @@ class _Run:
             self._synchronize()
             judged = subject.judge(data, output, turn)
             self._synchronize()
-            checks = [self._told(one, case, when) for one in judged]
+            checks = [self._check_of(judgement, case, when) for judgement in judged]
             self._notice(subject, data, given, output)
         self._earlier = output
         self._poisoned = [
-            one.numel() * one.element_size() for _, one in tensor_data.leaves(torch, output, "")
+            leaf.numel() * leaf.element_size() for _, leaf in tensor_data.leaves(torch, output, "")
         ]
         return checks
 
-    def _told(self, judged: Judged, case: Case, when: str) -> c.Check:
+    def _check_of(self, judged: Judged, case: Case, when: str) -> c.Check:
         check = replace(judged.check, place=self.place, when="again" if when == "again" else "first")
         if not check.passed:
             named = ", ".join(f"{name}={value}" for name, value in case.shown.items())
@@ -238,7 +238,7 @@ class _Run:
         return check
 
     def _say(self, problem: c.Problem) -> None:
-        if all(one.message != problem.message for one in self._problems):
+        if all(known.message != problem.message for known in self._problems):
             self._problems.append(problem)
 
     def _poison(self) -> None:
@@ -294,7 +294,11 @@ class _Run:
 
     def _launches(self, name: str, timed: Timed, at: int, place: c.Place | None) -> tuple[c.Launches, ...]:
         seen = timed.seen[at]
-        longest = max(seen.records, key=lambda one: one.duration_ns, default=None) if seen else None
+        longest = (
+            max(seen.records, key=lambda launch_record: launch_record.duration_ns, default=None)
+            if seen
+            else None
+        )
         cold, warm = timed.cold[at], timed.warm[at]
         call = c.Launches(
             symbol=name,
@@ -314,43 +318,56 @@ def _kernels(name: str, seen: Seen) -> tuple[c.Launches, ...]:
     """The kernels of the recorded calls, Triton's with their constants and their place."""
     calls = launch_records.series(seen.calls)
     matched = triton_instances.match(calls, triton_instances.instances())
-    known = {one.symbol: one for _, one in matched.launches}
+    known = {launch.symbol: launch for _, launch in matched.launches}
     for record in seen.calls:
         known.setdefault(record.symbol, c.Resources(record.symbol, symbols.short_name(record.symbol), ""))
-    grouped = sorted(measure.group(calls, known), key=lambda one: one.timing.median * one.count, reverse=True)
+    grouped = sorted(
+        measure.group(calls, known),
+        key=lambda launches: launches.timing.median * launches.count,
+        reverse=True,
+    )
     return tuple(
-        replace(one, timing=replace(one.timing, label=f"in {name}, n={one.timing.n}", first=None))
-        for one in grouped[:_SHOWN]
+        replace(
+            launches, timing=replace(launches.timing, label=f"in {name}, n={launches.timing.n}", first=None)
+        )
+        for launches in grouped[:_SHOWN]
     )
 
 
 def _versus(subject: Subject, timed: Timed) -> c.AgainstReference | None:
-    found = timed.comparison
-    if found is None or subject.reference is None:
+    ab_verdict = timed.comparison
+    if ab_verdict is None or subject.reference is None:
         return None
     return c.AgainstReference(
-        subject.reference, found.verdict, found.ratio, found.low, found.high, found.pairs
+        subject.reference,
+        ab_verdict.verdict,
+        ab_verdict.ratio,
+        ab_verdict.low,
+        ab_verdict.high,
+        ab_verdict.pairs,
     )
 
 
 # -- what goes wrong --------------------------------------------------------------------------------
 
 
-def _failed(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
+def failed_call(job: c.Job, error: BaseException, recorder: Recorder, place: c.Place) -> c.Finished:
     """An exception of the user's code, or of torch and CUDA under it, at the user's line where it has one."""
     with contextlib.suppress(Exception):
         recorder.end()
     recorded = recorder.recorded()
-    fatal = next((one for one in recorded.errors if one.fatal), None)
-    explained = _extension(error) or python_errors.explain(error, job.path)
-    if explained.code is not None and recorded.errors:
-        explained = python_errors.with_cause(explained, fatal or recorded.errors[0])
-    known = {one.symbol: one.place for one in triton_instances.instances() if one.place}
-    explained = python_errors.at_kernel(explained, known)
-    failure = explained.failure if explained.failure.place else replace(explained.failure, place=place)
+    fatal = next((record for record in recorded.errors if record.fatal), None)
+    cause = _extension(error) or python_errors.explain(error, job.path)
+    if cause.code is not None and recorded.errors:
+        cause = python_errors.with_cause(cause, fatal or recorded.errors[0])
+    known = {record.symbol: record.place for record in triton_instances.instances() if record.place}
+    cause = python_errors.at_kernel(cause, known)
+    failure = cause.failure if cause.failure.place else replace(cause.failure, place=place)
     if isinstance(error, ModuleNotFoundError) and error.name:
         failure = replace(failure, remedy=_listed_elsewhere(job.path, error.name) or failure.remedy)
-    problems = tuple(one if one.place else replace(one, place=failure.place) for one in explained.problems)
+    problems = tuple(
+        problem if problem.place else replace(problem, place=failure.place) for problem in cause.problems
+    )
     return c.failed(job.run, failure, problems=problems)
 
 

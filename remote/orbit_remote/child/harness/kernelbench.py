@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,8 +19,9 @@ from orbit_remote.child.harness.harness_case import Case, Judged, Refused, descr
 from orbit_remote.child.spec import output_compare
 from orbit_remote.child.spec.expectation import difference
 from orbit_remote.child.user_module import UserFile
-from orbit_remote.common import harness_files
+from orbit_remote.common import harness_files, limits, regular_files
 from orbit_remote.common import messages as c
+from orbit_remote.common.harness_files import Within
 from orbit_remote.spec.dtypes import Tolerance
 
 SEED: Final = 42
@@ -45,12 +47,14 @@ class KernelBench:
         self._torch = torch
         self._device = device
         path = Path(file.path)
-        made = _class(torch, module, "ModelNew", path.name)
-        source = module
+        made = model_class(torch, module, "ModelNew", path.name)
+        source, text = module, file.text
         if not (hasattr(module, "Model") and hasattr(module, "get_inputs")):
-            source = _reference(path)
+            source = reference_module(path)
+            text = regular_files.text(source.__file__, limits.SOURCE)
+        self._within = harness_files.within(text)
         where = Path(source.__file__).name
-        original = _class(torch, source, "Model", where)
+        original = model_class(torch, source, "Model", where)
         if made is original:
             raise Refused("ModelNew is Model itself: there is nothing to compare")
         if made.forward is original.forward:
@@ -93,22 +97,24 @@ class KernelBench:
         self._torch.manual_seed(self._seeds[turn % len(self._seeds)])
 
     def inputs(self, case: Case, turn: int) -> Any:
-        """Made on the GPU where `get_inputs` lets torch choose the device: on the host it takes seconds for gigabytes."""
+        """Made on the GPU where `get_inputs` lets torch choose the device: on the host it takes seconds for
+        gigabytes. Raises Refused if `get_inputs` returns no list, and whatever it raises.
+        """
         del case
-        found: Any = None
+        made: Any = None
         if self._device != "cpu":
             try:
                 self.settle(turn)
                 with self._torch.device(self._device):
-                    found = self._get_inputs()
+                    made = self._get_inputs()
             except Exception:  # noqa: BLE001 - it may count on the host's memory; if it is wrong, it is wrong again below
-                found = None
-        if found is None:
+                made = None
+        if made is None:
             self.settle(turn)
-            found = self._get_inputs()
-        if not isinstance(found, list | tuple):
-            raise Refused(f"get_inputs returns {described(found)}; KernelBench's returns a list of arguments")
-        return tensor_data.moved(self._torch, list(cast("list[Any]", found)), self._device)
+            made = self._get_inputs()
+        if not isinstance(made, list | tuple):
+            raise Refused(f"get_inputs returns {described(made)}; KernelBench's returns a list of arguments")
+        return tensor_data.moved(self._torch, list(cast("list[Any]", made)), self._device)
 
     def call(self, data: Any) -> Any:
         """The candidate, on inputs that it may write to."""
@@ -124,57 +130,33 @@ class KernelBench:
     # -- judging ------------------------------------------------------------------------------------
 
     def judge(self, data: Any, output: Any, turn: int) -> list[Judged]:
-        """`data` are the inputs as they were before the call; they are left as they are."""
+        """`data` are the inputs as they were before the call; they are left as they are. Raises Refused if Model
+        returns no tensor.
+        """
         given = tensor_data.cloned(self._torch, data)
         self.settle(turn)
         expected = self.call_reference(given)
         self._changed |= set(tensor_data.changed(self._torch, data, given, "inputs"))
         wanted = dict(tensor_data.leaves(self._torch, expected, "output"))
-        found = dict(tensor_data.leaves(self._torch, output, "output"))
+        leaves = dict(tensor_data.leaves(self._torch, output, "output"))
         if not wanted:
             raise Refused(f"Model returns {described(expected)}, which contains no tensor to compare with")
-        if list(wanted) != list(found):
+        if list(wanted) != list(leaves):
             return [_refuted("output", described(output), described(expected))]
-        return [self._compared(name, found[name], wanted[name]) for name in wanted]
-
-    def _compared(self, name: str, actual: Any, expected: Any) -> Judged:
-        torch = self._torch
-        if type(actual) not in (torch.Tensor, torch.nn.Parameter):
-            return _refuted(name, f"a {type(actual).__name__}", "a plain torch.Tensor")
-        for what in ("shape", "dtype", "device"):
-            mine, theirs = getattr(actual, what), getattr(expected, what)
-            if mine != theirs:
-                shown = [str(tuple(one)) if what == "shape" else str(one) for one in (mine, theirs)]
-                return _refuted(name, f"of {what} {shown[0]}", f"of {what} {shown[1]}")
-        if expected.is_complex():
-            actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
-        # NaN never passes there, as with torch.allclose; the comparison here would take it for equal
-        wide = expected.float() if expected.is_floating_point() and expected.itemsize == 1 else expected
-        if bool(wide.isnan().any()):  # fp8 has no isnan of its own
-            return _refuted(
-                name, "compared with NaN", "without NaN: Model itself computes NaN for these inputs"
-            )
-        bound = (_WIDE if expected.itemsize > 2 else _NARROW) if expected.is_floating_point() else 0.0
-        result = output_compare.compare(torch, actual, expected, Tolerance(bound, bound))
-        check = c.Check(
-            f"{name} of ModelNew == Model", result.differing == 0, None, result.elements, result.differing,
-            result.index, result.actual, result.expected, result.error, bound, bound,
-        )  # fmt: skip
-        if check.passed:
-            return Judged(check)
-        hint = ""
-        if bound and bound < _EARLIER:
-            looser = output_compare.compare(torch, actual, expected, Tolerance(_EARLIER, _EARLIER))
-            if looser.differing == 0:
-                hint = f"within {_EARLIER:g}, which KernelBench allowed up to version 0.1, it is right"
-        return Judged(check, difference(check, name), hint or self._weights())
+        pairs = [compared(self._torch, name, leaves[name], wanted[name], self._within) for name in wanted]
+        return [
+            judged
+            if judged.check.passed or not judged.check.elements
+            else replace(judged, hint=judged.hint or self._weights())
+            for judged in pairs
+        ]
 
     def _weights(self) -> str:
         """A sentence where the two models do not have the same parameters; they are made with one seed."""
         mine, theirs = (list(model.named_parameters()) for model in (self._new, self._original))
         same = len(mine) == len(theirs) and all(
-            tensor_data.same_bytes(self._torch, one, other)
-            for (_, one), (_, other) in zip(mine, theirs, strict=True)
+            tensor_data.same_bytes(self._torch, first, other)
+            for (_, first), (_, other) in zip(mine, theirs, strict=True)
         )
         if same:
             return ""
@@ -185,33 +167,81 @@ class KernelBench:
         )
 
 
+def compared(torch: Any, name: str, actual: Any, expected: Any, within: Within | None = None) -> Judged:
+    """One output, by the reference's own tolerance or else by KernelBench's."""
+    if type(actual) not in (torch.Tensor, torch.nn.Parameter):
+        return _refuted(name, f"a {type(actual).__name__}", "a plain torch.Tensor")
+    for what in ("shape", "dtype", "device"):
+        mine, theirs = getattr(actual, what), getattr(expected, what)
+        if mine != theirs:
+            shown = [str(tuple(value)) if what == "shape" else str(value) for value in (mine, theirs)]
+            return _refuted(name, f"of {what} {shown[0]}", f"of {what} {shown[1]}")
+    if expected.is_complex():
+        actual, expected = torch.view_as_real(actual), torch.view_as_real(expected)
+    # NaN never passes there, as with torch.allclose; the comparison here would take it for equal
+    wide = expected.float() if expected.is_floating_point() and expected.itemsize == 1 else expected
+    if bool(wide.isnan().any()):  # fp8 has no isnan of its own
+        return _refuted(name, "compared with NaN", "without NaN: Model itself computes NaN for these inputs")
+    bound = (_WIDE if expected.itemsize > 2 else _NARROW) if expected.is_floating_point() else 0.0
+    allowed = within if within and bound else Within(bound, bound)
+    result = output_compare.compare(torch, actual, expected, Tolerance(allowed.rtol, allowed.atol))
+    check = c.Check(
+        f"{name} of ModelNew == Model", _passes(result, actual, allowed), None, result.elements, result.differing,
+        result.index, result.actual, result.expected, result.error, allowed.rtol, allowed.atol,
+    )  # fmt: skip
+    if check.passed:
+        return Judged(check)
+    if not result.differing:
+        return Judged(
+            check,
+            f"an element of {name} is {result.error:.3g} from what was expected, the limit is {allowed.cap:g}",
+        )
+    hint = ""
+    if within is None and bound and bound < _EARLIER:
+        looser = output_compare.compare(torch, actual, expected, Tolerance(_EARLIER, _EARLIER))
+        if looser.differing == 0:
+            hint = f"within {_EARLIER:g}, which KernelBench allowed up to version 0.1, it is right"
+    return Judged(check, difference(check, name), hint)
+
+
+def _passes(result: output_compare.Comparison, actual: Any, allowed: Within) -> bool:
+    """Elements that need not match have to be numbers."""
+    if allowed.cap is not None and (result.error or 0.0) > allowed.cap:
+        return False
+    if not result.differing:
+        return True
+    wide = actual.float() if actual.is_floating_point() and actual.itemsize == 1 else actual
+    return result.differing <= (1 - allowed.matched) * result.elements and bool(wide.isfinite().all())
+
+
 def _refuted(name: str, actual: str, expected: str) -> Judged:
     check = c.Check(f"{name} of ModelNew == Model", False, actual=actual, expected=expected)
     return Judged(check, f"{name} is {actual}, expected {expected}")
 
 
-def _class(torch: Any, module: Any, name: str, where: str) -> Any:
-    found = getattr(module, name, None)
-    if found is None:
+def model_class(torch: Any, module: Any, name: str, where: str) -> Any:
+    """The module's class of this name. Raises Refused if there is none, or if it is not a torch.nn.Module."""
+    value = getattr(module, name, None)
+    if value is None:
         raise Refused(f"{where} has no class {name}")
-    if not (isinstance(found, type) and issubclass(found, torch.nn.Module)):
+    if not (isinstance(value, type) and issubclass(value, torch.nn.Module)):
         raise Refused(f"{name} in {where} is not a torch.nn.Module")
-    return found
+    return value
 
 
-def _reference(path: Path) -> Any:
+def reference_module(path: Path) -> Any:
     """The module with Model, by the file beside the open one. Raises Refused, or what executing it raises."""
-    found = harness_files.model_file(path)
-    if found is None:
-        names = " or ".join(one.name for one in harness_files.model_files(path))
+    file = harness_files.model_file(path)
+    if file is None:
+        names = " or ".join(candidate.name for candidate in harness_files.model_files(path))
         raise Refused(
             f"{path.name} has ModelNew, and neither Model nor get_inputs to check it against",
             f"define or import both in {path.name}, or put them beside it in {names}",
         )
-    spec = importlib.util.spec_from_file_location(found.stem, found)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[found.stem] = module
+    sys.modules[file.stem] = module
     spec.loader.exec_module(module)
     return module

@@ -58,8 +58,10 @@ class Popcorn:
         own = getattr(reference, "ref_kernel", None)
         self._ref_kernel: Any = own if callable(own) else None
         self.reference = "ref_kernel" if self._ref_kernel is not None and own is not self._kernel else None
-        self.tests = tuple(Case(f"test {at}", one) for at, one in enumerate(task.tests, 1))
-        self.benchmarks = tuple(Case(f"benchmark {at}", one) for at, one in enumerate(task.benchmarks, 1))
+        self.tests = tuple(Case(f"test {at}", arguments) for at, arguments in enumerate(task.tests, 1))
+        self.benchmarks = tuple(
+            Case(f"benchmark {at}", arguments) for at, arguments in enumerate(task.benchmarks, 1)
+        )
         if not self.tests and not self.benchmarks:
             raise Refused(
                 "task.yml lists no test and no benchmark", place=c.Place(str(folder / harness_files.TASK), 1)
@@ -145,10 +147,10 @@ def _task(folder: Path) -> popcorn_task.Task:
 
 
 def _function(module: Any, name: str, where: str) -> Any:
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise Refused(f"{where} has no function {name}")
-    return found
+    return function
 
 
 class _Listed(importlib.abc.MetaPathFinder):

@@ -34,6 +34,7 @@ def cloned(torch: Any, data: Any) -> Any:
 
 
 def moved(torch: Any, data: Any, device: str) -> Any:
+    """The same lists, tuples and dictionaries, their tensors on `device`."""
     return _mapped(torch, data, lambda tensor: tensor.to(device))
 
 
@@ -62,9 +63,9 @@ def refill(torch: Any, into: Any, source: Any) -> bool:
     return True
 
 
-def fits(torch: Any, one: Any, other: Any) -> bool:
+def fits(torch: Any, tensor: Any, other: Any) -> bool:
     """Whether two sets of inputs have the same tensors by name, shape, type and device, and are alike else."""
-    first, second = _described(torch, one), _described(torch, other)
+    first, second = _described(torch, tensor), _described(torch, other)
     return first == second
 
 
@@ -84,26 +85,26 @@ def changed(torch: Any, before: Any, after: Any, name: str) -> list[str]:
     return [where for (where, old), (_, new) in pairs if not same_bytes(torch, old, new)]
 
 
-def same_bytes(torch: Any, one: Any, other: Any) -> bool:
+def same_bytes(torch: Any, tensor: Any, other: Any) -> bool:
     """NaN equals itself here."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+    if tensor.shape != other.shape or tensor.dtype != other.dtype:
         return False
-    if one.is_sparse or other.is_sparse:
-        return bool(torch.equal(one.to_dense(), other.to_dense()))
-    first, second = (each.detach().reshape(-1).view(torch.uint8) for each in (one, other))
+    if tensor.is_sparse or other.is_sparse:
+        return bool(torch.equal(tensor.to_dense(), other.to_dense()))
+    first, second = (each.detach().reshape(-1).view(torch.uint8) for each in (tensor, other))
     return bool(torch.equal(first, second))
 
 
 def size(torch: Any, data: Any) -> int:
     """Bytes of distinct tensors."""
-    found = {id(one): one.numel() * one.element_size() for _, one in leaves(torch, data, "")}
-    return sum(found.values())
+    sizes = {id(leaf): leaf.numel() * leaf.element_size() for _, leaf in leaves(torch, data, "")}
+    return sum(sizes.values())
 
 
 def memory(torch: Any, data: Any) -> set[int]:
     """Where the storages of the tensors begin; none of those without elements."""
     return {
-        int(one.untyped_storage().data_ptr())
-        for _, one in leaves(torch, data, "")
-        if one.numel() and one.layout == torch.strided
+        int(leaf.untyped_storage().data_ptr())
+        for _, leaf in leaves(torch, data, "")
+        if leaf.numel() and leaf.layout == torch.strided
     }

@@ -74,7 +74,7 @@ class Cuda:
         self._stream = self._device.create_stream(Stream(torch))
         self._kernels: dict[str, Any] = {}
         self._header = header
-        self._resources = {one.symbol: one for one in image.resources}
+        self._resources = {resource.symbol: resource for resource in image.resources}
 
     def signature(self, launch: Launch, values: Mapping[str, Value]) -> Signature:
         """The parameters as the compiler gave them."""
@@ -119,7 +119,7 @@ class Cuda:
 
         def ready(memory: Memory) -> Ready:
             kept: list[Any] = []  # tensors whose addresses are passed must live as long as the launches
-            given = [self._passed(one, memory, kept) for one in arguments]
+            given = [self._passed(argument, memory, kept) for argument in arguments]
             self._fits(kernel, given, launch)
 
             def run(_keep: object = kept) -> None:
@@ -127,33 +127,38 @@ class Cuda:
 
             return _Launch(run, facts)
 
-        tensors = tuple((one.tensor, one.parameter.writable) for one in arguments if one.tensor is not None)
+        tensors = tuple(
+            (argument.tensor, argument.parameter.writable)
+            for argument in arguments
+            if argument.tensor is not None
+        )
         return Bound(launch.span, tensors, ready)
 
     def tunes(self, launch: Launch) -> bool:  # noqa: ARG002
         return False
 
-    def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:  # noqa: ARG002
-        raise SpecError(one.span, "The reference of a CUDA kernel is a launch of another kernel.")
+    def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:  # noqa: ARG002
+        """Always raises SpecError: a CUDA reference is a launch, not a function."""
+        raise SpecError(reference.span, "The reference of a CUDA kernel is a launch of another kernel.")
 
     # -- arguments ----------------------------------------------------------------------------------
 
-    def _passed(self, one: Argument, memory: Memory, kept: list[Any]) -> Any:
+    def _passed(self, argument: Argument, memory: Memory, kept: list[Any]) -> Any:
         """As cuda.core takes it: an address as an int, a number as the C type of its parameter."""
-        match one.value:
+        match argument.value:
             case None:
                 return 0
             case Tensor():
-                kept.append(memory(one.value))
+                kept.append(memory(argument.value))
                 return int(kept[-1].data_ptr())
             case TensorMap():
-                kept.append(memory(one.value.tensor))
-                kept.append(self._tensor_map(one.value, kept[-1], one.span))
+                kept.append(memory(argument.value.tensor))
+                kept.append(self._tensor_map(argument.value, kept[-1], argument.span))
                 return kept[-1]
             case Scalar():
-                return self._number(one.value, DTYPES[one.parameter.element])
+                return self._number(argument.value, DTYPES[argument.parameter.element])
             case _:
-                raise SpecError(one.span, "This cannot be passed to a kernel.")
+                raise SpecError(argument.span, "This cannot be passed to a kernel.")
 
     def _number(self, value: Scalar, dtype: DType) -> Any:
         number = int(value.value) if dtype.kind == "integer" else value.value
@@ -173,8 +178,8 @@ class Cuda:
             view = utils.StridedMemoryView.from_any_interface(tensor, stream_ptr=-1)
             return view.as_tensor_map(box_dim=value.box, swizzle=none.__class__[name])
         except Exception as error:  # noqa: BLE001 - the driver's refusal becomes a sentence
-            said = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise SpecError(span, f"CUDA makes no tensor map of this: {said[:200]}") from None
+            message = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise SpecError(span, f"CUDA rejects this tensor map: {message[:200]}") from None
 
     def _fits(self, kernel: Any, given: list[Any], launch: Launch) -> None:
         """The sizes of what is passed are those that the code reads: else it would read something else."""
@@ -195,8 +200,8 @@ class Cuda:
     def _extents(
         self, node: Any, world: World, scope: Scope, what: str, most: tuple[int, ...]
     ) -> tuple[int, int, int]:
-        found = spec_rules.extents(evaluate(node, world, scope), node.span, what, most)
-        x, y, z = (*found, 1, 1)[:3]
+        sizes = spec_rules.extents(evaluate(node, world, scope), node.span, what, most)
+        x, y, z = (*sizes, 1, 1)[:3]
         return x, y, z
 
     def _kernel(self, symbol: str, launch: Launch, block: tuple[int, int, int], shared: int) -> Any:
@@ -245,31 +250,35 @@ class Cuda:
 
     # -- variables ----------------------------------------------------------------------------------
 
-    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:
+    def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:
         """Give a `__device__` or `__constant__` variable its value. Raises SpecError."""
-        name = one.name.name
-        found = [each for each in Cubin(self._content).variables() if _is_named(each.symbol, name)]
-        if len(found) != 1:
-            many = "no" if not found else "more than one"
-            raise SpecError(one.name.span, f"The compiled code has {many} variable '{name}' that it uses.")
+        name = assignment.name.name
+        variables = [each for each in Cubin(self._content).variables() if _is_named(each.symbol, name)]
+        if len(variables) != 1:
+            many = "no" if not variables else "more than one"
+            raise SpecError(
+                assignment.name.span, f"The compiled code has {many} variable '{name}' that it uses."
+            )
         status, address, size = self._driver.cuLibraryGetGlobal(
-            self._driver.CUlibrary(int(self._code.handle)), found[0].symbol.encode()
+            self._driver.CUlibrary(int(self._code.handle)), variables[0].symbol.encode()
         )
         if int(status) != 0:
             raise SpecError(
-                one.name.span, f"The driver does not give the address of '{name}': {status.name}."
+                assignment.name.span, f"The driver does not give the address of '{name}': {status.name}."
             )
-        value = evaluate(one.value, world, Scope(values))
+        value = evaluate(assignment.value, world, Scope(values))
         if isinstance(value, Scalar):
             dtype = DTYPES[{4: "float32", 8: "float64"}.get(int(size), value.type)] if value.dtype.kind == "floating" else value.dtype  # fmt: skip
             data = self._torch.tensor(value.value, dtype=getattr(self._torch, dtype.name), device="cuda")
         elif isinstance(value, Tensor):
             data = value.data.contiguous()
         else:
-            raise SpecError(one.value.span, f"A variable gets a number or a tensor, not {shown(value)}.")
+            raise SpecError(
+                assignment.value.span, f"A variable gets a number or a tensor, not {shown(value)}."
+            )
         if data.nbytes != int(size):
             message = f"'{name}' has {int(size)} bytes and this value {data.nbytes}."
-            raise SpecError(one.value.span, message)
+            raise SpecError(assignment.value.span, message)
         (status,) = self._driver.cuMemcpyDtoD(address, int(data.data_ptr()), data.nbytes)
         if int(status) != 0:
             raise RuntimeError(f"copying to '{name}' failed: {status.name}")

@@ -127,25 +127,29 @@ class Memory:
     @property
     def footprint(self) -> int:
         """Bytes of distinct memory that the launches are given."""
-        return sum(one.size for one in self._buffers.values())
+        return sum(buffer.size for buffer in self._buffers.values())
 
     def look(self) -> None:
         """Note which buffers the launches have changed: those `restore` is for."""
-        for one in self._buffers.values():
-            one.look()
+        for buffer in self._buffers.values():
+            buffer.look()
 
     def restore(self) -> None:
         """What was changed is as before the first launch again."""
-        for one in self._buffers.values():
-            if one.dirty:
-                one.body.copy_(one.original)
+        for buffer in self._buffers.values():
+            if buffer.dirty:
+                buffer.body.copy_(buffer.original)
 
     def changed(self) -> set[str]:
         """The names of what was written, as far as `look` has seen; an `empty(…)` counts as written."""
-        return {one.name for one in self._buffers.values() if one.dirty or (one.unset and one.writable)}
+        return {
+            buffer.name
+            for buffer in self._buffers.values()
+            if buffer.dirty or (buffer.unset and buffer.writable)
+        }
 
     def trespasses(self) -> list[Trespass]:
-        return [found for one in self._buffers.values() if (found := one.trespass())]
+        return [trespass for buffer in self._buffers.values() if (trespass := buffer.trespass())]
 
 
 def needed(tensors: Iterable[tuple[Tensor, bool]]) -> int:

@@ -37,22 +37,22 @@ class Verdict:
         self._gpu.synchronize()
         trial.memory.look()
         trespasses = trial.memory.trespasses()
-        for found in trespasses:
-            self._outside(found, point)
+        for trespass in trespasses:
+            self._outside(trespass, point)
         after = {
             name: replace(value, data=trial.memory.of(value)) if isinstance(value, Tensor) else value
             for name, value in trial.values.items()
         }
-        checks = [self._expected(one, trial, after, point, when) for one in self._spec.expects]
-        for one in self._spec.references:
-            checks += self._referenced(one, trial, after, point, when)
-        return tuple(checks), not trespasses and all(one.passed for one in checks)
+        checks = [self._expected(expect, trial, after, point, when) for expect in self._spec.expects]
+        for reference in self._spec.references:
+            checks += self._referenced(reference, trial, after, point, when)
+        return tuple(checks), not trespasses and all(check.passed for check in checks)
 
     def _expected(
-        self, one: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+        self, expect: Expect, trial: Trial, after: Mapping[str, Value], point: Point, when: When
     ) -> c.Check:
-        actual = evaluate(one.actual, trial.world, Scope(after))
-        expected = evaluate(one.expected, replace(trial.world, exact=True), Scope(trial.values))
+        actual = evaluate(expect.actual, trial.world, Scope(after))
+        expected = evaluate(expect.expected, replace(trial.world, exact=True), Scope(trial.values))
         assert isinstance(actual, Tensor)
         terms = 1
         if isinstance(expected, Tensor):
@@ -62,33 +62,37 @@ class Verdict:
             whole = expected.integral or isinstance(expected.value, bool)
             kind = self._gpu.torch.int64 if whole else self._gpu.torch.float64
             data = self._gpu.torch.tensor(expected.value, dtype=kind, device=self._gpu.device)
-        allowed = self._tolerance(one, actual, terms, trial)
-        name = self._text(one.actual.span)
-        return self._compared(name, self._text(one.span), one.span, actual.data, data, allowed, point, when)
+        allowed = self._tolerance(expect, actual, terms, trial)
+        name = self._text(expect.actual.span)
+        return self._compared(
+            name, self._text(expect.span), expect.span, actual.data, data, allowed, point, when
+        )
 
-    def _tolerance(self, one: Expect | Reference, actual: Tensor, terms: int, trial: Trial) -> Tolerance:
-        if one.within is None:
+    def _tolerance(
+        self, directive: Expect | Reference, actual: Tensor, terms: int, trial: Trial
+    ) -> Tolerance:
+        if directive.within is None:
             return tolerance(actual.dtype, terms)
         bounds = [
             float(value.value) if node is not None and isinstance(value := evaluate(node, trial.world, Scope(trial.values)), Scalar) else 0.0
-            for node in (one.within.rtol, one.within.atol)
+            for node in (directive.within.rtol, directive.within.atol)
         ]  # fmt: skip
         return Tolerance(*bounds)
 
     def _referenced(
-        self, one: Reference, trial: Trial, after: Mapping[str, Value], point: Point, when: When
+        self, reference: Reference, trial: Trial, after: Mapping[str, Value], point: Point, when: When
     ) -> list[c.Check]:
         """The outputs against what a function returns, or what another kernel leaves in them."""
-        if one.launch is not None:
-            names, right = self._of_kernel(one, one.launch, trial)
+        if reference.launch is not None:
+            names, right = self._of_kernel(reference, reference.launch, trial)
         else:
-            results = self._backend.results(one, trial.values, trial.world)
-            names = [name.name for name in one.outputs] or trial.written
+            results = self._backend.results(reference, trial.values, trial.world)
+            names = [name.name for name in reference.outputs] or trial.written
             if len(results) != len(names):
                 message = (
                     f"This returns {len(results)} tensors for the {len(names)} outputs {', '.join(names)}."
                 )
-                raise SpecError(one.span, message)
+                raise SpecError(reference.span, message)
             right = dict(zip(names, results, strict=True))
         # a kernel or a function adds in an order of its own: as many terms as the longest input is wide
         terms = max((max(t.shape, default=1) for t, _ in tensors(trial.bound)), default=1)
@@ -101,30 +105,32 @@ class Verdict:
                 message = (
                     f"The reference gives {name} the shape {tuple(data.shape)}, the kernel {actual.shape}."
                 )
-                raise SpecError(one.span, message)
+                raise SpecError(reference.span, message)
             if data.dtype.is_floating_point:
                 data = data.to(self._gpu.torch.float64)
-            allowed = self._tolerance(one, actual, terms, trial)
-            what = self._text(one.span) + (f": {name}" if len(names) > 1 else "")
-            checks.append(self._compared(name, what, one.span, actual.data, data, allowed, point, when))
+            allowed = self._tolerance(reference, actual, terms, trial)
+            what = self._text(reference.span) + (f": {name}" if len(names) > 1 else "")
+            checks.append(self._compared(name, what, reference.span, actual.data, data, allowed, point, when))
         return checks
 
-    def _of_kernel(self, one: Reference, launch: Launch, trial: Trial) -> tuple[list[str], dict[str, Any]]:
+    def _of_kernel(
+        self, reference: Reference, launch: Launch, trial: Trial
+    ) -> tuple[list[str], dict[str, Any]]:
         bound = self._backend.bind(launch, trial.values, trial.world)
         memory = Memory(self._gpu.torch, tensors((bound,)), POISONS[0])
         bound.ready(memory.of).launch()
         self._gpu.synchronize()
         both = [name for name in trial.written if name in bound.outputs]
-        names = [name.name for name in one.outputs] or both
-        found: dict[str, Any] = {}
+        names = [name.name for name in reference.outputs] or both
+        values: dict[str, Any] = {}
         for name in names:
             value = trial.values.get(name)
             if not isinstance(value, Tensor) or name not in bound.outputs:
-                raise SpecError(one.span, f"'{name}' is not an output of {launch.kernel.name}.")
-            found[name] = memory.of(value)
-        if not found:
-            raise SpecError(one.span, f"{launch.kernel.name} writes no tensor that the kernel writes.")
-        return names, found
+                raise SpecError(reference.span, f"'{name}' is not an output of {launch.kernel.name}.")
+            values[name] = memory.of(value)
+        if not values:
+            raise SpecError(reference.span, f"{launch.kernel.name} writes no tensor that the kernel writes.")
+        return names, values
 
     def _compared(
         self,
@@ -137,10 +143,10 @@ class Verdict:
         point: Point,
         when: When,
     ) -> c.Check:
-        found = output_compare.compare(self._gpu.torch, actual, expected, allowed)
+        comparison = output_compare.compare(self._gpu.torch, actual, expected, allowed)
         check = c.Check(
-            what, found.differing == 0, span.place(self._job.path), found.elements, found.differing, found.index, found.actual,
-            found.expected, found.error, allowed.rtol, allowed.atol, when,
+            what, comparison.differing == 0, span.place(self._job.path), comparison.elements, comparison.differing, comparison.index, comparison.actual,
+            comparison.expected, comparison.error, allowed.rtol, allowed.atol, when,
         )  # fmt: skip
         if not check.passed:
             self._wrong(check, name, point)
@@ -152,18 +158,18 @@ class Verdict:
         text = f"wrong answer{_where(point)}: {difference(check, name)}"
         self._say(c.Problem("error", text, "orbit", check.place), "wrong answer")
 
-    def _outside(self, found: Trespass, point: Point) -> None:
+    def _outside(self, trespass: Trespass, point: Point) -> None:
         where = (
-            f"{found.offset} bytes after its end"
-            if found.offset >= 0
-            else f"{-found.offset} bytes before its start"
+            f"{trespass.offset} bytes after its end"
+            if trespass.offset >= 0
+            else f"{-trespass.offset} bytes before its start"
         )
-        many = "a byte" if found.bytes == 1 else f"{found.bytes} bytes"
-        text = f"the kernel writes outside of {found.name}{_where(point)}: {many}, one of them {where}"
+        many = "a byte" if trespass.bytes == 1 else f"{trespass.bytes} bytes"
+        text = f"the kernel writes outside of {trespass.name}{_where(point)}: {many}, one of them {where}"
         self._say(c.Problem("error", text, "orbit", definition(self._job)), "runtime error")
 
     def _say(self, problem: c.Problem, category: c.Outcome) -> None:
-        if any(one.place == problem.place and one.message == problem.message for one in self.problems):
+        if any(known.place == problem.place and known.message == problem.message for known in self.problems):
             return
         self.problems.append(problem)
         if self.failure is None or (self.failure.category == "wrong answer" and category == "runtime error"):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from orbit_remote.child.spec.sm_clock import SmClock
 from orbit_remote.common import measure
-from orbit_remote.common.launch_records import TICK_NS, LaunchRecord, clock_label
+from orbit_remote.common.launch_records import TICK_NS, Added, LaunchRecord, clock_label
 from orbit_remote.common.messages import Timing
 from orbit_remote.recording.recorder import Native
 from orbit_remote.recording.telemetry import Sampler
@@ -37,16 +37,16 @@ _FLUSH: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What takes the times. `share_ns` is what recording adds to a launch; None where it is not known."""
+    """What takes the times. `added` is what recording adds to a launch; None where it is not known."""
 
     recorder: Native | None
-    share_ns: float | None = None
+    added: Added | None = None
 
     @property
     def name(self) -> str:
         if self.recorder is None:
             return "CUDA events"
-        return clock_label("serial", self.share_ns)
+        return clock_label("serial", self.added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Bench:
         timings = self._timings(prepare, launches, "cold L2", COLD_S)
         if not timings or self._sm_clock is None:
             return timings
-        mhz = self._sm_clock.during(prepare, launches, sum(one.median for one in timings))
-        return [replace(one, sm_clock_mhz=mhz) for one in timings]
+        mhz = self._sm_clock.during(prepare, launches, sum(timing.median for timing in timings))
+        return [replace(timing, sm_clock_mhz=mhz) for timing in timings]
 
     def warm(self, restore: Callable[[], None], launches: Sequence[Callable[[], None]]) -> list[Timing]:
         """As far as the inputs fit, they are in L2 from the launch before."""
@@ -121,32 +121,37 @@ class Bench:
             kept = self._kept(rounds)
             at_cap = len(rounds) >= self._cap or time.perf_counter() - began >= cap_s
             # of a spec with several launches what they take together is to be known
-            together = [sum(one.lengths) for one in kept]
+            together = [sum(kept_round.lengths) for kept_round in kept]
             stop = measure.stop(together, at_cap=at_cap)
             missing = 0 if at_cap else _missing(together)
             if stop is not None and not missing:
                 break
             # what is missing, else as many again, so that asking does not find a streak
             size = min(missing or len(rounds), self._cap - len(rounds))
-        samples = [[one.lengths[at] for one in kept] for at in range(len(launches))]
+        samples = [[kept_round.lengths[at] for kept_round in kept] for at in range(len(launches))]
         return [
             replace(
-                measure.timing(one, f"{label}, n={len(one)}", clock=self._clock.name),
-                error=measure.relative_error(one),
+                measure.timing(
+                    sample,
+                    f"{label}, n={len(sample)}",
+                    clock=self._clock.name,
+                    least_ns=self._clock.added.least_ns if self._clock.added else None,
+                ),
+                error=measure.relative_error(sample),
                 stopped=stop.reason,
                 dropped=len(rounds) - len(kept),
             )
-            for one in samples
+            for sample in samples
         ]
 
     def _kept(self, rounds: list[_Round]) -> list[_Round]:
-        """Without those made at a throttled clock, if any others are left."""
+        """Without those made at a throttled clock, unless that leaves none."""
         if self._sampler is None:
             return rounds
         low = measure.at_low_clock(
-            [one.span for one in rounds], self._sampler.clocks, self._sampler.default_sm_clock_mhz
+            [measured.span for measured in rounds], self._sampler.clocks, self._sampler.default_sm_clock_mhz
         )
-        kept = [one for one, slow in zip(rounds, low, strict=True) if not slow]
+        kept = [measured for measured, slow in zip(rounds, low, strict=True) if not slow]
         self.throttled = not kept
         return kept or rounds
 
@@ -163,17 +168,23 @@ class Bench:
                 launch()
         self._torch.cuda.synchronize()
         wanted = set(self._symbols)
-        records = [one for one in self._clock.recorder.fresh() if one.symbol in wanted]
-        records.sort(key=lambda one: one.start_ns)
-        each = len(launches)
-        if len(records) != size * each or not all(one.timed for one in records):
-            return None
-        self.seen |= {one.symbol: one for one in records[-each:]}
-        together = [records[at : at + each] for at in range(0, len(records), each)]
-        found = [
-            _Round([self._length(r) for r in one], (one[0].start_ns, one[-1].end_ns)) for one in together
+        records = [
+            launch_record for launch_record in self._clock.recorder.fresh() if launch_record.symbol in wanted
         ]
-        return self._seen(found)
+        records.sort(key=lambda launch_record: launch_record.start_ns)
+        each = len(launches)
+        if len(records) != size * each or not all(record.timed for record in records):
+            return None
+        self.seen |= {record.symbol: record for record in records[-each:]}
+        together = [records[at : at + each] for at in range(0, len(records), each)]
+        rounds = [
+            _Round(
+                [self._length(r) for r in launch_records],
+                (launch_records[0].start_ns, launch_records[-1].end_ns),
+            )
+            for launch_records in together
+        ]
+        return self._seen(rounds)
 
     def _seen(self, rounds: list[_Round]) -> list[_Round]:
         begin, end = rounds[0].span[0], rounds[-1].span[1]
@@ -181,7 +192,7 @@ class Bench:
         return rounds
 
     def _length(self, record: LaunchRecord) -> int:
-        return max(TICK_NS, round(record.duration_ns - (self._clock.share_ns or 0.0)))
+        return max(TICK_NS, round(record.duration_ns - (self._clock.added.ns if self._clock.added else 0.0)))
 
     def _by_events(
         self, prepare: Callable[[], None], launches: Sequence[Callable[[], None]], size: int
@@ -201,12 +212,12 @@ class Bench:
         self._torch.cuda.synchronize()
         span = began, time.time_ns()  # when each was is not known
         return self._seen(
-            [_Round([round(begin.elapsed_time(end) * 1e6) for begin, end in one], span) for one in pairs]
+            [_Round([round(begin.elapsed_time(end) * 1e6) for begin, end in pair], span) for pair in pairs]
         )
 
 
 def _missing(times_ns: Sequence[int]) -> int:
-    """How many more launches there are to be, by `LEAST_S` and `ENOUGH_LAUNCHES`."""
+    """How many more launches are needed, by `LEAST_S` and `ENOUGH_LAUNCHES`."""
     lacking_ns = LEAST_S * 1e9 - sum(times_ns)
     by_time = math.ceil(lacking_ns * len(times_ns) / max(sum(times_ns), 1))
     return max(0, min(by_time, ENOUGH_LAUNCHES - len(times_ns)))

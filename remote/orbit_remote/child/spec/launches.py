@@ -50,5 +50,5 @@ class Bound:
     @property
     def outputs(self) -> list[str]:
         """The tensors that it may write, by the name they are assigned to."""
-        found = [tensor.storage for tensor, writable in self.tensors if writable]
-        return list(dict.fromkeys(name for name in found if name))
+        storages = [tensor.storage for tensor, writable in self.tensors if writable]
+        return list(dict.fromkeys(name for name in storages if name))

@@ -53,11 +53,11 @@ def compare(torch: Any, actual: Any, expected: Any, tolerance: Tolerance) -> Com
             wrong = ~(same | (e.isfinite() & (error <= room + tolerance.rtol * e.abs())))
         # one trip to the GPU for all three answers
         finite = error if exact else torch.where(error.isfinite(), error, -1.0)
-        found = torch.stack((wrong.sum(), wrong.to(torch.uint8).argmax())).tolist()
+        counts = torch.stack((wrong.sum(), wrong.to(torch.uint8).argmax())).tolist()
         largest = max(largest, float(finite.max()))
-        if found[0] and first < 0:
-            first = start + int(found[1])
-        differing += int(found[0])
+        if counts[0] and first < 0:
+            first = start + int(counts[1])
+        differing += int(counts[0])
     where: tuple[int, ...] = ()
     shown = ("", "")
     if first >= 0:
@@ -87,13 +87,13 @@ def _rms(torch: Any, values: Any) -> float:
 
 def unravelled(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The index of the element that is number `flat` in C order."""
-    found: list[int] = []
+    indices: list[int] = []
     for extent in reversed(shape):
         flat, rest = divmod(flat, extent)
-        found.append(rest)
-    return tuple(reversed(found))
+        indices.append(rest)
+    return tuple(reversed(indices))
 
 
 def written(value: object) -> str:
-    """A number as a reader wants it: no more digits than tell it from its neighbours in float32."""
+    """A number with only as many digits as distinguish it from its neighbours in float32."""
     return f"{value:.9g}" if isinstance(value, float) else str(value)

@@ -8,12 +8,12 @@ serial records, the same for every kernel that was looked at (docs/dev/measureme
 from __future__ import annotations
 
 import ctypes
-from statistics import median
 from typing import Any, Final
 
 from orbit_remote.child.spec import helper_kernels
 from orbit_remote.child.spec.helper_kernels import Kernels
 from orbit_remote.child.spec.launch_timing import Clock
+from orbit_remote.common.launch_records import Added, added
 from orbit_remote.recording.recorder import Native, Recorder
 
 _LAUNCHES: Final = 15
@@ -32,13 +32,13 @@ def clock(torch: Any, recorder: Recorder, kernels: Kernels | str) -> tuple[Clock
     if isinstance(kernels, str):
         return Clock(recorder), f"times contain what recording adds, about 3 µs: {kernels}"
     try:
-        share = _share(torch, recorder, kernels)
+        share = _added(torch, recorder, kernels)
     except Exception as error:  # noqa: BLE001 - whatever cuda.core raises: times are still times
         return Clock(recorder), f"times contain what recording adds, about 3 µs: {helper_kernels.why(error)}"
     return Clock(recorder, share), ""
 
 
-def _share(torch: Any, recorder: Native, kernels: Kernels) -> float:
+def _added(torch: Any, recorder: Native, kernels: Kernels) -> Added:
     core, stream = kernels.core, kernels.stream
     kernel = kernels.get("orbit_clock")
     config = core.LaunchConfig(grid=1, block=1)
@@ -48,10 +48,12 @@ def _share(torch: Any, recorder: Native, kernels: Kernels) -> float:
         place = int(lengths.data_ptr()) + 8 * at
         core.launch(stream, config, kernel, place, ctypes.c_uint64(_LENGTH_NS))
     torch.cuda.synchronize()
-    records = [one for one in recorder.fresh() if one.symbol == "orbit_clock" and one.timed]
+    records = [
+        launch_record
+        for launch_record in recorder.fresh()
+        if launch_record.symbol == "orbit_clock" and launch_record.timed
+    ]
     if len(records) != _LAUNCHES:
         raise RuntimeError("not every launch of the clock's own kernel was recorded")
-    records.sort(key=lambda one: one.start_ns)
-    own = lengths.tolist()
-    # the first one loads code
-    return median(one.duration_ns - length for one, length in list(zip(records, own, strict=True))[1:])
+    records.sort(key=lambda launch_record: launch_record.start_ns)
+    return added([record.duration_ns for record in records], lengths.tolist())

@@ -77,6 +77,7 @@ def run_launch_spec(job: c.Job, send: Send, recorder: Recorder, image: Image | N
             sm_clock = None if isinstance(kernels, str) else SmClock(torch, kernels)
             timer = _Timer(torch, clock, run.trials, sampler, remarks, sm_clock)
             finished = run.finished(timer)
+        remarks += sampler.remarks
     except SpecError as error:
         finished = _refused(job, error)
     except Missing as error:
@@ -102,12 +103,11 @@ class Run:
     def __init__(
         self, job: c.Job, send: Send, checked: launch_spec.Checked, backend: Backend, gpu: Gpu
     ) -> None:
-        assert job.definition is not None
         self.points: list[c.Point] = []
         self._job = job
         self._send = send
         self._spec = checked.spec
-        self.trials = Trials(checked, job.definition.name, backend, gpu)
+        self.trials = Trials(checked, job, backend, gpu)
         self._verdict = Verdict(job, checked.spec, backend, gpu)
 
     def finished(self, timed: Timed) -> c.Finished:
@@ -185,12 +185,12 @@ class _Timer:
         self._span: tuple[int, int] | None = None
 
     def __call__(self, trial: Trial) -> tuple[c.Launches, ...]:
-        facts = [one.facts() for one in trial.ready]
+        facts = [ready.facts() for ready in trial.ready]
         iterations = self._trials.amount("iterations", trial.values)
-        symbols_ = [one.symbol for one in facts]
+        symbols_ = [fact.symbol for fact in facts]
         most = int(iterations) if iterations else None
         bench = Bench(self._torch, self._clock, symbols_, most, self._sampler, self._sm_clock)
-        launches = [one.launch for one in trial.ready]
+        launches = [ready.launch for ready in trial.ready]
         cold = bench.cold(trial.memory.restore, launches)
         warm = bench.warm(trial.memory.restore, launches)
         if bench.span_ns:
@@ -201,8 +201,8 @@ class _Timer:
             self._remarks.append("the launches could not be timed: not all of them were recorded")
             return ()
         return tuple(
-            _launches(one, timing, warm[at] if warm else None, bench)
-            for at, (one, timing) in enumerate(zip(facts, cold, strict=True))
+            _launches(launch_facts, timing, warm[at] if warm else None, bench)
+            for at, (launch_facts, timing) in enumerate(zip(facts, cold, strict=True))
         )
 
     def telemetry(self) -> c.Telemetry | None:
@@ -211,8 +211,8 @@ class _Timer:
             return None
         begin, end = self._span
         around = int(_SAMPLE_S * 1e9)
-        found = self._sampler.telemetry(begin - around, end + around)
-        return found if found and found.samples else None
+        measured = self._sampler.telemetry(begin - around, end + around)
+        return measured if measured and measured.samples else None
 
 
 def _device(torch: Any, job: c.Job) -> str | int:
@@ -221,39 +221,39 @@ def _device(torch: Any, job: c.Job) -> str | int:
     return f"GPU-{uuid}" if uuid else job.device
 
 
-def _launches(one: Facts, cold: c.Timing, warm: c.Timing | None, bench: Bench) -> c.Launches:
-    """What the record of a launch says goes before what was asked for."""
-    known = one.resources
-    record = bench.seen.get(one.symbol)
+def _launches(facts: Facts, cold: c.Timing, warm: c.Timing | None, bench: Bench) -> c.Launches:
+    """Values recorded at the launch replace the requested ones."""
+    known = facts.resources
+    record = bench.seen.get(facts.symbol)
     return c.Launches(
-        symbol=one.symbol,
-        name=one.name,
-        grid=record.grid if record else one.grid or (1, 1, 1),
-        block=record.block if record else one.block or (1, 1, 1),
+        symbol=facts.symbol,
+        name=facts.name,
+        grid=record.grid if record else facts.grid or (1, 1, 1),
+        block=record.block if record else facts.block or (1, 1, 1),
         timing=cold,
         count=cold.n + (warm.n if warm else 0),
-        cluster=record.cluster if record else one.cluster,
+        cluster=record.cluster if record else facts.cluster,
         registers=record.registers if record else (known.registers if known else None),
         static_shared=record.static_shared if record else (known.static_shared if known else None),
-        dynamic_shared=record.dynamic_shared if record else one.dynamic_shared,
+        dynamic_shared=record.dynamic_shared if record else facts.dynamic_shared,
         local_per_thread=record.local_per_thread if record else None,
-        constants=one.constants or (dict(known.constants) if known else {}),
+        constants=facts.constants or (dict(known.constants) if known else {}),
         place=known.place if known else None,
         warm=warm,
-        tuning=one.tuning,
+        tuning=facts.tuning,
     )
 
 
 def _shown(point: Point, values: Mapping[str, Value]) -> dict[str, str]:
     """The values of the names that this point replaces."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in point.replaced:
         value = values.get(name)
         if isinstance(value, Scalar):
-            found[name] = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
+            texts[name] = f"{value.value:g}" if isinstance(value.value, float) else str(value.value)
         elif value is not None:
-            found[name] = value.name if isinstance(value, DType) else type(value).__name__
-    return found
+            texts[name] = value.name if isinstance(value, DType) else type(value).__name__
+    return texts
 
 
 def _refused(job: c.Job, error: SpecError) -> c.Finished:
@@ -268,7 +268,7 @@ def _failed(job: c.Job, error: BaseException, recorder: Recorder) -> c.Finished:
     recorder.end()
     recorded = recorder.recorded()
     where = definition(job)
-    if fatal := next((one for one in recorded.errors if one.fatal), None):
+    if fatal := next((error for error in recorded.errors if error.fatal), None):
         kernel = symbols.short_name(fatal.last_kernel) if fatal.last_kernel else "the kernel"
         known = python_errors.cuda_failure(fatal).failure
         failure = c.Failure("runtime error", f"{kernel} ended with {fatal.name}", known.remedy, place=where)
@@ -292,14 +292,14 @@ def rehearse(torch: Any) -> None:
     """
     made = torch.Generator(device="cuda")
     for kind in (torch.float32, torch.float16, torch.bfloat16):
-        one = torch.randn(64, generator=made, device="cuda", dtype=kind)
-        tensor = Tensor((64,), DTYPES[str(kind).removeprefix("torch.")], (1,), one, storage="x")
+        noise = torch.randn(64, generator=made, device="cuda", dtype=kind)
+        tensor = Tensor((64,), DTYPES[str(kind).removeprefix("torch.")], (1,), noise, storage="x")
         memory = Memory(torch, ((tensor, True),), POISONS[0])
         memory.look()
         memory.restore()
         memory.trespasses()
         output_compare.compare(
-            torch, memory.of(tensor), one.double() * 2 + one.double(), Tolerance(0.0, 0.0, 1.0)
+            torch, memory.of(tensor), noise.double() * 2 + noise.double(), Tolerance(0.0, 0.0, 1.0)
         )
     whole = torch.randint(0, 9, (64,), generator=made, device="cuda", dtype=torch.int32)
     output_compare.compare(torch, whole, whole.to(torch.int64), Tolerance(0.0, 0.0))
@@ -311,8 +311,8 @@ def rehearse(torch: Any) -> None:
 def _toolchain() -> dict[str, str]:
     from orbit_remote.child import triton_instances
 
-    found = dict(triton_instances.toolchain())
+    versions = dict(triton_instances.toolchain())
     core = sys.modules.get("cuda.core")
     if core is not None:
-        found["cuda-core"] = str(getattr(core, "__version__", ""))
-    return found
+        versions["cuda-core"] = str(getattr(core, "__version__", ""))
+    return versions

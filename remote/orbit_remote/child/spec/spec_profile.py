@@ -15,17 +15,16 @@ def profiled(torch: Any, job: c.Job, checked: Checked, backend: Backend) -> c.Fi
     """With the first set of its values. Before the launches that the profiler sees come the same that it does not,
     so that everything is compiled, chosen and loaded. Nothing is compared or timed.
     """
-    assert job.definition is not None
     every, _ = launch_spec.points(checked.spec)
-    point = next((one for one in every if not one.case), every[0])
-    trials = Trials(checked, job.definition.name, backend, Gpu(torch))
+    point = next((point for point in every if not point.case), every[0])
+    trials = Trials(checked, job, backend, Gpu(torch))
     trials.tune(point)
     trial = trials.make(point, 0)
     trial.launch()
     trial.memory.restore()
     with profile_range.profiled(torch):
         trial.launch()
-    used = [one.facts().resources for one in trial.ready]
-    timed = [one for one in every if not one.case]
+    used = [ready.facts().resources for ready in trial.ready]
+    timed = [point for point in every if not point.case]
     remarks = (f"profiled with the first of {len(timed)} sets of values",) if len(timed) > 1 else ()
-    return c.ok(job.run, resources=tuple(one for one in used if one), remarks=remarks)
+    return c.ok(job.run, resources=tuple(resources for resources in used if resources), remarks=remarks)

@@ -28,19 +28,18 @@ Send = Callable[[c.Event], None]
 
 def launch_once(torch: Any, job: c.Job, send: Send, checked: Checked, backend: Backend) -> c.Finished:
     """Raises SpecError, and whatever CUDA raises."""
-    assert job.definition is not None
-    trials = Trials(checked, job.definition.name, backend, Gpu(torch))
+    trials = Trials(checked, job, backend, Gpu(torch))
     every, _ = launch_spec.points(checked.spec)
     chosen = choose(checked, every)
     for at, point in enumerate(chosen):
         if len(chosen) > 1:
             send(c.Stage(job.run, "running", time.time(), f"values {at + 1} of {len(chosen)}"))
         trial = trials.make(point, 0)
-        ready = [one.ready(_as_it_is) for one in trial.bound]
-        for one in ready:
-            one.launch()
+        ready = [bound.ready(_as_it_is) for bound in trial.bound]
+        for ready_launch in ready:
+            ready_launch.launch()
         trials.gpu.synchronize()
-    return c.ok(job.run, remarks=_told(every, chosen))
+    return c.ok(job.run, remarks=_remarks(every, chosen))
 
 
 def _as_it_is(tensor: Tensor) -> Any:
@@ -49,17 +48,17 @@ def _as_it_is(tensor: Tensor) -> Any:
 
 def choose(checked: Checked, every: list[Point]) -> list[Point]:
     """Every case - a ragged tail is where indices go wrong -, and of the values that are timed those with the least memory."""
-    timed = [one for one in every if not one.case]
-    cases = [one for one in every if one.case]
+    timed = [point for point in every if not point.case]
+    cases = [point for point in every if point.case]
     return [*sorted(timed, key=lambda point: _bytes(checked, point))[:1], *cases][:_MOST]
 
 
 def _bytes(checked: Checked, point: Point) -> int:
     values, _ = launch_spec.compute(checked.spec, checked.signature, point, World(checked.spec.language))
-    return sum(one.bytes for one in values.values() if isinstance(one, Tensor))
+    return sum(value.bytes for value in values.values() if isinstance(value, Tensor))
 
 
-def _told(every: list[Point], chosen: list[Point]) -> tuple[str, ...]:
+def _remarks(every: list[Point], chosen: list[Point]) -> tuple[str, ...]:
     if len(every) == len(chosen):
         return ()
     return (

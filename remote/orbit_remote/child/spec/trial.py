@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from orbit_remote.child.spec import device_memory
@@ -28,13 +29,13 @@ class Backend(Protocol):
 
     def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound: ...
 
-    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None: ...
+    def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None: ...
 
     def tunes(self, launch: Launch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""
         ...
 
-    def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
+    def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
         """What the function of a `reference` returns, as torch's tensors. Raises SpecError."""
         ...
 
@@ -75,7 +76,7 @@ class Gpu:
         self._shared = shared
 
     def free(self) -> int:
-        """Bytes that new tensors may take: what the driver has, and what torch holds and nobody uses."""
+        """Bytes that new tensors may take: what the driver has free, and what torch holds unused."""
         cuda = self.torch.cuda
         held = int(cuda.memory_reserved()) - int(cuda.memory_allocated())
         return int(cuda.mem_get_info()[0]) + held
@@ -100,27 +101,28 @@ class Trial:
     ready: tuple[Ready, ...]
 
     def launch(self, before: Callable[[], None] = lambda: None) -> None:
-        for one in self.ready:
+        for ready in self.ready:
             before()
-            one.launch()
+            ready.launch()
 
     @property
     def written(self) -> list[str]:
         """The tensors that the launches changed; those that were empty before count as changed."""
         changed = self.memory.changed()
-        found = [name for each in self.bound for name in each.outputs if name in changed]
-        return list(dict.fromkeys(found))
+        names = [name for each in self.bound for name in each.outputs if name in changed]
+        return list(dict.fromkeys(names))
 
 
 class Trials:
     """Makes them for one spec."""
 
-    def __init__(self, checked: Checked, kernel: str, backend: Backend, gpu: Gpu) -> None:
-        """`kernel` is the one that the spec stands above."""
+    def __init__(self, checked: Checked, job: c.Job, backend: Backend, gpu: Gpu) -> None:
+        assert job.definition is not None
         self.gpu = gpu
         self._checked = checked
         self._spec = checked.spec
-        self._kernel = kernel
+        self._kernel = job.definition.name
+        self._folder = str(Path(job.path).parent)
         self._backend = backend
         self._seed = int(self.amount("seed", {}) or 0)
 
@@ -130,16 +132,19 @@ class Trials:
         free = self.gpu.free()
         self._room(point, header, free)
         world = World(
-            self._spec.language, self.gpu.torch, self.gpu.device, seed=self._seed, turn=turn, memory=free
-        )
+            self._spec.language, self.gpu.torch, self.gpu.device, seed=self._seed, turn=turn, memory=free,
+            folder=self._folder,
+        )  # fmt: skip
         values, faults = launch_spec.compute(self._spec, header, point, world)
         if faults:
             raise SpecError(faults[0].span, faults[0].message)
-        for one in self._spec.symbols:
-            self._backend.set_symbol(one, values, world)
+        for symbol in self._spec.symbols:
+            self._backend.set_symbol(symbol, values, world)
         bound = tuple(self._backend.bind(launch, values, world) for launch in self._spec.launches)
         memory = Memory(self.gpu.torch, tensors(bound), POISONS[turn], self.gpu.free() // 4)
-        return Trial(values, world, bound, memory, tuple(one.ready(memory.of) for one in bound))
+        return Trial(
+            values, world, bound, memory, tuple(bound_launch.ready(memory.of) for bound_launch in bound)
+        )
 
     def tune(self, point: Point) -> None:
         """Have autotuning done, on memory of its own: it launches as often as it likes."""
@@ -149,11 +154,11 @@ class Trials:
 
     def amount(self, word: str, values: Mapping[str, Value]) -> float | None:
         """What `bytes`, `flops`, `seed` or `iterations` says; None where the spec does not say it."""
-        one = self._spec.amounts.get(word)
-        if one is None:
+        counted = self._spec.amounts.get(word)
+        if counted is None:
             return None
         world = World(self._spec.language, wide=word in ("bytes", "flops"))
-        value = evaluate(one.value, world, Scope(values))
+        value = evaluate(counted.value, world, Scope(values))
         return float(value.value) if isinstance(value, Scalar) else None
 
     def _described(self, point: Point, header: Signature | None) -> dict[str, Value]:
@@ -170,19 +175,21 @@ class Trials:
     def _room(self, point: Point, header: Signature | None, free: int) -> None:
         """Refuse what cannot fit before anything is allocated."""
         described = self._described(point, header)
-        found = {name: value for name, value in described.items() if isinstance(value, Tensor)}
-        wanted = device_memory.needed((value, value.storage == name) for name, value in found.items())
-        if wanted <= free or not found:
+        known = {name: value for name, value in described.items() if isinstance(value, Tensor)}
+        wanted = device_memory.needed((value, value.storage == name) for name, value in known.items())
+        if wanted <= free or not known:
             return
-        largest = max(found, key=lambda name: found[name].bytes)
-        span = next(one.span for one in self._spec.assignments if one.name.name == largest)
+        largest = max(known, key=lambda name: known[name].bytes)
+        span = next(
+            assignment.span for assignment in self._spec.assignments if assignment.name.name == largest
+        )
         message = (
             f"The inputs and the copies that kernels get take {amount(wanted)} ({largest} alone "
-            f"{amount(found[largest].bytes)}), and the GPU has {amount(free)} free."
+            f"{amount(known[largest].bytes)}), and the GPU has {amount(free)} free."
         )
         raise SpecError(span, message)
 
 
 def tensors(bound: Sequence[Bound]) -> list[tuple[Tensor, bool]]:
     """What the launches are given, each with whether they may write it."""
-    return [each for one in bound for each in one.tensors]
+    return [each for bound_launch in bound for each in bound_launch.tensors]

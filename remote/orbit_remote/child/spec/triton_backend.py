@@ -38,18 +38,22 @@ class Triton:
         """None: Python's own text says it all."""
         return None
 
-    def set_symbol(self, one: Assignment, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
-        raise SpecError(one.span, "Only CUDA has symbols.")
+    def set_symbol(self, assignment: Assignment, values: Mapping[str, Value], world: World) -> None:  # noqa: ARG002
+        """Always raises SpecError."""
+        raise SpecError(assignment.span, "Only CUDA has symbols.")
 
     def tunes(self, launch: Launch) -> bool:
         """Whether a first launch tries configurations, on the very buffers that it is given."""
-        return any(hasattr(one, "configs") for one in layers(self._kernel(launch)))
+        return any(hasattr(layer, "configs") for layer in layers(self._kernel(launch)))
 
     def bind(self, launch: Launch, values: Mapping[str, Value], world: World) -> Bound:
         kernel = self._kernel(launch)
         scope = Scope(values)
         positional = [(node.span, evaluate(node, world, scope)) for node in launch.arguments]
-        keywords = {one.name: (one.value.span, evaluate(one.value, world, scope)) for one in launch.keywords}
+        keywords = {
+            keyword.name: (keyword.value.span, evaluate(keyword.value, world, scope))
+            for keyword in launch.keywords
+        }
         tensors: list[tuple[Tensor, bool]] = []
         for _, value in (*positional, *keywords.values()):
             if isinstance(value, TensorMap):
@@ -65,50 +69,50 @@ class Triton:
 
         return Bound(launch.span, tuple(tensors), ready)
 
-    def results(self, one: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
-        """What the function of a `reference` returns for copies of the spec's values."""
-        assert one.call is not None
-        function = self._function(one.call)
-        if isinstance(one.call, Call):
+    def results(self, reference: Reference, values: Mapping[str, Value], world: World) -> tuple[Any, ...]:
+        """What the function of a `reference` returns for copies of the spec's values. Raises SpecError."""
+        assert reference.call is not None
+        function = self._function(reference.call)
+        if isinstance(reference.call, Call):
             scope = Scope(values)
-            arguments = [evaluate(node, world, scope) for node in one.call.arguments]
-            keywords = {each.name: evaluate(each.value, world, scope) for each in one.call.keywords}
+            arguments = [evaluate(node, world, scope) for node in reference.call.arguments]
+            keywords = {each.name: evaluate(each.value, world, scope) for each in reference.call.keywords}
         else:
             wanted = list(inspect.signature(function).parameters.values())
             missing = [each.name for each in wanted if each.name not in values and each.default is each.empty]
             if missing:
                 message = f"{function.__name__} takes '{missing[0]}', and the spec assigns no such name."
-                raise SpecError(one.call.span, message)
+                raise SpecError(reference.call.span, message)
             arguments = []
             keywords = {each.name: values[each.name] for each in wanted if each.name in values}
 
         def copied(tensor: Tensor) -> Any:
             return tensor.data.clone()
 
-        given = [passed(value, copied, one.call.span) for value in arguments]
-        named = {name: passed(value, copied, one.call.span) for name, value in keywords.items()}
+        given = [passed(value, copied, reference.call.span) for value in arguments]
+        named = {name: passed(value, copied, reference.call.span) for name, value in keywords.items()}
         made: Any = function(*given, **named)
         results: tuple[Any, ...] = (made,) if isinstance(made, self._torch.Tensor) else tuple(made)
         if not all(isinstance(each, self._torch.Tensor) for each in results):
-            raise SpecError(one.call.span, f"{function.__name__} does not return tensors.")
+            raise SpecError(reference.call.span, f"{function.__name__} does not return tensors.")
         return results
 
     # -- the file's own objects ---------------------------------------------------------------------
 
     def _kernel(self, launch: Launch) -> Any:
-        found = getattr(self._module, launch.kernel.name, None)
-        if found is None or not hasattr(found, "__getitem__"):
+        function = getattr(self._module, launch.kernel.name, None)
+        if function is None or not hasattr(function, "__getitem__"):
             raise SpecError(
                 launch.kernel.span, f"The file has no kernel '{launch.kernel.name}' once it is run."
             )
-        return found
+        return function
 
     def _function(self, call: Name | Call) -> Any:
         place = call.span if isinstance(call, Name) else call.name_span
-        found = getattr(self._module, call.name, None)
-        if not callable(found):
+        function = getattr(self._module, call.name, None)
+        if not callable(function):
             raise SpecError(place, f"The file has no function '{call.name}' once it is run.")
-        return found
+        return function
 
     # -- the grid -------------------------------------------------------------------------------------
 
@@ -148,14 +152,14 @@ class _Launch:
 
     def facts(self) -> Facts:
         function = layers(self.kernel)[-1]
-        one = triton_instances.instance(function, self.compiled)
+        resources = triton_instances.instance(function, self.compiled)
         return Facts(
-            one.symbol,
-            one.name,
-            block=(one.threads or 1, 1, 1),
-            dynamic_shared=one.dynamic_shared,
-            resources=one,
-            constants=one.constants,
+            resources.symbol,
+            resources.name,
+            block=(resources.threads or 1, 1, 1),
+            dynamic_shared=resources.dynamic_shared,
+            resources=resources,
+            constants=resources.constants,
             tuning=tuning(self.kernel),
         )
 
@@ -171,7 +175,7 @@ def passed(value: Value, memory: Memory, span: Span) -> Any:
         case Scalar():
             return value.value
         case tuple():
-            return tuple(passed(one, memory, span) for one in value)
+            return tuple(passed(element, memory, span) for element in value)
         case Lambda() | Dim3():
             raise SpecError(span, f"{shown(value).capitalize()} cannot be passed to a kernel.")
         case None | str():
@@ -182,13 +186,13 @@ def passed(value: Value, memory: Memory, span: Span) -> Any:
 
 def tuning(kernel: Any) -> tuple[Tried, ...]:
     """What autotuning tried last, the fastest first; nothing where it tried nothing in this process."""
-    found: list[Tried] = []
-    for one in layers(kernel):
-        tried: Mapping[Any, Any] = getattr(one, "configs_timings", None) or {}
-        best = getattr(one, "best_config", None)
+    trials: list[Tried] = []
+    for layer in layers(kernel):
+        tried: Mapping[Any, Any] = getattr(layer, "configs_timings", None) or {}
+        best = getattr(layer, "best_config", None)
         for config, timing in tried.items():
             milliseconds = float(timing[0] if hasattr(timing, "__getitem__") else timing)
             # Triton gives a configuration that does not run an infinite time
             median = milliseconds * 1e6 if milliseconds < float("inf") else None
-            found.append(Tried(str(config), median, config is best or config == best))
-    return tuple(sorted(found, key=lambda each: each.median if each.median is not None else float("inf")))
+            trials.append(Tried(str(config), median, config is best or config == best))
+    return tuple(sorted(trials, key=lambda each: each.median if each.median is not None else float("inf")))

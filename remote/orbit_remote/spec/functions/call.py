@@ -69,6 +69,7 @@ class Arguments:
         return self.spans.get(name, self.span)
 
     def fail(self, name: str, message: str) -> NoReturn:
+        """Raises SpecError at an argument, or at the call if it was not given."""
         raise SpecError(self.where(name), message)
 
     def wrong(self, name: str, wanted: str) -> NoReturn:

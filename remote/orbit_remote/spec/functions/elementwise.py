@@ -48,15 +48,15 @@ def _gelu(a: Arguments) -> Value:
 
 
 def _either(a: Arguments, *names: str) -> list[Tensor | Scalar]:
-    found: list[Tensor | Scalar] = []
+    operands: list[Tensor | Scalar] = []
     for name in names:
         value = a.values.get(name)
         if isinstance(value, Tensor):
             value = a.world.operand(a.where(name), value)
         if not isinstance(value, Tensor | Scalar):
             a.wrong(name, "a tensor or a number")
-        found.append(value)
-    return found
+        operands.append(value)
+    return operands
 
 
 def _two(a: Arguments) -> Value:
@@ -131,8 +131,8 @@ ELEMENTWISE = (
     Function("gelu", 'x, approximate="none"', _E, "the Gaussian error linear unit", _gelu),
     Function("relu", "x", _E, "max(x, 0)", _each(kept=True), method=True),
     Function("abs", "x", _E, "the absolute value", _each(abs, kept=True), method=True),
-    Function("floor", "x", _E, "the next integer below", _each(math.floor, kept=True), method=True),
-    Function("ceil", "x", _E, "the next integer above", _each(math.ceil, kept=True), method=True),
+    Function("floor", "x", _E, "the largest integer that is not above x", _each(math.floor, kept=True), method=True),
+    Function("ceil", "x", _E, "the smallest integer that is not below x", _each(math.ceil, kept=True), method=True),
     Function("round", "x", _E, "the nearest integer, ties to even", _each(round, kept=True), method=True),
     Function("maximum", "x, y", _E, "the larger of two, element by element", _two, method=True),
     Function("minimum", "x, y", _E, "the smaller of two, element by element", _two, method=True),

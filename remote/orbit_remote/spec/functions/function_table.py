@@ -11,7 +11,7 @@ from orbit_remote.spec.functions.shapes import SHAPES
 from orbit_remote.spec.syntax_tree import Language
 
 FUNCTIONS: dict[str, Function] = {
-    one.name: one for one in (*MAKERS, *ELEMENTWISE, *REDUCTIONS, *LINEAR, *SHAPES)
+    operation.name: operation for operation in (*MAKERS, *ELEMENTWISE, *REDUCTIONS, *LINEAR, *SHAPES)
 }
 
 _ALIASES = {
@@ -22,9 +22,9 @@ _ALIASES = {
 
 
 def function(name: str, language: Language) -> Function | None:
-    found = FUNCTIONS.get(_ALIASES.get(name, name))
-    return found if found and found.language in ("both", language) else None
+    known = FUNCTIONS.get(_ALIASES.get(name, name))
+    return known if known and known.language in ("both", language) else None
 
 
 def names(language: Language) -> list[str]:
-    return [name for name, one in FUNCTIONS.items() if one.language in ("both", language)]
+    return [name for name, operation in FUNCTIONS.items() if operation.language in ("both", language)]

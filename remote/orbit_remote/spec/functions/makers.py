@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import re
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from orbit_remote.common import limits, regular_files
 from orbit_remote.spec.dtypes import DTYPES, DType
 from orbit_remote.spec.functions.call import Arguments, Function
 from orbit_remote.spec.scalars import misfit
@@ -14,6 +19,7 @@ from orbit_remote.spec.values import Scalar, TensorMap, Value, result_type
 
 _FLOATING, _INTEGER, _ANY = ("floating",), ("integer", "bool"), ("floating", "integer", "bool")
 _SWIZZLES = (0, 32, 64, 128)
+_FILE = re.compile(r"(?!\.)[\w.+-]{1,120}")
 
 
 def _shape(a: Arguments) -> tuple[int, ...]:
@@ -76,7 +82,7 @@ def _randint(a: Arguments) -> Value:
             a.fail("high", "randint lacks 'size': randint(low, high, size) or randint(high, (size,)).")
     shape, dtype = _shape(a), _dtype(a, _INTEGER, DTYPES["int64"])
     if low >= high:
-        a.fail("high", f"There is not an integer from {low} to {high - 1}.")
+        a.fail("high", f"There is no integer from {low} to {high - 1}.")
     if low < dtype.lowest or high - 1 > dtype.highest:
         a.fail("high", f"The integers from {low} to {high - 1} do not all fit in {dtype.name}.")
     return _random(a, shape, dtype, "randint", low, high)
@@ -105,6 +111,44 @@ def _full(a: Arguments) -> Value:
         return world.torch.full(shape, fill, dtype=world.type(dtype), device=world.device)
 
     return world.make(a.span, shape, dtype, run)
+
+
+def _stored(a: Arguments) -> Value:
+    """The bytes of a file as they are, whatever the turn."""
+    name, world = a.values.get("name"), a.world
+    if not isinstance(name, str) or not _FILE.fullmatch(name):
+        a.wrong("name", "the name of a file in the folder of this one")
+    if world.exact:
+        a.fail("name", "from_file reads a file; assign it to a name, and expect that.")
+    shape, dtype = _shape(a), _dtype(a, _ANY, world.floats)
+    size = math.prod(shape) * dtype.size
+
+    def run() -> Any:
+        torch = world.torch
+        data = _unpacked(Path(world.folder) / name, size)
+        if not data:
+            return torch.empty(shape, dtype=world.type(dtype), device=world.device)
+        return (
+            torch.frombuffer(data, dtype=torch.uint8).view(world.type(dtype)).reshape(shape).to(world.device)
+        )
+
+    return world.make(a.span, shape, dtype, run)
+
+
+def _unpacked(path: Path, size: int) -> bytearray:
+    """Raises ValueError, which becomes a fault at its place."""
+    unpacking = zlib.decompressobj()
+    try:
+        data = bytearray(
+            unpacking.decompress(base64.b64decode(regular_files.read(path, limits.SOURCE)), size + 1)
+        )
+    except (OSError, zlib.error) as error:
+        raise ValueError(f"{path.name} cannot be read: {error}") from None
+    if len(data) != size:
+        raise ValueError(
+            f"{path.name} has {len(data) if len(data) < size else 'more'} bytes; the tensor takes {size}"
+        )
+    return data
 
 
 def _arange(a: Arguments) -> Value:
@@ -167,15 +211,19 @@ _FORMS: dict[str, tuple[Callable[[Arguments], Value], str]] = {
     "rand": (_drawn("rand"), "values evenly distributed over [0, 1)"),
     "zeros": (_filled("zeros"), "zeros"),
     "ones": (_filled("ones"), "ones"),
-    "empty": (_filled("empty"), "memory for an output; an `expect` must not use its contents"),
+    "empty": (
+        _filled("empty"),
+        "uninitialized memory, for an output; the right side of an `expect` must not read it",
+    ),
 }
 MAKERS = (
     *(Function(name, "*size, dtype=None", _G, doc, rule) for name, (rule, doc) in _FORMS.items()),
     Function("full", "size, value, dtype=None", _G, "one value everywhere", _full),
+    Function("from_file", "name, *size, dtype=None", _G, "elements from a file in the kernel file's folder; that file holds their bytes, compressed with zlib and then encoded in base64", _stored),
     Function("randint", "low, high, *size, dtype=None", _G, "integers from low to high - 1; also randint(high, (size,))", _randint),
-    Function("arange", "start, end=None, step=1, dtype=None", _G, "0 to start - 1, or start to end in steps", _arange),
+    Function("arange", "start, end=None, step=1, dtype=None", _G, "from start in steps, end not included; arange(n): from 0 to n - 1", _arange),
     *(Function(f"{name}_like", "x, dtype=None", _G, f"{name} in x's shape and type", rule, method=True) for name, (rule, _) in _FORMS.items()),
     Function("full_like", "x, value, dtype=None", _G, "one value in x's shape and type", _full, method=True),
-    Function("tensor_map", "x, box, swizzle=0", _G, "a tensor map for TMA: blocks of x, swizzled over so many bytes", _tensor_map, language="cuda"),
+    Function("tensor_map", "x, box, swizzle=0", _G, "a tensor map for TMA: blocks of x with the shape box; swizzle is 0 (none), 32, 64 or 128 bytes", _tensor_map, language="cuda"),
     Function("from_tensor", "x, block_shape", _G, "TensorDescriptor.from_tensor: a descriptor of blocks of x", _descriptor, language="triton"),
 )  # fmt: skip

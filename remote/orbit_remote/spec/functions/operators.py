@@ -22,7 +22,7 @@ _BITS = frozenset("&|^") | {"<<", ">>"}
 
 
 def binary(world: World, span: Span, name: str, left: Value, right: Value) -> Tensor:
-    """An operator of which at least one side is a tensor."""
+    """An operator of which at least one side is a tensor. Raises SpecError for shapes or types that do not fit."""
     for value in (left, right):
         if not isinstance(value, Tensor | Scalar):
             raise SpecError(span, f"'{name}' takes tensors and numbers, not {shown(value)}.")
@@ -75,7 +75,7 @@ def elementwise(
     **options: Any,
 ) -> Tensor:
     """torch's function of this name over tensors and numbers that are brought to one shape and one type; `condition`
-    is an operand before them that keeps its type.
+    is an operand before them that keeps its type. Raises SpecError for shapes or types that do not fit.
     """
     tensors = [value for value in values if isinstance(value, Tensor)]
     shape = condition.shape if condition else ()
@@ -105,6 +105,7 @@ def elementwise(
 
 
 def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
+    """An operator of a tensor. Raises SpecError for a type that it does not take."""
     x = world.operand(span, x)
     if name == "not":
         raise SpecError(span, "'not' takes single truth values; use '~' between tensors.")
@@ -118,6 +119,7 @@ def unary(world: World, span: Span, name: str, x: Tensor) -> Tensor:
 
 
 def matmul(world: World, span: Span, left: Tensor, right: Tensor) -> Tensor:
+    """The matrix product: (..., m, k) @ (..., k, n), batches broadcast. Raises SpecError."""
     x, y = world.operand(span, left), world.operand(span, right)
     if not x.shape or not y.shape:
         raise SpecError(span, "A matrix product takes tensors with dimensions.")

@@ -204,7 +204,9 @@ def attribute(world: World, span: Span, x: Tensor, name: str) -> Value:
 
 
 def indexed(world: World, span: Span, x: Tensor, items: list[Any]) -> Tensor:
-    """`items` are integers, `slice`s of integers or None, None for a new dimension, or one integer tensor."""
+    """`items` are integers, `slice`s of integers or None, None for a new dimension, or one integer tensor. Raises
+    SpecError.
+    """
     if len([item for item in items if item is not None]) > len(x.shape):
         raise SpecError(span, f"A tensor of the shape {text_of(x.shape)} does not take {len(items)} indices.")
     if len(items) == 1 and isinstance(items[0], Tensor):
@@ -239,7 +241,7 @@ def indexed(world: World, span: Span, x: Tensor, items: list[Any]) -> Tensor:
 
 
 def expected_shape(span: Span, actual: Tensor, expected: Tensor) -> None:
-    """Equal shapes, or one number for all: anything else is more likely a mistake than meant."""
+    """Equal shapes, or one number for all: anything else is more likely a mistake than meant. Raises SpecError."""
     if expected.shape and expected.shape != actual.shape:
         broadcast(span, actual.shape, expected.shape)
         raise SpecError(
@@ -266,7 +268,7 @@ SHAPES = (
     Function("cat", "tensors, dim=0", _S, "tensors one after another", _joined),
     Function("stack", "tensors, dim=0", _S, "tensors side by side in a new dimension", _joined),
     Function("roll", "x, shifts, dim=0", _S, "elements shifted, coming back in at the other end", _roll, method=True),
-    Function("contiguous", "x", _S, "a copy whose last dimension is dense", _copy, method=True),
+    Function("contiguous", "x", _S, "a copy that is dense, in row-major order", _copy, method=True),
     Function("clone", "x", _S, "a copy", _copy, method=True),
     Function("size", "x, dim=None", _S, "the shape, or one extent of it", _size, method=True),
     Function("stride", "x, dim=None", _S, "the strides in elements, or one of them", _size, method=True),

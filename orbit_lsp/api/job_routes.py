@@ -1,0 +1,186 @@
+"""The server's own job API: submit, list, wait, follow and cancel jobs"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Query
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from orbit_lsp.queue import request as requests
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.common import messages as c
+
+_MOST_WAIT_S = 600.0
+_BATCH = 1_000
+SAXPY = """\
+// orbit: n = 1 << 20; x = randn(n); y = randn(n); a = 2.0f
+// orbit: launch saxpy<<<(n + 255) / 256, 256>>>(n, a, x, y)
+// orbit: expect y == a * x + y
+__global__ void saxpy(int n, float a, const float* x, float* y) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = a * x[i] + y[i];
+}
+"""
+
+
+class JobRequest(BaseModel):
+    """A file, and what is done with it. `kernel` is run by its launch spec; without it the file's main, its KernelBench or
+    popcorn contract, or its only launch spec. A second request with the same `key` gets the same job.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"action": "compile", "name": "saxpy.cu", "text": SAXPY},
+                {
+                    "action": "run",
+                    "name": "saxpy.cu",
+                    "text": SAXPY,
+                    "kernel": "saxpy",
+                    "priority": "high",
+                    "key": "saxpy-1",
+                },
+            ]
+        },
+    )
+
+    action: requests.Action = "run"
+    name: str
+    text: str
+    files: dict[str, str] = Field(default_factory=dict[str, str])
+    kernel: str | None = None
+    against: str = ""
+    against_text: str = ""
+    gpu: str = ""
+    flags: list[str] = Field(default_factory=list[str])
+    arguments: list[str] = Field(default_factory=list[str])
+    timeout_s: float | None = None
+    detail: str = Field("click", pattern="^(click|full)$")
+    tools: list[str] = Field(default_factory=list[str])
+    priority: requests.Priority = "normal"
+    key: str = ""
+    grade: c.Grade = "author"
+    wait_limit_s: float = requests.WAIT_LIMIT_S
+
+    def request(self, key: str) -> Request:
+        """Raises Refused."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in JobRequest.model_fields}
+        for name in ("flags", "arguments", "tools"):
+            values[name] = tuple(values[name])
+        if self.action == "compare":
+            if not self.against_text:
+                raise Refused("compare needs `against_text`: the other version's text")
+            values["against"] = self.against or self.name
+        values["key"] = self.key or key
+        return Request(**values)
+
+
+class Batch(BaseModel):
+    jobs: list[JobRequest] = Field(min_length=1, max_length=_BATCH)
+
+
+Wait = Annotated[float, Query(ge=0, le=_MOST_WAIT_S)]
+Key = Annotated[str, Header(alias="Idempotency-Key")]
+
+
+def submitting(made: FastAPI, queue: JobQueue) -> None:
+    @made.post(
+        "/v1/jobs",
+        status_code=202,
+        summary="Submit a job; returns at once, with its id and position",
+    )
+    async def submit(body: JobRequest, idempotency_key: Key = "") -> JSONResponse:
+        job = await queue.submit(body.request(idempotency_key))
+        followed = Followed(job, queue.position(job.id))
+        return JSONResponse(result_text.as_json(queue.store, followed, whole=False), 202)
+
+    @made.post(
+        "/v1/jobs/batch",
+        status_code=202,
+        summary="Submit many jobs; a job that is refused does not delay the others",
+    )
+    async def batch(body: Batch) -> JSONResponse:
+        answers: list[dict[str, Any]] = []
+        for job_request in body.jobs:
+            try:
+                job = await queue.submit(job_request.request(""))
+            except Refused as why:
+                answers.append({"error": str(why)})
+            else:
+                followed = Followed(job, queue.position(job.id))
+                answers.append(result_text.as_json(queue.store, followed, whole=False))
+        return JSONResponse({"jobs": answers}, 202)
+
+
+def reading(made: FastAPI, queue: JobQueue) -> None:
+    async def record(job: str) -> JSONResponse:
+        if (followed := await queue.job(job)) is None:
+            return unknown(job)
+        return JSONResponse(await asyncio.to_thread(result_text.as_json, queue.store, followed))
+
+    @made.get("/v1/jobs", summary="The newest jobs of this server")
+    async def listed(
+        under_way: bool = False, most: Annotated[int, Query(ge=1, le=1000)] = 100
+    ) -> JSONResponse:
+        known = await asyncio.to_thread(
+            lambda: queue.store.jobs(door=queue.door, most=most, under_way=under_way)
+        )
+        jobs = [Followed(job, queue.position(job.id)) for job in known]
+        return JSONResponse(
+            {"jobs": [result_text.as_json(queue.store, followed, whole=False) for followed in jobs]}
+        )
+
+    @made.get("/v1/jobs/{job}", summary="A job with its result; waits up to `wait_s` seconds for its end")
+    async def shown(job: str, wait_s: Wait = 0) -> JSONResponse:
+        await queue.wait(job, wait_s)
+        return await record(job)
+
+    @made.get(
+        "/v1/jobs/{job}/text",
+        summary="A job as text: its outcome, errors by line, numbers with their sources",
+    )
+    async def text(job: str) -> PlainTextResponse:
+        followed = await queue.job(job)
+        if followed is None:
+            return PlainTextResponse(f"there is no job {job!r:.40}\n", 404)
+        result = await asyncio.to_thread(result_text.result_of, queue.store, followed.job)
+        return PlainTextResponse("\n".join(result_text.lines(followed.job, result, followed.position)) + "\n")
+
+    @made.get(
+        "/v1/jobs/{job}/events", summary="Server-sent events: state and queue position, then the result"
+    )
+    async def events(job: str) -> Response:
+        if await queue.job(job) is None:
+            return unknown(job)
+
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(_events(queue, job), media_type="text/event-stream", headers=headers)
+
+    @made.delete("/v1/jobs/{job}", summary="Cancel a job; returns when its work has ended")
+    async def cancel(job: str) -> JSONResponse:
+        await queue.cancel(job)
+        return await record(job)
+
+
+async def _events(queue: JobQueue, job: str) -> AsyncGenerator[str]:
+    last: Followed | None = None
+    async for last in queue.follow(job):
+        state = await asyncio.to_thread(result_text.as_json, queue.store, last, whole=False)
+        yield f"event: state\ndata: {json.dumps(state)}\n\n"
+    if last is None:  # its record was removed in this moment
+        yield f"event: error\ndata: {json.dumps({'error': f'there is no job {job!r:.40}'})}\n\n"
+    else:
+        whole = await asyncio.to_thread(result_text.as_json, queue.store, last)
+        yield f"event: result\ndata: {json.dumps(whole)}\n\n"
+
+
+def unknown(job: str) -> JSONResponse:
+    return JSONResponse({"error": f"there is no job {job!r:.40}"}, 404)

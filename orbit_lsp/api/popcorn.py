@@ -1,0 +1,222 @@
+"""GPU MODE's problems as this server has them, submissions to them -> jobs, and results -> the JSON that popcorn's clients read.
+
+A problem is a folder with a task.yml below the folder of `--problems`; its name is that of its leaderboard.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_store import Job, Result
+from orbit_lsp.queue.request import Refused, Request
+from orbit_remote.common import harness_files, limits, popcorn_task, regular_files
+from orbit_remote.common import messages as c
+
+ABOUT = "orbit_popcorn.json"
+"""The file beside the job that says which leaderboard and mode it is of."""
+MODES = ("test", "benchmark", "profile", "leaderboard")
+_DIGITS = 13
+"""Of a job's id, which is longer than the integers of these clients."""
+_EXITS = {"ok": 0, "wrong answer": 112, "timed out": 114}
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    name: str
+    folder: Path
+
+
+def problems(folder: Path) -> list[Problem]:
+    """Every folder with a task.yml, the folder itself included. Raises OSError."""
+    places = sorted({file.parent for file in folder.rglob(harness_files.TASK)})[:_MOST]
+    return [Problem(place.resolve().name.lower(), place) for place in places]
+
+
+def request(problem: Problem, mode: str, gpu: str, text: str) -> Request:
+    """Raises Refused."""
+    if mode not in MODES:
+        raise Refused(f"{mode!r:.40} is not a mode; use one of {', '.join(MODES)}")
+    kept = harness_files.kept(text)
+    if kept is None or kept.kind != "popcorn":
+        raise Refused("a submission needs a function custom_kernel(data) at its top level")
+    try:
+        task = popcorn_task.of_file(problem.folder / harness_files.TASK)
+        files = _files(problem.folder, task)
+    except popcorn_task.TaskError as error:
+        raise Refused(f"task.yml of {problem.name}, line {error.line}: {error.message}") from None
+    except (OSError, ValueError) as error:
+        raise Refused(f"the files of the problem {problem.name} cannot be read: {error}") from None
+    about = {"leaderboard": problem.name, "mode": mode, "ranking_by": task.ranking_by}
+    return Request(
+        action="profile" if mode == "profile" else "run",
+        name="submission.py",
+        text=text,
+        files={**files, harness_files.TASK: _written(task, timed=mode != "test"), ABOUT: json.dumps(about)},
+        kernel="custom_kernel",
+        gpu=gpu,
+        timeout_s=180.0,
+    )
+
+
+def _files(folder: Path, task: popcorn_task.Task) -> dict[str, str]:
+    """The problem's modules, all beside the submission. Raises OSError and ValueError."""
+    places = {name: folder / f"{name}.py" for name in ("reference", "task", "utils")}
+    places |= harness_files.listed(folder, task)
+    return {
+        f"{name}.py": regular_files.text(place, limits.SOURCE)
+        for name, place in places.items()
+        if name != "submission" and place.is_file()
+    }
+
+
+def _written(task: popcorn_task.Task, *, timed: bool) -> str:
+    """A task.yml of what the job has to do: a test times nothing."""
+    lists = {"tests": task.tests or task.benchmarks, "benchmarks": task.benchmarks if timed else ()}
+    lines = [f"lang: {json.dumps(task.language)}"]
+    lines += ["multi_gpu: true"] if task.several_gpus else []
+    for name, items in lists.items():
+        lines += [f"{name}:", *(f"  - {json.dumps(item)}" for item in items)] if items else []
+    return "\n".join(lines) + "\n"
+
+
+# -- what comes back --------------------------------------------------------------------------------
+
+
+def number(job: str) -> int:
+    """A job's id as these clients have ids."""
+    return int(job[:_DIGITS], 16)
+
+
+def job_of(number: int) -> str:
+    """The beginning of the job's id."""
+    return f"{number:0{_DIGITS}x}"
+
+
+def about(request: Request) -> dict[str, str]:
+    """Raises Refused for a job of another kind."""
+    if ABOUT not in request.files:
+        raise Refused("that job is not a submission to a leaderboard")
+    return json.loads(request.files[ABOUT])
+
+
+def accepted(job: Job, queue: dict[str, Any]) -> dict[str, Any]:
+    ids = {"id": number(job.id), "job_status_id": number(job.id)}
+    return {"details": ids, "runner_queue": queue, "status": "accepted"}
+
+
+def shown(job: Job, request: Request, result: Result | None, queue: dict[str, Any]) -> dict[str, Any]:
+    """A submission as it is now."""
+    known = about(request)
+    runs: list[dict[str, Any]] = []
+    if result and result.finished.outcome not in ("infrastructure", "cancelled"):
+        runs.append(
+            {
+                "start_time": _when(job.started), "end_time": _when(job.ended), "mode": known["mode"], "secret": False,
+                "runner": job.slot, "score": _score(result.finished, known), "passed": job.outcome == "ok",
+                "result": _results(result.finished),
+            }
+        )  # fmt: skip
+    error = None if runs or not job.over else job.summary
+    return {
+        "id": number(job.id), "leaderboard_name": known["leaderboard"], "file_name": request.name, "code": request.text,
+        "submission_time": _when(job.submitted), "done": job.over, "runs": runs,
+        "job": {"status": "failed" if error else "succeeded" if job.over else job.state, "error": error, "last_heartbeat": None},
+        "runner_queue": queue, **result_text.graded(result.finished.judged if result else None),
+    }  # fmt: skip
+
+
+def full_result(job: Job, request: Request, result: Result) -> dict[str, Any]:
+    """What popcorn calls a FullResult; what is not known is null."""
+    finished, known = result.finished, about(request)
+    run = {
+        "success": finished.outcome in ("ok", "wrong answer"), "passed": finished.outcome == "ok", "command": None,
+        "stdout": finished.stdout, "stderr": finished.stderr, "exit_code": _EXITS.get(finished.outcome, finished.exit_code),
+        "duration": finished.run_s, "result": _results(finished),
+    }  # fmt: skip
+    system = {
+        "gpu": finished.device.name if finished.device else None, "device_count": None, "cpu": None, "runtime": "CUDA",
+        "platform": None, "torch": finished.toolchain.get("torch"), "hostname": None,
+    }  # fmt: skip
+    return {
+        "success": job.outcome not in ("infrastructure", "cancelled"),
+        "error": finished.failure.message if finished.failure else "",
+        **result_text.graded(finished.judged),
+        "system": system,
+        "runs": {
+            known["mode"]: {
+                "start": _when(job.started), "end": _when(job.ended), "compilation": None, "run": run, "profile": None,
+            }
+        },
+    }  # fmt: skip
+
+
+def _results(finished: c.Finished) -> dict[str, str]:
+    """popcorn's keys; times are nanoseconds."""
+    tests = [point for point in finished.points if point.case]
+    timed = _timed(finished)
+    keys = {"check": "pass" if finished.outcome == "ok" else "fail"}
+    keys |= {"test-count": str(len(tests))} if tests else {}
+    for at, point in enumerate(tests):
+        wrong = next((check for check in point.checks if not check.passed), None)
+        keys[f"test.{at}.spec"] = _arguments(point)
+        keys[f"test.{at}.status"] = "fail" if wrong else "pass"
+        keys |= {f"test.{at}.error": wrong.message} if wrong else {}
+    keys |= {"benchmark-count": str(len(timed))} if timed else {}
+    for at, (point, timing) in enumerate(timed):
+        values = {
+            "spec": _arguments(point), "runs": timing.n, "mean": timing.mean, "std": timing.deviation, "best": timing.minimum,
+            "worst": timing.maximum,
+            "err": timing.deviation / math.sqrt(timing.n) if timing.deviation is not None else None,
+        }  # fmt: skip
+        keys |= {f"benchmark.{at}.{name}": str(value) for name, value in values.items() if value is not None}
+    return keys
+
+
+def _timed(finished: c.Finished) -> list[tuple[c.Point, c.Timing]]:
+    """The benchmarks of the submission, not of the reference."""
+    mine = [
+        point
+        for point in finished.points
+        if point.values.get("version") == "custom_kernel" and point.launches
+    ]
+    return [(point, point.launches[0].timing) for point in mine]
+
+
+def _score(finished: c.Finished, about: dict[str, str]) -> float | None:
+    """Seconds, as the problem ranks: of its last benchmark, or the arithmetic or geometric mean of all."""
+    times = [timing.median / 1e9 for _, timing in _timed(finished)]
+    if finished.outcome != "ok" or about["mode"] != "leaderboard" or not times:
+        return None
+    match about["ranking_by"]:
+        case "mean":
+            return sum(times) / len(times)
+        case "geom":
+            return math.exp(sum(map(math.log, times)) / len(times))
+        case _:
+            return times[-1]
+
+
+def _arguments(point: c.Point) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in point.values.items() if name != "version")
+
+
+def _when(seconds: float | None) -> str | None:
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(seconds)) if seconds else None
+
+
+def leaderboard(problem: Problem, gpus: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": problem.name,
+        "description": "",
+        "task": {"lang": "py"},
+        "gpu_types": list(gpus),
+        "deadline": None,
+    }

@@ -1,0 +1,153 @@
+"""popcorn's HTTP routes: leaderboards, submissions, and what became of them, as popcorn-cli asks for them"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.datastructures import UploadFile
+from starlette.requests import Request as HttpRequest
+
+from orbit_lsp.api import popcorn
+from orbit_lsp.api.popcorn import Problem
+from orbit_lsp.queue import result_text
+from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_store import Job
+from orbit_lsp.queue.request import Refused
+
+
+class _Routes:
+    """What the routes have in common."""
+
+    def __init__(self, queue: JobQueue, problems: Sequence[Problem]) -> None:
+        self.queue = queue
+        self.problems = {problem.name: problem for problem in problems}
+
+    def gpus(self) -> list[str]:
+        """By the names that a submission may ask for: of a place of this machine, or of a kind of GPU that is rented."""
+        return list(
+            dict.fromkeys(
+                str(place["name"]).removeprefix("modal:").partition("#")[0] for place in self.queue.places()
+            )
+        )
+
+    def waiting(self, gpu: str) -> dict[str, Any]:
+        return {
+            "runner": "orbit-lsp",
+            "gpu": gpu,
+            "queued_jobs": self.queue.waiting(),
+            "status": "ok",
+            "error": None,
+        }
+
+    async def submitted(
+        self, leaderboard: str, gpu: str, mode: str, request: HttpRequest
+    ) -> Job | JSONResponse:
+        """The job of an upload, or the answer to one that is refused."""
+        problem = self.problems.get(leaderboard.lower())
+        if problem is None:
+            have = ", ".join(self.problems)[:500] or "none"
+            return _refusal(404, f"there is no leaderboard {leaderboard!r:.60}; this server has: {have}")
+        async with request.form(max_files=1, max_fields=10) as form:
+            file = form.get("file")
+            content = await file.read() if isinstance(file, UploadFile) else b""
+        try:
+            text = content.decode()
+            asked = await asyncio.to_thread(popcorn.request, problem, mode.lower(), gpu, text)
+            return await self.queue.submit(asked)
+        except UnicodeDecodeError:
+            return _refusal(400, "the submission is not a text in UTF-8")
+        except Refused as why:
+            return _refusal(400, str(why))
+
+    async def shown(self, number: int) -> Followed | None:
+        return await self.queue.job(popcorn.job_of(number)) if number >= 0 else None
+
+
+def routes(made: FastAPI, queue: JobQueue, problems: Sequence[Problem]) -> None:
+    known = _Routes(queue, problems)
+    _listing(made, known)
+    _submitting(made, known)
+    _following(made, known)
+
+
+def _listing(made: FastAPI, known: _Routes) -> None:
+    @made.get("/leaderboards", include_in_schema=False)
+    async def leaderboards() -> JSONResponse:
+        gpus = known.gpus()
+        return JSONResponse([popcorn.leaderboard(problem, gpus) for problem in known.problems.values()])
+
+    @made.get("/gpus/{leaderboard}", include_in_schema=False)
+    async def gpus(leaderboard: str) -> JSONResponse:
+        if leaderboard.lower() not in known.problems:
+            return _refusal(404, f"there is no leaderboard {leaderboard!r:.60}")
+        return JSONResponse(known.gpus())
+
+    @made.get("/runner_queue/{gpu}", include_in_schema=False)
+    async def runner_queue(gpu: str) -> JSONResponse:
+        return JSONResponse(known.waiting(gpu))
+
+
+def _submitting(made: FastAPI, known: _Routes) -> None:
+    @made.post("/submission/{leaderboard}/{gpu}/{mode}", include_in_schema=False)
+    async def submit(leaderboard: str, gpu: str, mode: str, request: HttpRequest) -> JSONResponse:
+        job = await known.submitted(leaderboard, gpu, mode, request)
+        if isinstance(job, JSONResponse):
+            return job
+        return JSONResponse(popcorn.accepted(job, known.waiting(gpu)), 202)
+
+    @made.post("/{leaderboard}/{gpu}/{mode}", include_in_schema=False)
+    async def submit_and_follow(leaderboard: str, gpu: str, mode: str, request: HttpRequest) -> Response:
+        job = await known.submitted(leaderboard, gpu, mode, request)
+        if isinstance(job, JSONResponse):
+            return job
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(_events(known.queue, job), media_type="text/event-stream", headers=headers)
+
+
+def _following(made: FastAPI, known: _Routes) -> None:
+    @made.get("/user/submissions/{number}", include_in_schema=False)
+    async def shown(number: int) -> JSONResponse:
+        if (followed := await known.shown(number)) is None:
+            return _refusal(404, f"there is no submission {number}")
+        queue, job = known.queue, followed.job
+        result = await asyncio.to_thread(result_text.result_of, queue.store, job)
+        request = await asyncio.to_thread(queue.store.request, job.id)
+        return JSONResponse(popcorn.shown(job, request, result, known.waiting(job.slot)))
+
+    @made.delete("/user/submissions/{number}", include_in_schema=False)
+    async def cancel(number: int) -> JSONResponse:
+        if (followed := await known.shown(number)) is None:
+            return _refusal(404, f"there is no submission {number}")
+        await known.queue.cancel(followed.job.id)
+        return JSONResponse({"status": "ok", "submission_id": number})
+
+
+async def _events(queue: JobQueue, job: Job) -> AsyncGenerator[str]:
+    """`status` while it waits and runs, then `result`, or `error` where nothing was measured."""
+    async for followed in queue.follow(job.id):
+        job = followed.job
+        yield _event("status", {"status": job.state, "message": result_text.line(job, followed.position)})
+    result = await asyncio.to_thread(result_text.result_of, queue.store, job)
+    if result is None or job.outcome in ("infrastructure", "cancelled"):
+        yield _event("error", {"status": "error", "detail": job.summary, "status_code": 500})
+        return
+    request = await asyncio.to_thread(queue.store.request, job.id)
+    reports = ["\n".join(result_text.lines(job, result))]
+    yield _event(
+        "result",
+        {"status": "success", "results": [popcorn.full_result(job, request, result)], "reports": reports},
+    )
+
+
+def _event(kind: str, data: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+
+
+def _refusal(status: int, why: str) -> JSONResponse:
+    """In our form and in the one that popcorn's clients read."""
+    return JSONResponse({"error": why, "detail": why}, status)

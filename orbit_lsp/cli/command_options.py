@@ -1,0 +1,410 @@
+"""The options of each command of the command line, and the environment variables that stand for them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+FILE = "a .cu, .cuh or .py file"
+LIMITS = {"smoke": 180.0, "candidate": 600.0, "final": 1500.0}
+"""Of `exec`, in seconds."""
+PYTHON = "Python that has your torch and triton; default: the project's environment, if you trust it (`orbit-lsp doctor` shows which)"
+NVCC = "CUDA compiler; default: that of CUDA_HOME, PATH or the PyPI wheels"
+TRUST = (
+    "trust the current folder for this command: use its Python, and the compilers and flags that its build files name, which can "
+    "run any code; without it, only folders of `orbit-lsp trust` are trusted"
+)
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def option(parser: argparse.ArgumentParser, name: str, text: str, env: str = "", **how: Any) -> None:
+    """An option; `env` is the variable that gives its value where the option is absent."""
+    if env:
+        value = os.environ.get(env, "").strip()
+        relative = how.get("metavar") == "PATH" and bool(os.path.dirname(value)) and not os.path.isabs(value)  # noqa: PTH120, PTH117
+        how["default"] = None if relative else value or None  # a relative path is another file in each folder
+        text += f" [env: {env}]"
+    parser.add_argument(name, help=text, **how)
+
+
+def file_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help=FILE)
+
+
+def json_option(parser: argparse.ArgumentParser) -> None:
+    option(parser, "--json", "print one JSON object", action="store_true")
+
+
+def stop(parser: argparse.ArgumentParser) -> None:
+    option(parser, "--yes", "do not ask", action="store_true")
+    json_option(parser)
+
+
+def sessions_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        choices=("list", "end"),
+        help="list: notebook kernels and rented GPUs; end: end the kernel ID, or all of them",
+    )
+    parser.add_argument("name", nargs="?", metavar="ID|all", help="the kernel to end, as list prints it")
+    json_option(parser)
+
+
+def program_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("arguments", nargs="*", metavar="ARGS", help="after --: the program's own arguments")
+
+
+RENTED = "GPU to rent, if kernels run on Modal; default: H100"
+COMPILED_FOR = "GPU to compile for; default: this machine's, else H100"
+RUNNERS = (
+    "local (this machine's GPU), modal (a rented GPU) or auto; default: auto, which is modal if this machine has no GPU but "
+    "a token for Modal, else local"
+)
+NO_RUN = "no effect: this command times no kernel and rents nothing"
+BUILD_LIMIT = "no effect: this command times no kernel; the limit of a build or an import is 120 s"
+
+
+def engine_options(
+    parser: argparse.ArgumentParser,
+    gpu: str = RENTED,
+    timeout: str = "time limit of a run, in seconds, builds not included; default: 60",
+    *,
+    runs: bool = True,
+    nvcc: str = NVCC,
+    flag: str = "a flag for nvcc, as in --flag=-DN=4; repeat it for several",
+) -> None:
+    """What every command that compiles or runs takes; `gpu`, `timeout`, `nvcc` and `flag` say what these options mean for
+    it, and `runs` is False where nothing is run: scripts can give every command the same options.
+    """
+    option(parser, "--gpu", gpu, "ORBIT_GPU", metavar="G")
+    option(
+        parser, "--runner",
+        f"where kernels run: {RUNNERS}" if runs else "where kernels would run, which decides the default of --gpu; modal: H100, even if this machine has a GPU",
+        "ORBIT_RUNNER", metavar="R", choices=("auto", "local", "modal"),
+    )  # fmt: skip
+    option(
+        parser, "--device", "index of this machine's GPU; default: 0", "ORBIT_DEVICE", type=int, metavar="N"
+    )
+    option(parser, "--python", PYTHON, "ORBIT_PYTHON", metavar="PATH")
+    option(parser, "--nvcc", nvcc, "ORBIT_NVCC", metavar="PATH")
+    option(
+        parser, "--flag", flag,
+        action="append", default=[], metavar="F", dest="nvcc_flags",
+    )  # fmt: skip
+    option(
+        parser,
+        "--timeout",
+        timeout if runs else BUILD_LIMIT,
+        "ORBIT_RUN_TIMEOUT_S",
+        type=float,
+        metavar="S",
+        dest="run_timeout_s",
+    )
+    option(
+        parser, "--budget", "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; "
+        "default: no limit [env: ORBIT_BUDGET_USD]" if runs else NO_RUN,
+        type=float, metavar="USD",
+    )  # fmt: skip
+    option(parser, "--trust", TRUST, action="store_true")
+    over = "run even if the cost may exceed --budget" if runs else NO_RUN
+    option(parser, "--over-budget", over, action="store_true")
+    json_option(parser)
+
+
+def run_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(
+        parser,
+        "--kernel",
+        "run only this kernel; default: all",
+        metavar="K",
+    )
+    option(
+        parser,
+        "--sweep",
+        "print only the table of times for the values that a launch spec sweeps",
+        action="store_true",
+    )
+    option(
+        parser,
+        "--on",
+        "rent several GPUs from Modal and run on all of them at the same time, as in --on H100,L4,B200",
+        metavar="G,G",
+    )
+    engine_options(parser)
+    program_arguments(parser)
+
+
+def exec_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="a .py file or any program; -: code from standard input"
+    )
+    option(parser, "-c", "Python code to run", metavar="CODE", dest="code")
+    option(
+        parser,
+        "--on",
+        "where to run: a GPU to rent from Modal, as in --on H100, or local; overrides --runner and --gpu",
+        metavar="G",
+    )
+    option(
+        parser, "--mount", "folder that is copied, without hidden and ignored files; the program runs in the copy; default: the current folder",
+        metavar="DIR",
+    )  # fmt: skip
+    option(
+        parser, "--bring", "files to bring back from the copy, as in --bring 'out/**'; repeat it for several",
+        action="append", default=[], metavar="PATTERN",
+    )  # fmt: skip
+    option(
+        parser,
+        "--in-place",
+        "run in the folder itself, not in a copy; on this machine only",
+        action="store_true",
+    )
+    option(
+        parser, "--env", "one more environment variable that the program gets, NAME or NAME=VALUE; repeat it for several",
+        action="append", default=[], metavar="NAME", dest="variables",
+    )  # fmt: skip
+    option(
+        parser, "--limit", "time limit: smoke (180 s, the default), candidate (600), final (1500), or seconds", "ORBIT_RUN_TIMEOUT_S",
+        type=_seconds, metavar="S", dest="run_timeout_s",
+    )  # fmt: skip
+    engine_options(
+        parser,
+        timeout="the same as --limit, in seconds",
+        nvcc="exec compiles nothing with it: only CUPTI, which times the kernels, is taken from its CUDA toolkit",
+        flag="no effect: exec compiles nothing",
+    )
+    program_arguments(parser)
+
+
+def trace_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a .py file")
+    engine_options(parser)
+    program_arguments(parser)
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = LIMITS.get(word) or float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"{word!r:.40} is not smoke, candidate, final or a number of seconds"
+        )
+    return seconds
+
+
+def profile_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
+    option(parser, "--full", "collect every section of Nsight Compute; slower", action="store_true")
+    option(
+        parser, "--dump", "write the compiler's output to FOLDER: Triton's IR, PTX, SASS", metavar="FOLDER"
+    )
+    engine_options(parser)
+    program_arguments(parser)
+
+
+def report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?", help=f"{FILE}; may be left out with --from")
+    option(
+        parser, "--from", "a profile that another program made: a .ncu-rep, or a CSV page of `ncu --csv`",
+        metavar="REPORT", dest="source",
+    )  # fmt: skip
+    option(
+        parser, "--kernel", "the kernel; default: the one that was profiled last, with --from the slowest",
+        metavar="K",
+    )  # fmt: skip
+    option(
+        parser, "--python", "the Python that reads a .ncu-rep, by NVIDIA's package ncu-report", "ORBIT_PYTHON",
+        metavar="PATH",
+    )  # fmt: skip
+    option(
+        parser, "--output", "file to write; default: a new one in ~/.cache/orbit-lsp/reports", metavar="PATH"
+    )
+    option(parser, "--json", "print one JSON object, and write no page", action="store_true")
+
+
+def check_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "the kernel to check; default: every kernel that runs", metavar="K")
+    option(
+        parser, "--tool", f"{', '.join(TOOLS[:-1])} or {TOOLS[-1]}; repeat it for several; default: all",
+        action="append", default=[], metavar="T", dest="tools", choices=TOOLS,
+    )  # fmt: skip
+    engine_options(parser, timeout="time limit of each tool, in seconds; default: 120")
+    program_arguments(parser)
+
+
+def compare_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "the kernel; needed if the file has several", metavar="K")
+    option(
+        parser, "--with", "what to compare FILE with: a git revision (HEAD~1), another file, or last: the newest version in the "
+        "history that differs from FILE; default: last",
+        metavar="WHAT", dest="against",
+    )  # fmt: skip
+    option(parser, "--with-kernel", "compare with another kernel of FILE", metavar="K")
+    option(parser, "--with-gpu", "compare with the same kernel on this GPU, rented from Modal", metavar="G")
+    engine_options(parser)
+    program_arguments(parser)
+
+
+def history_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "only this kernel", metavar="K")
+    option(
+        parser, "--text", "print the whole file as it was in version N of the kernel", metavar="N", type=int
+    )
+    json_option(parser)
+
+
+def compile_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    engine_options(parser, COMPILED_FOR, runs=False)
+
+
+def disassemble_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", metavar="FILE", help=f"{FILE}, or compiled code: .cubin, .fatbin, .o, .so, .ncu-rep"
+    )
+    option(parser, "--kernel", "the kernel; needed if a source file has several", metavar="K")
+    option(
+        parser, "--level", "sass or ptx, or for Triton ttir, ttgir or llir; default: sass",
+        metavar="L", choices=("sass", "ptx", "ttir", "ttgir", "llir"), default="sass",
+    )  # fmt: skip
+    option(
+        parser,
+        "--arch",
+        "architecture to compile for, as in --arch sm_90; default: that of --gpu",
+        metavar="A",
+    )
+    option(
+        parser, "--against", "print what differs from a git revision (HEAD~1) or another file", metavar="WHAT"
+    )
+    option(parser, "--explain", "add what each instruction does", action="store_true")
+    engine_options(parser, COMPILED_FOR, runs=False)
+
+
+def debug_compile_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(
+        parser,
+        "--arch",
+        "architecture to compile for, as in --arch sm_90a; default: that of --gpu",
+        metavar="A",
+    )
+    option(parser, "--output", "folder to write; default: a new one in the current folder", metavar="DIR")
+    option(parser, "--zip", "write a .zip file instead of the folder", action="store_true")
+    engine_options(parser, COMPILED_FOR, runs=False)
+
+
+def submit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the submission")
+    option(
+        parser, "--mode", "test, benchmark, leaderboard (ranked) or profile", metavar="M", required=True,
+        choices=("test", "benchmark", "leaderboard", "profile"),
+    )  # fmt: skip
+    option(
+        parser,
+        "--leaderboard",
+        "the leaderboard; default: the file's line `#!POPCORN leaderboard NAME`",
+        metavar="NAME",
+    )
+    option(parser, "--gpu", "the GPU; default: the file's line `#!POPCORN gpu NAME`", metavar="G")
+    option(parser, "--no-check", "do not test the file against its reference first", action="store_true")
+    option(parser, "--yes", "do not ask for confirmation of a ranked submission", action="store_true")
+    option(parser, "--dry-run", "print the command that would be run", action="store_true")
+    option(
+        parser,
+        "--output",
+        "folder for the record; default: ~/.local/state/orbit-lsp/submissions",
+        metavar="FOLDER",
+    )
+    option(
+        parser, "--timeout", "time limit of popcorn-cli, in seconds; default: 1800", type=float, default=1800.0,
+        metavar="S", dest="timeout_s",
+    )  # fmt: skip
+    json_option(parser)
+
+
+def show_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--run", "run the file first, to show times on the lines", action="store_true")
+    option(
+        parser,
+        "--color",
+        "auto, always or never",
+        choices=("auto", "always", "never"),
+        default="auto",
+        metavar="WHEN",
+    )
+    engine_options(parser, f"{COMPILED_FOR}; with --run, the {RENTED.partition(';')[0]}")
+    parser.epilog = f"{parser.epilog}\n\nWithout --run, nothing is run or rented: --timeout, --budget and --over-budget have no effect."
+
+
+def doctor_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "file", nargs="?", metavar="FILE", help="show how this .cu or .cuh file is compiled, and why"
+    )
+    option(
+        parser,
+        "--settings",
+        "an editor's settings as JSON text, as in '{\"gpu\": \"L4\"}': doctor then reports what that editor's server would use",
+        metavar="JSON",
+    )
+    engine_options(parser, COMPILED_FOR, runs=False)
+
+
+def trust_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="the folder; default: the current one")
+    option(parser, "--list", "print the trusted folders", action="store_true")
+    option(parser, "--forget", "no longer trust DIR", action="store_true")
+
+
+def draft_options(parser: argparse.ArgumentParser) -> None:
+    file_argument(parser)
+    option(parser, "--kernel", "the kernel; default: every kernel without a launch spec", metavar="K")
+    engine_options(parser, COMPILED_FOR, runs=False)
+
+
+def explain_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "word", nargs="*", metavar="WORD", help="any word that orbit-lsp shows; default: print all"
+    )
+    json_option(parser)
+
+
+def modal_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", choices=("status", "deploy", "stop", "prune"),
+        help="status: token, apps and the month's costs; deploy: put the app of this orbit-lsp version on Modal, which the first "
+        "run does too; stop: remove it; prune: remove the apps of older versions",
+    )  # fmt: skip
+    option(
+        parser,
+        "--python",
+        "your Python; the image gets the same versions of torch and triton",
+        "ORBIT_PYTHON",
+        metavar="PATH",
+    )
+    option(parser, "--json", "print status as one JSON object", action="store_true")
+
+
+def schema_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", nargs="?", default="finished", choices=("finished", "compared", "history", "worker", "reviewer", "loop"),
+        help="finished (the default): the output of run, exec, compile, profile and check; compared: of compare; history: of history; "
+        "worker, reviewer: the files that a loop reads; loop: the output of loop",
+    )  # fmt: skip
+
+
+def serve_options(parser: argparse.ArgumentParser) -> None:
+    option(
+        parser,
+        "--stdio",
+        "ignored: stdio is the only way; some clients add this option",
+        action="store_true",
+    )

@@ -1,0 +1,263 @@
+"""`orbit-lsp doctor`: what works on this machine, what does not, and how to fix it, as text."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from orbit_lsp.runners import Runner
+from orbit_lsp.state.compilation import Compilation
+from orbit_lsp.state.placement import Setup
+from orbit_remote.common import handshake
+from orbit_remote.common import messages as c
+
+_TRITON = ("torch", "triton")
+_LAUNCHERS = ("cuda-core", "cuda-bindings")
+_NVML = "nvidia-ml-py"
+_TOKEN = f"{sys.executable} -m modal token new"
+
+_COMPILER_TRIAL = """\
+#include <cooperative_groups.h>
+#include <thrust/functional.h>
+__global__ void trial(int* out) {
+  cooperative_groups::this_thread_block().sync();
+  out[0] = thrust::maximum<int>()(out[0], 1);
+}
+"""
+"""Fails where the headers do not belong to the compiler: these two check its version, cuda_runtime.h does not."""
+
+_WHEELS = "cccl,crt,cudart,cupti,nvcc,nvvm"
+"""The extras of NVIDIA's package `cuda-toolkit` that make a compiler; `[cuda]` in pyproject.toml names the same."""
+
+
+async def compiler_failure(runner: Runner, machine: c.Machine) -> c.Failure | None:
+    """Why the machine's nvcc does not compile a small file with NVIDIA's own headers; None where it does, or where
+    there is no nvcc. Takes a second the first time; the build is cached.
+    """
+    if machine.nvcc is None:
+        return None
+    job = c.Job(
+        "doctor", "compile", "cuda", str(Path.home() / "orbit-trial.cu"), _COMPILER_TRIAL, nvcc=machine.nvcc
+    )
+    finished: c.Finished | None = None
+    async with aclosing(runner.run(job)) as events:
+        async for event in events:
+            finished = event if isinstance(event, c.Finished) else finished
+    assert finished is not None  # the last event of every job
+    if finished.outcome == "ok":
+        return None
+    if finished.outcome != "compile error":
+        return finished.failure
+    errors = [problem.message for problem in finished.problems if problem.severity == "error"]
+    if not errors and finished.failure:  # in a header of NVIDIA's, which has no place in the file
+        errors = [finished.failure.message.partition(": ")[2] or finished.failure.message]
+    why = errors[0].partition("\n")[0] if errors else "nvcc gives no reason"
+    return c.Failure(
+        "infrastructure",
+        f"{machine.nvcc} {machine.nvcc_version} does not compile a file that includes cooperative_groups.h and "
+        f"thrust/functional.h: {why}",
+        _matching_headers(machine),
+    )
+
+
+def _matching_headers(machine: c.Machine) -> str:
+    """How to get headers of the compiler's own release."""
+    assert machine.nvcc is not None
+    assert machine.nvcc_version is not None
+    if "site-packages" not in Path(machine.nvcc).parts:
+        return "reinstall the CUDA toolkit, or set `nvcc` to one that works"
+    beside = (
+        python
+        for python in (machine.python, sys.executable)
+        if Path(machine.nvcc).is_relative_to(Path(python).parents[1])
+    )
+    pip = f"{next(beside, 'python')} -m pip"
+    release = ".".join(machine.nvcc_version.split(".")[:2])
+    return f"{pip} install 'cuda-toolkit[{_WHEELS}]=={release}.*'"
+
+
+def lines(
+    setup: Setup,
+    machine: c.Machine,
+    *,
+    compiles_on_modal: bool,
+    compiler: c.Failure | None = None,
+    python_from: str = "",
+    workers: Sequence[str] = (),
+) -> list[str]:
+    """What there is, what works with it, and what is missing, the most useful first. Each missing thing is
+    named once, even if several things need it; packages that nothing here could use are not listed.
+    `compiler` is what `compiler_failure` returned, `python_from` what chose the Python, `workers` what
+    `worker_lines` returned.
+    """
+    compiles_on_modal = compiles_on_modal and setup.modal_account
+    return [
+        *_inventory(machine, python_from),
+        *workers,
+        "",
+        "works now",
+        *([f"  ✓ {work}" for work in _works(setup, machine, compiles_on_modal, compiler)] or ["    nothing"]),
+        *_missing(setup, machine, compiles_on_modal, compiler),
+    ]
+
+
+def worker_lines(workers: Sequence[handshake.Status], own: str, now: float) -> list[str]:
+    """The processes that this user's clients share; `own` is the name of the client that asks, `now` in seconds."""
+    return [f"worker    {worker_text(worker, own, now)} (orbit-lsp stop ends it)" for worker in workers]
+
+
+def worker_text(worker: handshake.Status, own: str, now: float) -> str:
+    clients = list(worker.clients)
+    if own in clients:
+        clients.remove(own)
+    age = max(0, round((now - worker.since) / 60))
+    parts = [
+        f"process {worker.pid}, for {age} min, Python {worker.python_version} {worker.python}",
+        f"{worker.memory / (1 << 20):.0f} MiB" if worker.memory else "",
+        "a warm process holds GPU memory" if worker.warm else "",
+        f"clients: {', '.join(clients)}" if clients else "no other client",
+        f"{worker.jobs} job{'s' * (worker.jobs != 1)}" if worker.jobs else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def compilation_lines(name: str, compilation: Compilation, refused: Sequence[str]) -> list[str]:
+    """How a CUDA file is compiled, and why, with the settings that override it."""
+    flags = shlex.join(compilation.flags) if compilation.flags else "no flags"
+    lines = [f"{name} is compiled with {flags},", f"  {compilation.source}."]
+    if compilation.nvcc:
+        lines.append(f"  compiler: {compilation.nvcc}, as the project names it (setting `nvcc` overrides it)")
+    if compilation.reasons:
+        lines += ["", "inferred (setting `nvcc_flags` goes before it)"]
+        lines += [f"  {reason.what}: {reason.why}" for reason in compilation.reasons]
+    if compilation.missing:
+        lines += ["", "not found (the compiler reports those that it needs)"]
+        lines += [f"  {header}: {why}" for header, why in compilation.missing.items()]
+    if refused:
+        lines += ["", "flags that are not used", *(f"  {sentence}" for sentence in refused)]
+    return [*lines, "", "The setting `compile_commands` names another database."]
+
+
+def _inventory(machine: c.Machine, python_from: str) -> list[str]:
+    packages = [f"{name} {version}" for name, version in machine.packages.items() if version]
+    why = f" ({python_from})" if python_from else ""
+    inventory = [f"Python    {machine.python} {machine.python_version}{why}"]
+    if machine.nvcc:
+        inventory.append(
+            f"compiler  {machine.nvcc} {machine.nvcc_version}, host compiler {machine.host_compiler}"
+        )
+    for device in machine.devices:
+        capability = f", compute capability {device.capability}" if device.capability else ""
+        driver = f", driver {device.driver}" if device.driver else ""
+        inventory.append(f"GPU {device.index:<5} {device.name}{capability}{driver}")
+    if machine.profiler:
+        inventory.append(f"profiler  {machine.profiler.path} {machine.profiler.version}")
+    return [*inventory, f"packages  {', '.join(packages)}"] if packages else inventory
+
+
+def _works(
+    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
+    rented = setup.place() == "modal"
+    own = None if rented else setup.own_gpu()
+    triton = not _absent(machine, _TRITON)
+    working: list[str] = []
+    compiles = bool(machine.nvcc) and compiler is None
+    if compiles or compiles_on_modal:
+        where = "" if machine.nvcc else ", compiled on Modal"
+        working.append(f"CUDA files: compiler errors, registers, occupancy{where}")
+    if triton:
+        working.append("Triton files: compiler errors, registers, occupancy (on the command Compile)")
+    if triton and not _absent(machine, ("torch", *c.DEBUGGING)):
+        working.append("Triton kernels: debugged in Triton's interpreter, without a GPU (lens Debug)")
+    if rented and setup.modal_account:
+        gpu = setup.settings.gpu
+        working.append(
+            f"CUDA and Triton files: run and timed on {gpu}, rented from Modal (its token is not checked here)"
+        )
+    if own and compiles:
+        working.append(f"CUDA files: run and timed on {own.name}")
+        if not _absent(machine, ("torch", *_LAUNCHERS)):
+            working.append(f"launch specs of CUDA kernels: checked and timed on {own.name}")
+    if own and triton:
+        working.append(f"Triton files: run and timed on {own.name}")
+    if own and machine.profiler and machine.profiler.permitted is not False:
+        tried = (
+            ""
+            if machine.profiler.permitted
+            else "; the first profile shows whether the driver permits counters"
+        )
+        working.append(f"profiles: counters of Nsight Compute on {own.name}{tried}")
+    if own and machine.sanitizer and (compiles or triton):
+        working.append(f"memory checks: compute-sanitizer {machine.sanitizer} on {own.name}")
+    return working
+
+
+def _missing(
+    setup: Setup, machine: c.Machine, compiles_on_modal: bool, compiler: c.Failure | None
+) -> list[str]:
+    problems = iter(machine.problems)
+    no_gpu = None if machine.devices else next(problems, None)
+    no_compiler = compiler if machine.nvcc else next(problems, None)
+    local = setup.place() == "local"
+    missing: list[str] = []
+    if no_compiler and not compiles_on_modal:
+        missing += _fault("CUDA files", no_compiler.message, no_compiler.remedy)
+    if no_gpu and local:
+        missing += _fault("running kernels", no_gpu.message, no_gpu.remedy)
+        if setup.settings.runner == "auto":
+            missing.append(f"    or rent one from Modal: {_TOKEN}")
+    elif not local and not setup.modal_account:
+        missing += _fault("running kernels", "there is no Modal token on this machine", _TOKEN)
+    elif local and machine.devices and setup.own_gpu() is None:
+        wanted = setup.settings.device
+        have = ", ".join(str(device.index) for device in machine.devices)
+        missing += _fault(
+            "running kernels", f"this machine has no GPU number {wanted}", f"set `device` to one of: {have}"
+        )
+    if absent := _absent(machine, _TRITON):
+        what = (
+            "Triton files (.py; CUDA files with a main do not need it)"
+            if local
+            else "compiler errors and registers of Triton files without a run"
+        )
+        missing += _package(what, machine, absent)
+    if local and machine.devices and (absent := _absent(machine, _LAUNCHERS)):
+        missing += _package("launch specs of CUDA kernels", machine, absent)
+    if local and machine.devices and (absent := _absent(machine, (_NVML,))):
+        missing += _package("clocks, power and throttling beside the times", machine, absent)
+    if local and machine.devices:
+        missing += _no_counters(machine)
+        if not machine.sanitizer:
+            remedy = f"install the CUDA toolkit, or {machine.python} -m pip install nvidia-cuda-sanitizer-api"
+            missing += _fault("memory checks", "there is no compute-sanitizer", remedy)
+    return ["", "does not work yet", *missing] if missing else []
+
+
+def _no_counters(machine: c.Machine) -> list[str]:
+    """What keeps a profile from more than times."""
+    what, profiler = "counters in profiles (times and resources do not need them)", machine.profiler
+    if profiler is None:
+        return _fault(
+            what, "there is no Nsight Compute (ncu)", "install the CUDA toolkit's package nsight-compute"
+        )
+    if profiler.permitted is not False:
+        return []
+    why, _, remedy = profiler.why.partition("; to enable counters: ")
+    return _fault(what, why, remedy or "install a newer one")
+
+
+def _absent(machine: c.Machine, names: tuple[str, ...]) -> list[str]:
+    return [name for name in names if not machine.packages.get(name)]
+
+
+def _package(what: str, machine: c.Machine, absent: list[str]) -> list[str]:
+    why = f"{machine.python} has no {' and no '.join(absent)}"
+    return _fault(what, why, f"{machine.python} -m pip install {' '.join(absent)}")
+
+
+def _fault(what: str, why: str, remedy: str) -> list[str]:
+    return [f"  ✗ {what}: {why}", f"    fix it: {remedy}"]

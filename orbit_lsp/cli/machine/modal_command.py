@@ -1,0 +1,98 @@
+"""`orbit-lsp modal`: our apps on Modal, and whether Modal can be used."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+
+from orbit_lsp.runners.modal import account as modal_account
+from orbit_lsp.runners.modal import errors as modal_errors
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runners.modal.deploy import Account
+from orbit_lsp.runs import run_environment
+from orbit_lsp.state.session import Session
+from orbit_remote.common.messages import EXIT_CODES
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
+    try:
+        return asyncio.run(_main(options))
+    except KeyboardInterrupt:
+        print("orbit-lsp: cancelled", file=sys.stderr)
+        return EXIT_CODES["cancelled"]
+
+
+async def _main(options: argparse.Namespace) -> int:
+    session = Session()
+    environment = run_environment.Environment(session, _complain, lambda _: None)
+    names = ("gpu", "python")
+    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    environment.options = given | {"trusted": True, "runner": "modal"}
+    for complaint in environment.configure(None):
+        print(f"orbit-lsp: error: {complaint}", file=sys.stderr)
+        return EXIT_CODES["usage"]
+    await environment.look_around()  # the image has the author's own versions
+    account = environment.modal().pool.account
+    try:
+        return await _obey(options, account, environment)
+    except Exception as error:  # noqa: BLE001 - of Modal's client; it becomes a sentence
+        trouble = modal_errors.trouble(error)
+        if options.json:
+            failure = {"category": "infrastructure", "message": trouble.message, "remedy": trouble.remedy}
+            print(json.dumps({"failure": failure}, ensure_ascii=False, indent=2))
+        print(f"✗ {trouble.message}\n  fix it: {trouble.remedy}", file=sys.stderr)
+        return EXIT_CODES["infrastructure"]
+    finally:
+        await environment.close()
+
+
+def _complain(text: str) -> None:
+    print(f"orbit-lsp: warning: {text}", file=sys.stderr)
+
+
+async def _obey(
+    options: argparse.Namespace, account: Account, environment: run_environment.Environment
+) -> int:
+    name = await account.name()
+    if options.what == "deploy":
+        print(f"building the image of {name}, which takes minutes the first time …", file=sys.stderr)
+        await account.deploy()
+        print(f"✓ {name} is on Modal")
+        return 0
+    apps = await account.apps()
+    present = [app for app in apps if app.present]
+    if options.what == "status":
+        month = await environment.costs.month()
+        if options.json:
+            listed = [{"name": app.name, "id": app.id, "present": app.present} for app in apps]
+            spent = dataclasses.asdict(month) if month else None
+            status = {"token": modal_account.token_place(), "app": name, "apps": listed, "month": spent}
+            print(json.dumps(status, indent=2))
+            return 0
+        print(f"✓ token     {modal_account.token_place()}, accepted by Modal")
+        if not present:
+            print(
+                f"· app       {name} is not deployed yet: the first run deploys it, or `orbit-lsp modal deploy`"
+            )
+        for app in apps:
+            print(
+                f"✓ app       {app.name}"
+                if app.present
+                else f"· older     {app.name}: `orbit-lsp modal prune`"
+            )
+        if month:
+            print(f"· month     {spending.month_text(month, None)}")
+        return 0
+    ending = present if options.what == "stop" else [app for app in apps if not app.present]
+    for app in ending:
+        await account.stop(app)
+        print(f"✓ {app.name} is stopped")
+    if options.what == "stop":
+        environment.costs.end()
+    if not ending:
+        print("nothing to stop" if options.what == "stop" else "there is no app of an older version")
+    return 0

@@ -1,0 +1,32 @@
+"""`orbit-lsp trust`: the folders whose Pythons, compilers, flags and settings are used."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from orbit_lsp.runs import trust
+from orbit_remote.common.messages import EXIT_CODES
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns the exit code."""
+    if options.list:
+        for folder in trust.remembered():
+            print(folder)
+        return 0
+    folder = str(Path(options.folder).expanduser().absolute()) if options.folder else str(Path.cwd())
+    if options.forget:
+        if trust.forget(folder):
+            print(f"{folder} is no longer trusted")
+            return 0
+        print(f"orbit-lsp: {folder} is not among the trusted folders; `--list` prints them", file=sys.stderr)
+        return EXIT_CODES["usage"]
+    try:
+        real = trust.remember(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        print(f"orbit-lsp: there is no folder {folder}", file=sys.stderr)
+        return EXIT_CODES["usage"]
+    print(f"{real} is trusted: restart the server of an open editor to apply this there")
+    return 0

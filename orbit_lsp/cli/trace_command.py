@@ -1,0 +1,95 @@
+"""`orbit-lsp trace FILE`: torch.profiler's trace of a run, kept as a file, and its kernels and operators as tables."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import gzip
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_lsp.cli.exec_command import kernel_table
+from orbit_lsp.cli.terminal_text import UsageError
+from orbit_lsp.cli.terminal_watcher import TerminalWatcher
+from orbit_lsp.profile import report_folder, report_store
+from orbit_lsp.runs import summary
+from orbit_lsp.runs.run_environment import Environment
+from orbit_lsp.runs.scheduler import Scheduler
+from orbit_lsp.specs import job_builder
+from orbit_lsp.state import units
+from orbit_lsp.state.session import Session, path_of
+from orbit_lsp.views import tables
+from orbit_remote.common import messages as c
+from orbit_remote.common.plain_text import visible
+
+_ROWS = 15
+
+
+async def run(
+    options: argparse.Namespace,
+    session: Session,
+    environment: Environment,
+    runs: Scheduler,
+    watcher: TerminalWatcher,
+    uri: str,
+) -> int:
+    """Returns the exit code. Raises UsageError."""
+    frozen = session.freeze(uri)
+    assert frozen
+    if frozen.scan.language != "triton":
+        raise UsageError(f"{options.file} is not a Python file: torch.profiler traces Python files only")
+    await environment.look_around()
+    job = replace(job_builder.make(session, frozen, "run", runs.new_id()), traced=True)
+    finished = await runs.outcome(job, watcher.hears(Path(job.path).name))
+    kept, finished = await asyncio.to_thread(
+        _kept, environment.report_folder(), finished, Path(job.path).stem
+    )
+    if options.json:
+        print(
+            json.dumps(
+                {"trace": kept and str(kept), "finished": dataclasses.asdict(finished)},
+                ensure_ascii=False,
+                indent=2,
+            )
+        )
+        return c.EXIT_CODES[finished.outcome]
+    if finished.launches:
+        print(visible(kernel_table(finished.launches)), end="\n\n")
+    if finished.operators:
+        print(visible(_operators(finished.operators)), end="\n\n")
+    for remark in finished.remarks:
+        print(visible(f"note: {remark}"), file=sys.stderr)
+    if finished.failure:
+        lines = [
+            line for problem in finished.problems for line in summary.problem_lines(problem, path_of(uri))
+        ]
+        lines += [f"orbit-lsp: error: {finished.failure.message} [{finished.outcome}]"]
+        lines += [f"  {finished.failure.remedy}"] if finished.failure.remedy else []
+        print(visible("\n".join(lines)), file=sys.stderr)
+    if kept:
+        print(
+            f"the trace is kept; to see it, open ui.perfetto.dev in a browser, and there this file: {kept}",
+            file=sys.stderr,
+        )
+    return c.EXIT_CODES[finished.outcome]
+
+
+def _kept(folder: Path, finished: c.Finished, name: str) -> tuple[Path | None, c.Finished]:
+    """The trace as a file, and the result without it. Raises OSError."""
+    if not finished.report:
+        return None, finished
+    emptied = replace(finished, report="")
+    try:
+        trace = report_store.unpack(finished.report)
+    except report_store.NotKept as why:
+        return None, replace(emptied, remarks=(*finished.remarks, str(why)))
+    return report_folder.save(folder, f"{name}-trace", gzip.compress(trace, 1), "json.gz"), emptied
+
+
+def _operators(operators: tuple[c.Operator, ...]) -> str:
+    rows = tuple((each.name, str(each.calls), units.time(each.self_ns)) for each in operators[:_ROWS])
+    title = "operators on the CPU, longest first, without the operators that they call"
+    return tables.render([tables.Table(title, ("operator", "calls", "time"), rows)], markdown=False)

@@ -1,0 +1,25 @@
+"""All files of a folder, for a notebook whose cells run on another machine."""
+
+from __future__ import annotations
+
+import os
+
+from orbit_lsp.closure import Closure, data
+from orbit_lsp.closure.tree import Tree, is_private, shown
+from orbit_remote.common.messages import Manifest, content_hash
+
+
+def workspace(folder: str, limit: int) -> Closure:
+    """The files of `folder` but hidden ones and those that ignore files exclude; never raises. `limit` is bytes of all
+    together. A home folder is not sent: it holds more than a notebook's files.
+    """
+    name = content_hash(os.fsencode(folder))
+    if is_private(folder):
+        remark = f"no files are sent: {shown(folder)} is a home folder, or holds or hides more than a notebook's files"
+        return Closure(folder, Manifest(name), remarks=(remark,))
+    tree = Tree(folder, limit, folder, b"", mounted=True)
+    tree.remedy = "Move the notebook into a folder of its own"
+    data.mount(tree)
+    if refusal := tree.too_large() or " ".join(list(tree.refusals)[:3]):
+        return Closure(folder, Manifest(name), refusal=refusal)
+    return Closure(folder, Manifest(name, tree.files), tree.contents, tree.bytes, tuple(tree.remarks))

@@ -1,0 +1,98 @@
+"""The notebook kernels of this user that run now: a description of each, which counts while the kernel's process holds its lock."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from orbit_lsp.queue import owners
+from orbit_lsp.queue.owners import Owner
+from orbit_lsp.state.user_folders import state_folder
+from orbit_remote.common import codec, limits, regular_files
+
+_END_S = 20.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """`place` is where cells run, `folder` the notebook's; times are on the wall clock."""
+
+    id: str
+    place: str
+    folder: str
+    began: float
+    last_cell: float
+    cells: int
+    busy: bool
+
+    @property
+    def pid(self) -> int:
+        return int(self.id.partition("-")[0])
+
+
+class Registered:
+    """This process, among them until `close` or its end. Raises OSError."""
+
+    def __init__(self, place: str, folder: Path) -> None:
+        self._owner = Owner(_folder())
+        self._place, self._folder, self._began = place, str(folder), time.time()
+        self._described: tuple[Any, ...] = ()
+        self.describe(self._began, 0, busy=False)
+
+    def describe(self, last_cell: float, cells: int, *, busy: bool) -> None:
+        """Written where it has changed."""
+        if self._described == (cells, busy):
+            return
+        self._described = (cells, busy)
+        about = Running(self._owner.id, self._place, self._folder, self._began, last_cell, cells, busy)
+        with contextlib.suppress(OSError):
+            regular_files.replace(_about(self._owner.id), json.dumps(asdict(about)).encode())
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            _about(self._owner.id).unlink()
+        self._owner.close()
+
+
+def running() -> list[Running]:
+    """Oldest first."""
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        names = [path.name for path in _folder().iterdir()]
+    kernels = [_read(name) for name in names if owners.is_owner(name) and owners.alive(_folder(), name)]
+    return sorted((kernel for kernel in kernels if kernel), key=lambda kernel: kernel.began)
+
+
+def end(kernel: Running) -> bool:
+    """Ask a kernel's process to end, and wait for that; False where it does not."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(kernel.pid, signal.SIGTERM)
+    until = time.monotonic() + _END_S
+    while owners.alive(_folder(), kernel.id):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_S)
+    return True
+
+
+def _folder() -> Path:
+    return state_folder() / "notebooks"
+
+
+def _about(name: str) -> Path:
+    return _folder() / f"{name}.json"
+
+
+def _read(name: str) -> Running | None:
+    """None for what somebody else has written."""
+    with contextlib.suppress(OSError, ValueError):
+        about = codec.build(Running, json.loads(regular_files.read(_about(name), limits.STATE)))
+        return about if about.id == name else None
+    return None

@@ -1,0 +1,70 @@
+"""Where a notebook's kernels run when they run on a rented GPU: the account, the budget, one session after another."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from orbit_lsp.runners.modal import spending
+from orbit_lsp.runners.modal.notebook_session import LONGEST_S, RESTART_S, NotebookSession, RentedKernel
+from orbit_lsp.runners.modal.pool import Pool
+from orbit_lsp.runs import run_environment
+from orbit_lsp.state.placement import Setup
+from orbit_lsp.state.session import Session
+
+MOST = 64 << 20
+"""Bytes of a message to such a kernel."""
+
+
+class Rented:
+    """`budget` are dollars of the month. Nothing is rented before `start`."""
+
+    def __init__(
+        self, gpu: str, budget: float, folder: Path, python: str | None, complain: Callable[[str], None]
+    ) -> None:
+        """`python` is the user's own, whose versions of torch and triton the image has."""
+        self._gpu = gpu
+        self._folder = str(folder)
+        setup = Setup(folders=[self._folder])
+        self._environment = run_environment.Environment(Session(setup=setup), complain, lambda _: None)
+        self._environment.budget.remedy = "raise the kernel's budget: `orbit-lsp kernel install --budget`"
+        self._environment.options = {"runner": "modal", "gpu": gpu, "modal": {"budget_usd": budget}} | (
+            {"python": python} if python else {}
+        )
+        for complaint in self._environment.configure(None):
+            complain(complaint)
+        self._pool: Pool | None = None
+        self._session: NotebookSession | None = None
+
+    async def start(self, key: str, scheme: str) -> RentedKernel:
+        """A kernel; its container may take minutes to be there, and cells wait for it."""
+        if self._pool is None:
+            await self._environment.look_around()  # the image has the author's own versions
+            options = self._environment.modal().options
+            spec = dataclasses.replace(options.spec, idle_s=RESTART_S, timeout_s=LONGEST_S)
+            self._pool = Pool(dataclasses.replace(options, spec=spec))
+        if self._session is None or not self._session.usable:
+            limit = self._environment.settings.modal.budget_usd
+            self._session = NotebookSession(
+                self._gpu, self._pool, self._folder,
+                self._environment.costs, lambda wanted: self._environment.rent([wanted]), limit,
+            )  # fmt: skip
+        return self._session.start_kernel(key, scheme)
+
+    async def cost(self) -> str:
+        lines = [self._session.cost_text() if self._session else f"{self._gpu}: not rented yet"]
+        if month := await self._environment.costs.month():
+            lines.append(spending.month_text(month, self._environment.settings.modal.budget_usd))
+        return "\n".join(lines)
+
+    async def bring(self, pattern: str) -> str:
+        return await self._session.bring(pattern) if self._session and self._session.usable else ""
+
+    async def close(self, *, keep: bool) -> None:
+        """`keep`: the kernel is restarted, by another process, and wants its container."""
+        if self._session:
+            await self._session.finish("", keep=keep)
+        if self._pool:
+            await self._pool.close()
+        await self._environment.close()

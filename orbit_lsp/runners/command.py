@@ -1,0 +1,35 @@
+"""A program of the user's own choice, in a group of its own that ends with us: a worker or a reviewer of `orbit-lsp loop`"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from orbit_remote.process import process_groups, program
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`status` is the exit code, or minus the signal; None where the time limit ended it. `output` is bounded."""
+
+    status: int | None
+    output: str
+
+
+async def run(command: Sequence[str], folder: Path, limit_s: float, mark: str) -> Ended:
+    """To its end or the limit, with the user's environment and no input. No process of its group is left, cancelled or not;
+    where we are killed, the kernel ends its leader, and `end` what that had started. Raises OSError where it cannot be started.
+    """
+    done = await program.run(
+        command, cwd=str(folder), env={**os.environ, process_groups.MARK: mark}, stdin="", timeout_s=limit_s,
+        started=lambda _pid, _began: None, output=lambda _stream, _text: None,
+    )  # fmt: skip
+    return Ended(done.status, "\n".join(filter(None, (done.stdout, done.stderr))))
+
+
+async def end(mark: str) -> None:
+    """End what a command with this mark has left, whose starter was killed. Linux only."""
+    await asyncio.to_thread(process_groups.end_marked, mark)

@@ -1,0 +1,190 @@
+"""A call on Modal: spawned, watched while it is there, ended. What is called, and what comes of it, is in other modules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
+
+from orbit_lsp.runners.modal import errors
+from orbit_lsp.runners.modal.deploy import within
+from orbit_lsp.runners.modal.errors import ModalError, Trouble
+from orbit_lsp.runners.modal.pool import Pool
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app.image_spec import unpack
+
+log = logging.getLogger("orbit.modal")
+
+SIGN_S = 5.0
+AWAY_S = 20.0
+"""How long Modal may be out of reach while a call is there. The container ends the work of one who has given no
+sign for as long; and Modal's own client would ask a connection that is dead for minutes."""
+_SOFT_S = 5.0
+"""Modal's client in the container takes a second between two cancellations, so of two clicks in a row the second
+needs that long before anything ends."""
+_HARD_S = 5.0
+_TRIES = 3
+
+Sign = Callable[[], Coroutine[Any, Any, object]]
+T = TypeVar("T")
+
+
+class Spawned:
+    """One call, which `key` names there. `restricted`: of code that is not the author's, which has no queue."""
+
+    def __init__(self, key: str, gpu: str | None, pool: Pool, *, restricted: bool = False) -> None:
+        self.key = key
+        self.gpu = gpu
+        self.restricted = restricted
+        self._pool = pool
+        self._spawning: asyncio.Future[Any] | None = None
+        self._call: Any = None
+
+    def _stage(self, state: c.State, why: str = "") -> None:
+        """Tell where it is."""
+        raise NotImplementedError
+
+    def _warm(self) -> bool:
+        """Whether a container is there already."""
+        return False
+
+    def _container_ends(self) -> None:
+        """Its container is ended, by force."""
+
+    def _app_gone(self) -> None:
+        """The app was not there, and with it no container."""
+
+    async def _submit(self, method: str, arguments: Sequence[Any]) -> None:
+        """Spawn it; where the app is not there, put it there first."""
+        from modal import exception
+
+        try:
+            await self._spawn(method, arguments)
+        except exception.NotFoundError:
+            self._stage("starting", BUILDING)
+            self._pool.forget()
+            self._app_gone()
+            await self._pool.account.deploy()
+            await self._spawn(method, arguments)
+
+    async def _spawn(self, method: str, arguments: Sequence[Any]) -> None:
+        """Raises what Modal's client raises, once trying again cannot help or has not.
+
+        A submission that Modal took although it said otherwise is a second call with the same key: the
+        same container answers it from the first; another one would do the work twice.
+        """
+        import tenacity
+
+        def say(state: tenacity.RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            why = errors.trouble(error).message if error else ""
+            self._stage("queued", f"{why}; trying again ({state.attempt_number} of {_TRIES - 1})")
+
+        async for attempt in tenacity.AsyncRetrying(
+            stop=tenacity.stop_after_attempt(_TRIES),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
+            retry=tenacity.retry_if_exception(errors.retryable),
+            before_sleep=say,
+            reraise=True,
+        ):
+            with attempt:
+                handle = await self._pool.handle(self.gpu, restricted=self.restricted)
+                line = () if self.restricted else (await self._pool.queue(), self.key)
+                self._stage("queued", self._why_queued())
+                # never cancelled: its id would be lost, and with it the way to end what it started
+                self._spawning = spawning = asyncio.ensure_future(
+                    getattr(handle, method).spawn.aio(*arguments, *line)
+                )
+                try:
+                    self._call = await self._while_there(asyncio.shield(spawning), await self._hello())
+                except ModalError:
+                    spawning.cancel()  # it must not begin once Modal is back; what has begun ends by itself
+                    raise
+
+    def _why_queued(self) -> str:
+        if self.gpu is None:
+            return "waiting for a machine without a GPU on Modal"
+        if self._warm() and not self.restricted:
+            return ""
+        article = "an" if self.gpu[0] in "AHL" else "a"
+        return f"waiting for {article} {self.gpu} on Modal since {time.strftime('%H:%M:%S')}"
+
+    async def _returned(self) -> dict[str, Any]:
+        """Asks again where the connection was lost, for as long as it is followed: the call goes on meanwhile."""
+        import tenacity
+
+        again = tenacity.AsyncRetrying(
+            wait=tenacity.wait_exponential_jitter(multiplier=0.5, max=4, jitter=0.5),
+            retry=tenacity.retry_if_exception(errors.unreachable),
+        )
+        return unpack(await again(self._call.get.aio))
+
+    async def _hello(self) -> Sign:
+        client: Any = await self._pool.account.client()
+        return client.hello.aio
+
+    async def _while_there(self, work: Awaitable[T], sign: Sign) -> T:
+        """Raises ModalError (transport) where Modal is out of reach for `AWAY_S` meanwhile."""
+        doing, watching = asyncio.ensure_future(work), asyncio.ensure_future(_watch(sign))
+        try:
+            await asyncio.wait([doing, watching], return_when=asyncio.FIRST_COMPLETED)
+            return doing.result() if doing.done() else watching.result()
+        finally:
+            for task in (doing, watching):
+                task.cancel()
+            await asyncio.gather(doing, watching, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Cancel, and return when nothing runs any more: softly, so that the container stays warm, and
+        by ending the container where that does not help. What followed it has been cancelled before.
+        """
+        if self._call is None and self._spawning is not None:
+            with suppress(Exception):
+                async with asyncio.timeout(_HARD_S):
+                    self._call = await asyncio.shield(self._spawning)
+        if self._call is None or await self._cancelled(_SOFT_S, terminate=False):
+            return
+        log.warning("%s was not ended by cancelling it; its container is ended", self.key)
+        self._container_ends()
+        await self._cancelled(_HARD_S, terminate=True)
+
+    async def _cancelled(self, seconds: float, *, terminate: bool) -> bool:
+        """Whether the call ends in time; False if Modal cannot cancel it."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._call.cancel.aio(terminate_containers=terminate)
+                with suppress(Exception):  # how a cancelled call ends is of no interest
+                    await self._call.get.aio()
+                return True
+        except TimeoutError:
+            return False
+        except Exception as error:  # noqa: BLE001 - the other side notices that nobody is there
+            log.warning("the call could not be cancelled: %s", error)
+            return False
+
+
+async def _watch(sign: Sign) -> NoReturn:
+    """Give a sign of life every 5 s: without them the other side ends the work within 20 s. Raises ModalError
+    once none has come through for as long.
+    """
+    through, pause = time.monotonic(), SIGN_S
+    while True:
+        await asyncio.sleep(pause)
+        begun = time.monotonic()
+        try:
+            await within(SIGN_S, sign())
+            through = begun
+        except Exception as error:  # noqa: BLE001 - the next one may come through
+            if not errors.unreachable(error):
+                through = begun
+            elif time.monotonic() - through >= AWAY_S:
+                text = f"Modal has not answered for {AWAY_S:g} s"
+                raise ModalError(Trouble("transport", text, _ALONE)) from None
+        pause = max(0.0, begun + SIGN_S - time.monotonic())
+
+
+BUILDING = "building the image on Modal, once: CUDA, torch and Triton are several GB, so some minutes"
+_ALONE = "check the network connection; the container ends the run by itself"

@@ -1,0 +1,441 @@
+"""What each outcome, exit code, diagnostic, label, counter, stall reason, word of launch specs and setting means.
+
+One text each: the hover, `orbit-lsp explain` and docs/guide/explain.md show it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from orbit_lsp.state import config
+from orbit_remote.common.messages import EXIT_CODES
+
+Kind = Literal[
+    "outcome",
+    "diagnostic",
+    "label",
+    "term",
+    "bottleneck",
+    "counter",
+    "stall reason",
+    "launch spec",
+    "instruction",
+    "loop",
+    "setting",
+]
+
+OUTCOMES = {
+    "ok": "The job did what it was asked to. A program that launched none of its kernels is ok too; the result says so.",
+    "compile error": "nvcc, ptxas, the linker or Triton rejected the code, or a launch spec has an error. "
+    "The errors are diagnostics at their lines.",
+    "runtime error": "The program failed: a non-zero exit code, a signal (also SIGKILL), a CUDA error, a failed assertion, out of "
+    "memory. `orbit-lsp check` finds the line of an illegal memory access.",
+    "wrong answer": "The kernel ran, but an output differs from an `expect` or `reference` of its launch spec. The diagnostic "
+    "on that line says where and by how much.",
+    "timed out": "The build or the run reached its limit. Raise `orbit.build_timeout_s` for builds, or "
+    "`orbit.run_timeout_s` (option `--timeout`) for runs. `exec` then ends with exit code 124, as timeout(1) does.",
+    "infrastructure": "The code is not at fault: no GPU, no compiler, a full disk, no network, a refusal by "
+    "Modal, or a process of orbit-lsp itself that was killed. The message says what to do. `orbit-lsp doctor` shows what this "
+    "machine lacks.",
+    "usage": "The command line is wrong: an unknown command or option, or a file that does not exist.",
+    "cancelled": "The user cancelled the job. All processes that it started have ended.",
+}
+"""By outcome, and `usage` for the command line itself."""
+
+DIAGNOSTICS = {
+    "launch-spec": "The launch spec has an error or a warning at this column. orbit-lsp checks it against the "
+    "kernel's signature while you type, and executes nothing. A spec with an error is not run.",
+    "register-spills": "The kernel needs more registers than the compiler may give it, so it stores some values "
+    "in local memory (DRAM, through L1) and loads them again. Allow more registers (smaller blocks in "
+    "`__launch_bounds__`), or keep fewer values alive.",
+    "local-memory": "A per-thread array or variable is not in registers, because its index is known only at run "
+    "time or its address is taken. Unroll the loop that indexes it, or put it into shared memory.",
+    "shared-memory": "A block needs more shared memory than the GPU that the file is compiled for gives to one block, so the "
+    "launch fails. Use smaller tiles or fewer stages.",
+    "block-size": "A block of the launch has more threads than the GPU, the kernel's registers or `__launch_bounds__` allow, "
+    "so the launch fails. Launch smaller blocks, or change the bounds.",
+    "occupancy-step": "If each thread used one register less, or each block 1 KiB of shared memory less, one more block would "
+    "fit on each multiprocessor. A code action on the signature sets `__launch_bounds__`. More occupancy is not "
+    "always faster: measure it.",
+    "not launched": "The program ran but did not launch this kernel, so nothing was measured or checked. "
+    "Launch it, or write a launch spec above it.",
+}
+"""By the code that the diagnostic carries."""
+
+TURNED_OFF = {
+    "launch-spec": ("error or warning", "change or delete the `orbit:` comment"),
+    "not launched": ("information", "the next run or memory check that launches the kernel"),
+    "register-spills": ("warning", "`orbit.costs.spills`"),
+    "local-memory": ("hint", "`orbit.costs.local_memory`"),
+    "shared-memory": ("warning", "`orbit.costs.shared_memory`"),
+    "block-size": ("warning", "`orbit.costs.block_size`"),
+    "occupancy-step": ("hint", "`orbit.costs.occupancy`"),
+}
+"""By the code of a diagnostic of ours: (its severity, what turns it off)."""
+
+LABELS = {
+    "⏱": "The time of the last run: the median of several launches.",
+    "◔": "The last profile: one launch, counted by Nsight Compute.",
+    "◂": "On a hot line of a profile: its share of the kernel's warp samples, its main stall reason if there is room, and "
+    "its problems (`uncoalesced`, `bank conflicts`, `local memory`).",
+    "✓": "Every check (`expect`, `reference`) held: once before timing, and once after it with new input data.",
+    "✗": "The last run failed, or a check (`expect`, `reference`) did not hold. The lens shows the time of day when it "
+    "failed; click it for the reason.",
+    "⚠": "The last run was not possible: no GPU, no compiler, an outage. Before a number, such as spills, it is a warning.",
+    "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median. It shows how much "
+    "launches differ. Not shown for fewer than 5 launches.",
+    "n=": "The number of launches in the median.",
+    "under": "The kernel is too short for CUPTI, which records launches, to measure its time. Give it more work.",
+    "in program": "Launches that the program itself makes, with its inputs and its cache state. The median "
+    "leaves out the first launch, unless it is the only one.",
+    "cold L2": "Before each launch, orbit-lsp reads three times as much data as L2 holds, so that none of the "
+    "kernel's data is in L2.",
+    "warm L2": "Launches follow each other with nothing in between, so data that fits in L2 is there.",
+    "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. ≤ means theoretical; only "
+    "a profile counts the warps that were really active.",
+    "regs": "Registers that the compiler uses for each thread.",
+    "arguments assumed": "The file does not tell all types and constants of the kernel's launch. The figures are of values "
+    "that orbit-lsp assumed, and the hover has them. A launch spec tells the true ones.",
+    "spills": "Values that do not fit in registers, so the kernel keeps them in local memory. See "
+    "`register-spills`.",
+    "% of peak": "Share of the GPU's peak, which is computed from its clock and its widths (memory bus, "
+    "arithmetic units).",
+    "L2-resident": "The rate exceeds the peak of DRAM, because all data of the launch fits in L2.",
+    "memory checked": "compute-sanitizer found no memory fault in the last check.",
+    "kept apart": "The run was restricted: on Modal, in a container of its own, without network. *Run …, kept apart* and "
+    "`orbit.modal.restricted` do this, for code that is not yours.",
+    "edited since": "The number belongs to an earlier version of the kernel, its headers, flags or settings. "
+    "Comments and white space do not count. If you undo the edit, the mark disappears.",
+    "uncoalesced": "Global accesses of this line move more 32-byte sectors than they would need if coalesced. `25% used`: a quarter would do.",
+    "bank conflicts": "Threads of a warp use the same bank, so this line's shared-memory accesses need extra "
+    "passes.",
+    "local memory": "Per-thread memory in DRAM, cached in L1 and L2: spilled values, or an array that is not in "
+    "registers.",
+    "no counters": "On a line: the profile has times only. The hover and the command line say why, and how to enable counters.",
+    "times only": "In a summary: the same as `no counters`.",
+    "inconclusive": "The comparison could not tell which version is faster.",
+    "waves": "The number of blocks in the grid, divided by the number that fit on the GPU at the same time.",
+}
+"""Signs and words on a kernel's line."""
+
+TERMS = {
+    "lens": "A command that you click above a kernel. In editors without lenses the same commands are code "
+    "actions.",
+    "hint": "Text at the end of a kernel's line: registers, occupancy, and times after a run.",
+    "launch spec": "A comment above a kernel that says how to run it and what it must compute: `// orbit: …`.",
+    "draft": "A launch spec that orbit-lsp writes for a kernel; its guesses are marked.",
+    "live": "A mode in which a kernel runs again at each save and, if `orbit.live.on` is `pause`, at each pause in typing. "
+    "The code action *Live: run at every save* turns it on.",
+    "bottleneck": "What limits a profiled kernel: compute, memory, both (balanced), latency, or a small grid.",
+    "worker": "The background process of orbit-lsp that compiles and runs files. `orbit-lsp doctor` lists it, `orbit-lsp stop` ends "
+    "it. The worker of a loop is another thing: the agent, script or person that changes the kernel.",
+    "job": "A file with its settings, and what to do with it: compile, run, profile, check, compare or "
+    "disassemble.",
+}
+"""Words of the guide and of messages."""
+
+LOOP = {
+    "KEEP": "`orbit-lsp loop` measured the change against the best version so far, in turn, and it is faster beyond noise. It is "
+    "the best version from now on.",
+    "REVERT": "`orbit-lsp loop` puts the best version so far back into the kernel file. The change stays in the loop's folder.",
+    "faster": "A comparison's verdict: the new version took less time in six of six pairs of runs, or in nine of ten, and in the median "
+    "of the pairs at least 0.5 % less.",
+    "slower": "A comparison's verdict: the new version took more time in six of six pairs of runs, or in nine of ten, and in the median "
+    "of the pairs at least 0.5 % more.",
+    "unchanged": "The worker of a loop left the kernel file as it was, so nothing was measured.",
+    "failed": "The change of a loop's worker does not compile, fails, gives a wrong answer or takes too long.",
+    "withdrawn": "The worker of a loop decided REVERT itself, so nothing was measured.",
+    "vetoed": "The change of a loop is faster, but the reviewer requires a revert.",
+    "evidence error": "What a loop's worker wrote contradicts what the loop sees: a time that its own measurement does not "
+    "confirm, another file that was changed, a result of another iteration, a path outside of the iteration's folder.",
+    "infrastructure failure": "An iteration of a loop that says nothing about the change. There was no GPU, or the worker or the reviewer "
+    "gave no answer, or one that does not fit its schema (`orbit-lsp schema worker`, `orbit-lsp schema reviewer`). Three in a row "
+    "end the loop.",
+}
+"""Decisions and outcomes of an iteration."""
+
+BOTTLENECKS = {
+    "compute": "The arithmetic units are at 60 % of their peak or more, memory is at a lower share of its peak, and the kernel is not "
+    "`balanced`: do less arithmetic, or use tensor cores.",
+    "memory": "The memory system is at 60 % of its peak or more, compute is at a lower share of its peak, and the kernel is not "
+    "`balanced`: move fewer bytes, or reuse them from cache.",
+    "balanced": "The higher of compute and memory is between 60 % and 80 % of its peak, and they are less than 10 points "
+    "apart: do less of both.",
+    "latency": "Compute and memory are both under 60 % of their peaks, because warps wait. The kernel's line names the "
+    "main stall reason.",
+    "small grid": "Compute and memory are both under 60 % of their peaks, and the grid has fewer blocks than the "
+    "GPU can run at once.",
+}
+
+COUNTERS = {
+    "gpu__time_duration.sum": ("time of this launch", "From the launch's start to its end on the GPU."),
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": (
+        "compute throughput", "The use of the multiprocessors' busiest unit, relative to that unit's peak.",
+    ),
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": (
+        "memory throughput", "The busiest part of the memory system (L1, L2, DRAM), relative to its peak.",
+    ),
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": (
+        "DRAM throughput", "DRAM traffic, relative to DRAM's peak.",
+    ),
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": (
+        "L2 throughput", "The busiest part of the L2 cache, relative to its peak.",
+    ),
+    "l1tex__throughput.avg.pct_of_peak_sustained_active": (
+        "L1 throughput", "The busiest part of L1 and shared memory, relative to its peak.",
+    ),
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": (
+        "tensor cores", "Share of the cycles in which the tensor cores were active.",
+    ),
+    "sm__warps_active.avg.pct_of_peak_sustained_active": (
+        "occupancy, achieved", "Active warps of a multiprocessor, averaged over the launch, relative to the most it can hold.",
+    ),
+    "sm__maximum_warps_per_active_cycle_pct": (
+        "occupancy, theoretical", "The occupancy that registers, shared memory and block size allow.",
+    ),
+    "launch__registers_per_thread": ("registers per thread", "Registers that the launch allocates for each thread."),
+    "launch__waves_per_multiprocessor": (
+        "waves per SM", "The number of blocks in the grid, divided by the number that fit on the GPU at the same time.",
+    ),
+    "launch__shared_mem_per_block_static": ("static shared memory", "Bytes per block that the kernel declares."),
+    "launch__shared_mem_per_block_dynamic": ("dynamic shared memory", "Bytes per block that the launch asks for."),
+    "l1tex__t_sector_hit_rate.pct": ("L1 hit rate", "Share of the requested sectors that were in L1."),
+    "lts__t_sector_hit_rate.pct": ("L2 hit rate", "Share of the requested sectors that were in L2."),
+    "lts__t_sectors_srcunit_tex_op_read.sum": ("read from L2 by L1", "32-byte sectors that L1 read from L2."),
+    "lts__t_sectors_srcunit_tex_op_write.sum": ("written to L2 by L1", "32-byte sectors that L1 wrote to L2."),
+    "dram__bytes_read.sum": ("read from DRAM", "Bytes read from DRAM."),
+    "dram__bytes_write.sum": ("written to DRAM", "Bytes written to DRAM, without writes that are still in L2."),
+    "dram__bytes.sum.per_second": ("DRAM bandwidth", "Bytes read and written per second."),
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio": (
+        "bytes used of a sector, loads", ("The average number of bytes that loads use of each 32-byte sector. Much fewer than 32 means "
+        "that most loads are uncoalesced, or that many threads load the same address."),
+    ),
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_st.ratio": (
+        "bytes used of a sector, stores", ("The average number of bytes that stores use of each 32-byte sector. Much fewer than 32 means "
+        "that most stores are uncoalesced."),
+    ),
+    "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum": (
+        "shared memory bank conflicts", "Extra passes over shared memory because threads of a warp use the same bank.",
+    ),
+    "derived__local_spilling_requests": ("local memory, spilling requests", "Memory requests for spilled registers."),
+    "gpc__cycles_elapsed.avg.per_second": ("SM clock of this launch", "The clock that the multiprocessors ran at."),
+    "dram__cycles_elapsed.avg.per_second": ("memory clock of this launch", "The clock that DRAM ran at."),
+    "launch__occupancy_limit_registers": ("occupancy limit: registers", "Blocks per multiprocessor that registers allow."),
+    "launch__occupancy_limit_shared_mem": ("occupancy limit: shared memory", "Blocks per multiprocessor that shared memory allows."),
+    "launch__occupancy_limit_warps": ("occupancy limit: warps", "Blocks per multiprocessor that the number of warps allows."),
+    "launch__occupancy_limit_blocks": ("occupancy limit: blocks", "The maximum number of blocks on a multiprocessor."),
+    "launch__occupancy_limit_barriers": ("occupancy limit: barriers", "Blocks per multiprocessor that barriers allow."),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": ("global loads", "32-byte sectors that global loads read through L1."),
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum": ("global stores", "32-byte sectors that global stores wrote through L1."),
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_ld.sum": ("local loads", "32-byte sectors that loads of local memory read."),
+    "l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum": ("local stores", "32-byte sectors that stores to local memory wrote."),
+    "dram__bytes.sum.peak_sustained": ("DRAM peak", ("Bytes that DRAM can move in a memory cycle. It gives the "
+    "roofline its slope.")),
+    "sm__cycles_elapsed.avg.per_second": ("SM cycles per second", ("The clock of the multiprocessors, by their own "
+    "counter. The roofline multiplies its peaks per cycle by it.")),
+    "smsp__cycles_elapsed.avg.per_second": ("SM sub-partition cycles per second", ("The rate of sub-partition "
+    "cycles. Operations per cycle are multiplied by it.")),
+    "smsp__average_warp_latency_per_inst_issued.ratio": (
+        "cycles between two instructions", ("Average cycles between two instructions of a warp. The warp states "
+        "(stall reasons) are its parts."),
+    ),
+    "smsp__inst_executed.sum": ("instructions", "Instructions that the launch executed, counted once for each warp."),
+    "launch__grid_size": ("grid size", "Blocks of the launch."),
+    "launch__block_size": ("block size", "Threads of a block."),
+    "smsp__pcsamp_sample_count": ("warp samples", ("How often the profiler sampled what a warp of the kernel was "
+    "doing.")),
+    "inst_executed": ("instructions", "Instructions of this line, counted once for each warp."),
+    "memory_l2_theoretical_sectors_global": (
+        "global memory", ("32-byte sectors that this line's global accesses moved, and how many they would need "
+        "if coalesced."),
+    ),
+    "memory_l1_wavefronts_shared": (
+        "shared memory", ("Passes of this line's accesses over shared memory, and how many they would need "
+        "without bank conflicts."),
+    ),
+    "memory_l2_theoretical_sectors_local": (
+        "local memory", ("32-byte sectors of local memory that this line moved: spills, or arrays that are not in "
+        "registers."),
+    ),
+}  # fmt: skip
+"""By NVIDIA's name: (what the hover calls it, what it is)."""
+
+STALLS = {
+    "barrier": "waits for the other warps of its block at a barrier",
+    "branch resolving": "waits for the target of a branch",
+    "dispatch stall": "was ready, but the dispatcher held it back",
+    "drain": "waits at its end for its stores to finish",
+    "gmma": "waits at WARPGROUP.ARRIVES, before a matrix operation of its warp group",
+    "imc miss": "waits for a constant that was not in the cache",
+    "lg throttle": "waits for room in the queue of global and local memory",
+    "long scoreboard": "waits for data of global, local, surface or texture memory",
+    "math pipe throttle": "waits for an arithmetic pipe that other warps keep busy",
+    "membar": "waits at a memory barrier",
+    "mio throttle": "waits for room in the queue of shared memory and special functions",
+    "misc": "waits for another reason",
+    "no instruction": "waits for its next instruction to be fetched",
+    "no instructions": "is in the state `no instruction`, under another name of Nsight Compute",
+    "not selected": "could issue, another warp was chosen",
+    "selected": "issued an instruction",
+    "short scoreboard": "waits for data of shared memory or a special function",
+    "sleeping": "sleeps, as the code asked it to",
+    "tex throttle": "waits for room in the queue of texture memory",
+    "wait": "waits the fixed time between two dependent instructions",
+    "warpgroup arrive": "waits for the other warps of its warp group",
+}
+"""What a warp does in each state, after "Warp Stall Reasons" of Nsight Compute's Profiling Guide; names with spaces."""
+
+REMEDIES = {
+    "barrier": "Give its warps equal work, or use smaller blocks.",
+    "lg throttle": "Use fewer, wider accesses.",
+    "long scoreboard": "Load earlier, reuse data from shared memory, or have more warps.",
+    "math pipe throttle": "Use fewer instructions of that pipe.",
+    "mio throttle": "Use fewer, wider accesses to shared memory.",
+    "short scoreboard": "Avoid bank conflicts, or keep values in registers.",
+}
+"""What to try against the most frequent stall reasons; for `explain`, as hovers have no room for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`names` are what it is found by, the first is its title."""
+
+    kind: Kind
+    names: tuple[str, ...]
+    text: str
+
+
+def _codes(code: int) -> tuple[str, str]:
+    return f"exit code {code}", str(code)
+
+
+def entries() -> list[Explanation]:
+    from orbit_lsp.views.explain.sass_instructions import CONTROL_CODE, MEANINGS
+    from orbit_remote.spec.comment_scanner import PARTS, WORDS  # a server that starts needs no launch specs
+
+    return [
+        *(Explanation("outcome", (name, *_codes(EXIT_CODES[name]), *(_codes(124) if name == "timed out" else ())), text) for name, text in OUTCOMES.items()),
+        *(Explanation("diagnostic", (name,), text) for name, text in DIAGNOSTICS.items()),
+        *(Explanation("label", (name,), text) for name, text in LABELS.items()),
+        *(Explanation("term", (name,), text) for name, text in TERMS.items()),
+        *(Explanation("bottleneck", (name,), text) for name, text in BOTTLENECKS.items()),
+        *(Explanation("loop", (name,), text) for name, text in LOOP.items()),
+        *(Explanation("counter", (name, title), text) for name, (title, text) in COUNTERS.items()),
+        *(Explanation("stall reason", (name,), f"The warp {text}. {REMEDIES.get(name, '')}".strip()) for name, text in STALLS.items()),
+        *(Explanation("launch spec", (name,), f"{text[0].upper()}{text[1:]}.") for name, text in (PARTS | WORDS).items()),
+        Explanation("instruction", ("control code",), f"{CONTROL_CODE[0].upper()}{CONTROL_CODE[1:]}."),
+        *(Explanation("instruction", (name,), f"{text[0].upper()}{text[1:]}.") for name, text in MEANINGS.items()),
+        *(Explanation("setting", (f"orbit.{name}", name), _setting(field.default, field.metadata["description"])) for name, _, field in config.rows()),
+    ]  # fmt: skip
+
+
+def _setting(default: object, description: str) -> str:
+    return f"{description} Default: {json.dumps(default, ensure_ascii=False)}."
+
+
+def explain(word: str) -> list[Explanation]:
+    """Everything of this name: exact names first, else the stall reason within a counter's name; empty where there is none."""
+    wanted = _plain(re.sub(r"^n=\d+$", "n=", word))
+    explanations = [entry for entry in entries() if wanted in map(_plain, entry.names)]
+    if not explanations and (stall := re.search(r"issue_stalled_([a-z_]+?)(?:_not_issued|_per_|\.|$)", word)):
+        explanations = [
+            entry
+            for entry in entries()
+            if entry.kind == "stall reason" and entry.names[0] == stall[1].replace("_", " ")
+        ]
+    if not explanations and "." in word:  # the modifiers of an instruction, as in LDG.E.64
+        mnemonic = word.partition(".")[0].casefold()
+        explanations = [
+            entry
+            for entry in entries()
+            if entry.kind == "instruction" and entry.names[0].casefold() == mnemonic
+        ]
+    return explanations
+
+
+def suggestions(word: str) -> list[str]:
+    """The names nearest to an unknown word: those that contain it, else those that are spelled alike; five at most."""
+    names = {_plain(name): name for entry in reversed(entries()) for name in reversed(entry.names)}
+    wanted = _plain(word)
+    inside = [name for plain, name in names.items() if wanted and wanted in plain]
+    alike = [names[plain] for plain in difflib.get_close_matches(wanted, names, n=5)]
+    return list(dict.fromkeys([*alike, *inside]))[:5]
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.sub(r"[_-]", " ", name.casefold()).split())
+
+
+def markdown() -> str:
+    """docs/guide/explain.md: every text but those of settings, which have a page."""
+    lines = [
+        "# What each word means",
+        "",
+        "Generated from what `orbit-lsp explain WORD` prints. Settings have [a page of their own](settings.md).",
+    ]
+    heads = {
+        "outcome": ("Outcomes and exit codes", "outcome | exit code"),
+        "diagnostic": ("Diagnostics of orbit-lsp", "code"),
+        "label": ("On a kernel's line", "label"),
+        "term": ("Terms", "term"),
+        "bottleneck": ("Bottlenecks", "bottleneck"),
+        "loop": ("Loops: what became of a change", "word"),
+        "stall reason": ("Stall reasons", "reason"),
+        "launch spec": ("Words of launch specs", "word"),
+        "counter": ("Counters", "title | counter"),
+        "instruction": ("Instructions (SASS)", "instruction"),
+    }
+    for kind, (title, columns) in heads.items():
+        lines += ["", f"## {title}", "", f"| {columns} | means |", "|---" * (columns.count("|") + 2) + "|"]
+        lines += [_row(entry) for entry in entries() if entry.kind == kind]
+    return "\n".join([*lines, ""])
+
+
+def diagnostics_markdown() -> str:
+    """docs/guide/diagnostics.md: every diagnostic that orbit-lsp itself makes, and what turns it off."""
+    rows = [
+        f"| `{code}` | {TURNED_OFF[code][0]} | {text} | {TURNED_OFF[code][1]} |"
+        for code, text in DIAGNOSTICS.items()
+    ]
+    return "\n".join([_DIAGNOSTICS_PAGE, *rows, ""])
+
+
+_DIAGNOSTICS_PAGE = """\
+# Diagnostics
+
+Generated from the texts of `orbit-lsp explain`; do not edit.
+
+The `source` of a diagnostic names the program that reported it.
+
+| source | made by | goes away with |
+|---|---|---|
+| `nvcc`, `ptxas`, `nvlink`, `ld`, `host compiler` | the CUDA compiler, when you open or save a file, or pause typing; text and number are the compiler's | the next compile; the settings `orbit.compile_on_save` and `orbit.compile_on_idle` turn it off; a warning also goes with `-diag-suppress` in `orbit.nvcc_flags` |
+| `triton`, `python` | Triton's compiler or the import of the file, when you compile or run it | the next compile or run |
+| `cuda`, `program` | the last run: a CUDA error, a failed assertion, an exception | the next run |
+| `orbit` | orbit-lsp itself. With a code: see below. Without a code: a run failed, or a file has too many kernels. In editors that cannot redraw inlay hints (Helix, Emacs), the texts of inlay hints are shown as diagnostics too | see below; the settings `orbit.hints` turn inlay hints off |
+
+Warnings about unused and deprecated code are tagged, so that an editor can fade or strike through that code. Template
+instantiations, include chains and overload candidates are attached as related information. Most editors show it as
+links.
+
+## Codes of orbit-lsp
+
+Five of these codes come from the compiler's figures: `register-spills`, `local-memory`, `shared-memory`, `block-size` and `occupancy-step`. The settings `orbit.costs` choose `off`, `hint` or `warning` for each of the five. After an edit they disappear until the file is compiled again.
+
+| code | severity | means | turned off by |
+|---|---|---|---|"""
+
+
+def _row(entry: Explanation) -> str:
+    text = entry.text.replace("|", "\\|")
+    match entry.kind:
+        case "outcome":
+            return f"| {entry.names[0]} | {entry.names[2]} | {text} |"
+        case "counter":
+            return f"| {entry.names[1]} | `{entry.names[0]}` | {text} |"
+        case _:
+            return f"| `{entry.names[0]}` | {text} |"

@@ -1,0 +1,329 @@
+"""The judge's process: a job's KernelBench file against its reference, each side forked, locked and asked call by call.
+
+This process runs no code of either side. torch is imported before the fork, so that a side begins in milliseconds; CUDA
+begins after it in each process, because it does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import mmap
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from orbit_remote import MAIN
+from orbit_remote.child import child_main, triton_instances
+from orbit_remote.child.spec.trial import Missing, load_torch
+from orbit_remote.common import harness_files, limits, measure, regular_files
+from orbit_remote.common import messages as c
+from orbit_remote.judge import channel, locks, memory, side, verdict
+from orbit_remote.judge.match import BUDGET_S, Failed, Match, Party, Result, Unjudged
+from orbit_remote.process import process_groups
+
+Send = Callable[[c.Event], None]
+_NEEDED = ("files", "no network")
+"""Locks, by how their sentences begin, without which nothing is a referee's."""
+
+
+def main(arguments_: list[str]) -> int:
+    """As `child_main.command` has it: a folder with the order, which gets the events."""
+    parser = argparse.ArgumentParser(prog="orbit_remote judge")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("cache", type=Path)
+    options = parser.parse_args(arguments_)
+    order = child_main.read_order(regular_files.read(options.folder / "order", limits.EVENTS))
+    child_main.warm_up()
+    events: list[str] = []
+    try:
+        finished = judge(order.job, lambda event: events.append(c.encode(event)), options.cache)
+    except OSError as error:
+        # this machine cannot: the same job as an author's, whose answer has that grade
+        print(
+            f"orbit: no referee on this machine ({error}); measured in the author's way",
+            file=sys.stderr,
+            flush=True,
+        )
+        (options.folder / "order").write_bytes(child_main.order(replace(order.job, grade="author")))
+        os.execv(
+            sys.executable,
+            [sys.executable, "-P", str(MAIN), "child", str(options.folder), str(options.cache)],
+        )
+    events.append(c.encode(finished))
+    # written when no side is left that could write there too
+    regular_files.replace(
+        options.folder / "events", "\n".join(events).encode("utf-8", "surrogatepass") + b"\n"
+    )
+    child_main.leave(0)
+    return 0
+
+
+def judge(job: c.Job, send: Send, cache: Path, device: str = "cuda", most_s: float = BUDGET_S) -> c.Finished:
+    """The whole job; rounds end after `most_s` seconds, once there are enough of them. On the device `cpu`, which tests use
+    that have no GPU, there are no gates and no records. Raises OSError where the judge's means are not there: CUDA IPC,
+    stream memory operations.
+    """
+    began = time.perf_counter()
+    kept = harness_files.kept(job.text)
+    place = c.Place(job.path, kept.line, kept.column, kept.end_column) if kept else c.Place(job.path, 1)
+    refusal = _unfit(job, kept)
+    if refusal:
+        return c.failed(job.run, c.Failure("runtime error", refusal, place=place))
+    path = harness_files.model_file(Path(job.path))
+    assert path
+    reference = (str(path), regular_files.text(path, limits.SOURCE))
+
+    def stage(why: str) -> None:
+        send(c.Stage(job.run, "running", time.time(), why))
+
+    with tempfile.TemporaryDirectory(prefix="orbit-judge-") as folder:
+        try:
+            finished = _between(job, reference, Path(folder), cache, device, stage, place, most_s)
+        except Missing as error:
+            finished = c.failed(job.run, error.failure)
+        except Unjudged as error:
+            finished = c.failed(job.run, c.Failure("runtime error", str(error), place=place))
+    return replace(finished, run_s=time.perf_counter() - began, toolchain=triton_instances.toolchain())
+
+
+def _unfit(job: c.Job, kept: harness_files.Kept | None) -> str:
+    """Why there is nothing to judge; empty where there is."""
+    if kept is None or kept.kind != "kernelbench":
+        return "a referee judges a file with ModelNew (KernelBench's contract); this one has none"
+    if harness_files.model_file(Path(job.path)) is None:
+        return "a referee needs the reference in a file of its own: put Model and get_inputs beside it, not into the candidate's file"
+    return ""
+
+
+def _between(
+    job: c.Job,
+    reference: tuple[str, str],
+    folder: Path,
+    cache: Path,
+    device: str,
+    stage: Callable[[str], None],
+    place: c.Place,
+    most_s: float,
+) -> c.Finished:
+    torch = __import__("torch")
+    parties: list[Party] = []
+    try:
+        roles: tuple[tuple[side.Role, str], ...] = (("candidate", "ModelNew"), ("reference", "Model"))
+        folder.chmod(0o711)
+        first = device == "cpu" or _begins_confined(folder)
+        for role, name in roles:
+            own = folder / role
+            own.mkdir()
+            orders = side.Orders(job, reference, own, cache, device, role, first)
+            parties.append(_begun(orders, name, torch))
+        load_torch(job, "a referee needs", device)
+        contest = Match(
+            torch, memory.of(torch, device, job.device), parties[0], parties[1], job, stage, most_s,
+            harness_files.within(reference[1]),
+        )  # fmt: skip
+        try:
+            result = contest.judge()
+        except Failed as error:
+            return _failed(job, error, contest.result, place)
+        return _finished(job, result, place)
+    finally:
+        for party in parties:
+            _end(party)
+
+
+def _begins_confined(folder: Path) -> bool:
+    """Whether CUDA begins in a process that Landlock confines, as the user that a side will be; tried in one that ends."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            folder = folder / "probe"
+            (folder / "mps").mkdir(parents=True)
+            os.environ |= {
+                "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+                "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps"),
+            }
+            locks.become_nobody(locks.Locks(), folder)
+            locks.confine(locks.Locks(), locks.readable(), [str(folder)])
+            status = min(1, ctypes.CDLL("libcuda.so.1").cuInit(0))
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(pid, 0)
+    return ended == 0
+
+
+def _begun(orders: side.Orders, name: str, torch: Any) -> Party:
+    """A forked side; the flags of one are in no other's memory but a later one's, which is the reference's."""
+    ours, theirs = channel.pair()
+    page = mmap.mmap(-1, mmap.PAGESIZE)
+    judge_pid = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _close_all_but(theirs.fileno())
+        process_groups.die_with_parent()
+        if os.getppid() != judge_pid:
+            os._exit(1)
+        side.run(orders, channel.Channel(theirs), page, torch)
+    theirs.close()
+    return Party(name, channel.Channel(ours), page, pid)
+
+
+def _close_all_but(descriptor: int) -> None:
+    """Streams stay, and nothing else that this process had open: no pipe, no file, no other side's channel."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, min(1 << 20, os.sysconf("SC_OPEN_MAX")))
+
+
+def _end(party: Party) -> None:
+    party.channel.close()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(party.pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(party.pid, 0)
+
+
+# -- the report -------------------------------------------------------------------------------------
+
+
+def _failed(job: c.Job, error: Failed, result: Result, place: c.Place) -> c.Finished:
+    failure = error.failure
+    if error.reference:
+        text = f"invalid reference: {failure.message}"
+        failure = replace(
+            failure,
+            category="infrastructure" if failure.category == "infrastructure" else "runtime error",
+            message=text,
+        )
+    failure = failure if failure.place else replace(failure, place=place)
+    return c.failed(job.run, failure, judged=_judged(result))
+
+
+def _grade(result: Result) -> tuple[str, str]:
+    if any(not any(one.startswith(need) for one in result.held) for need in _NEEDED):
+        why = "; ".join(one for one in result.missing if one.startswith(_NEEDED)) or "it did not come to that"
+        return "author", f"author: the candidate's process could not be locked: {why}"
+    return "referee", (
+        "referee: the candidate ran in a locked process of its own; arguments, clock and comparison were outside it, and every "
+        "timed call had new arguments and a checked answer"
+    )
+
+
+def _judged(result: Result, **known: Any) -> c.Judged:
+    grade, why = _grade(result)
+    return c.Judged(
+        "referee" if grade == "referee" else "author",
+        why,
+        locks=result.held,
+        unlocked=result.missing,
+        **known,
+    )
+
+
+def _finished(job: c.Job, result: Result, place: c.Place) -> c.Finished:
+    checks = tuple(replace(one.check, place=place) for one in result.checks)
+    point = c.Point({"version": "ModelNew"}, "", (), checks)
+    wrong = next((one for one in result.checks if not one.check.passed), None)
+    if wrong is not None:
+        text = f"wrong answer: {wrong.words}"
+        return c.failed(
+            job.run, c.Failure("wrong answer", text, place=place), points=(point,), judged=_judged(result),
+            problems=(c.Problem("error", text, "orbit", place),),
+        )  # fmt: skip
+    if result.invalid:
+        return c.failed(
+            job.run,
+            c.Failure("runtime error", f"invalid reference: {result.invalid}", place=place),
+            points=(point,),
+            judged=_judged(result),
+        )
+    seen = _seen(result, harness_files.brings_kernels(job.text))
+    suspicious = verdict.suspicion(seen)
+    known = _known(result, seen, suspicious)
+    if suspicious:
+        text = f"the result is suspicious: {suspicious}"
+        return c.failed(
+            job.run, c.Failure("wrong answer", text, place=place), points=(point,), judged=known,
+            problems=(c.Problem("error", text, "orbit", place),),
+        )  # fmt: skip
+    return _scored(job, result, point, known)
+
+
+def _least_ns(result: Result) -> float:
+    if not result.on_gpu:
+        return verdict.NO_GPU_NS
+    return verdict.RESOLUTION_NS if result.gated else verdict.HOST_NS
+
+
+def _seen(result: Result, own_kernels: bool) -> verdict.Seen:
+    timed = verdict.clocks(result.candidate, result.empty, result.reference, _least_ns(result))
+    recorded = next(filter(None, map(verdict.recorded, reversed(result.ran))), None)
+    return verdict.Seen(
+        timed, recorded, bool(result.ran), verdict.least_ns(result.written, result.bandwidth), result.error,
+        result.reference_error, own_kernels=own_kernels, late=result.late,
+    )  # fmt: skip
+
+
+def _known(result: Result, seen: verdict.Seen, suspicious: str) -> c.Judged:
+    ran = seen.recorded
+    return _judged(
+        result,
+        suspicious=suspicious,
+        rounds=result.rounds,
+        flag_ns=seen.clocks.flag_ns,
+        verified_ns=seen.clocks.verified_ns,
+        resolution_ns=seen.clocks.resolution_ns,
+        host_included=not result.gated,
+        recorded_ns=ran.span_ns if ran else None,
+        own_share=ran.own_share if ran else None,
+        streams=ran.streams if ran else None,
+        kernels=ran.kernels if ran else (),
+        kept_bytes=result.kept_bytes,
+        error=result.error,
+        reference_error=result.reference_error,
+    )
+
+
+def _scored(job: c.Job, result: Result, point: c.Point, known: c.Judged) -> c.Finished:
+    empty = statistics.median(result.empty.flag)
+    kind = "cold L2" if result.gated else "host included"
+    clock = f"the judge's clock, less the {empty / 1000:.2f} µs of a call that computes nothing"
+    both: list[tuple[str, list[int]]] = []
+    for name, samples in (("ModelNew", result.candidate), ("Model", result.reference)):
+        both.append((name, [max(1, round(one - empty)) for one in samples.flag]))
+    launches = [
+        c.Launches(
+            name,
+            name,
+            (0, 0, 0),
+            (0, 0, 0),
+            measure.timing(each, f"{kind}, n={len(each)}", clock=clock),
+            len(each),
+        )
+        for name, each in both
+    ]
+    compared = measure.compare(both[1][1], both[0][1])
+    versus = (
+        c.AgainstReference(
+            "Model", compared.verdict, compared.ratio, compared.low, compared.high, compared.pairs
+        )
+        if compared
+        else None
+    )
+    mine = replace(point, launches=(launches[0],), versus=versus)
+    theirs = c.Point({"version": "Model"}, "", (launches[1],))
+    remarks: list[str] = []
+    if not result.gated:
+        remarks.append("a side waits for the GPU within a call: times have the host's part in them")
+    if known.own_share == 0:
+        libraries = ", ".join(dict.fromkeys(kernel.library for kernel in known.kernels))
+        remarks.append(f"all of its GPU time is in kernels of libraries: {libraries}")
+    return c.ok(job.run, points=(mine, theirs), launches=(launches[0],), judged=known, remarks=tuple(remarks))

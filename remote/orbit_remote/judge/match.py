@@ -1,0 +1,581 @@
+"""The judge's work: calls with new arguments at new addresses, two clocks, every output compared, nothing taken on trust.
+
+In each round a call that computes nothing, one of the candidate and one of the reference take turns. The candidate's
+arguments come when its call has been launched and waits for a gate; its outputs are read here before the reference
+computes what was expected. A side that waits for the GPU within a call cannot wait for a gate: then, and for all
+sides alike, a call is timed from the judge's word to the end of everything, the host's part included.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from orbit_remote.child.harness import kernelbench
+from orbit_remote.child.harness.harness_case import Judged
+from orbit_remote.common import codec
+from orbit_remote.common import messages as c
+from orbit_remote.common.harness_files import Within
+from orbit_remote.judge import arguments, memory, verdict
+from orbit_remote.judge.arguments import Leaf
+from orbit_remote.judge.channel import Channel, Lost, Message
+
+ARENA_MOST: Final = 16 << 30
+_SHARE: Final = 10
+"""A side's arguments may take one part of so many of the GPU's free memory."""
+_WARM: Final = 2
+_LEAST, _MOST = 12, 150
+_BUDGET: Final = 0.25
+"""Share of the run's time limit for rounds, once there are enough of them; at most this long:"""
+BUDGET_S: Final = 6.0
+_PRECISE: Final = 0.005
+_GATE_S: Final = 2.0
+_SAMPLED: Final = 1024
+_LOOKS: Final = 512
+"""At a flag, between two looks at everything else."""
+_LATE_S: Final = 0.05
+_POISON: Final = 0xFF
+_RECORDED: Final = 3
+_CATEGORIES: Final = ("compile error", "runtime error")
+
+
+class Failed(Exception):  # noqa: N818 - how a side ended
+    """A side did not do what was asked; `reference` says which of the two."""
+
+    def __init__(self, failure: c.Failure, reference: bool) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.reference = reference
+
+
+class Unjudged(Exception):  # noqa: N818 - why there is no referee
+    """What was handed in cannot be judged by these means; the sentence says why."""
+
+
+@dataclass(slots=True)
+class Party:
+    """A side as the judge holds it."""
+
+    name: str
+    channel: Channel
+    page: mmap.mmap
+    pid: int
+    arena: memory.Region | None = None
+    number: int = 0
+    samples: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    @property
+    def reference(self) -> bool:
+        return self.name == "Model"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of one call: `contents` are the judge's own copies."""
+
+    packed: Any
+    leaves: tuple[Leaf, ...]
+    contents: tuple[Any, ...]
+    seed: int
+
+    @property
+    def room(self) -> int:
+        return sum(leaf.room for leaf in self.leaves)
+
+
+@dataclass(slots=True)
+class Output:
+    """A tensor that a call returned: `data` is its memory, `copy` the judge's own."""
+
+    name: str
+    leaf: Leaf
+    data: Any
+    copy: Any = None
+
+
+@dataclass(slots=True)
+class Call:
+    flag_ns: int
+    verified_ns: int
+    placing_ns: int
+    outputs: list[Output]
+    start: int
+    ran: Any = None
+    waited: bool = False
+    """The side waited for the GPU before the gate was open."""
+
+
+@dataclass(slots=True)
+class Result:
+    checks: list[Judged] = field(default_factory=list[Judged])
+    invalid: str = ""
+    gated: bool = True
+    on_gpu: bool = True
+    rounds: int = 0
+    candidate: verdict.Samples = field(default_factory=verdict.Samples)
+    reference: verdict.Samples = field(default_factory=verdict.Samples)
+    empty: verdict.Samples = field(default_factory=verdict.Samples)
+    late: str = ""
+    ran: list[Any] = field(default_factory=list[Any])
+    error: float | None = None
+    reference_error: float | None = None
+    written: int = 0
+    bandwidth: float | None = None
+    kept_bytes: int = 0
+    held: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class Match:
+    def __init__(
+        self,
+        torch: Any,
+        own: memory.Memory,
+        candidate: Party,
+        reference: Party,
+        job: c.Job,
+        stage: Callable[[str], None],
+        most_s: float = BUDGET_S,
+        within: Within | None = None,
+    ) -> None:
+        self._torch = torch
+        self._within = within
+        self._memory = own
+        self._candidate = candidate
+        self._reference = reference
+        self._stage = stage
+        self._ends = time.monotonic() + job.run_timeout_s
+        self._budget_s = min(most_s, _BUDGET * job.run_timeout_s)
+        self._null: list[tuple[int, int]] = []
+        self._placing: list[tuple[int, int]] = []
+        self._before: list[Any] = []
+        self._arguments: tuple[Any, ...] = ()
+        self._same_arguments = self._same_answers = True
+        self.result = Result(gated=own.gates, on_gpu=own.gates)
+
+    def judge(self) -> Result:
+        """Raises Failed, Unjudged."""
+        result = self.result
+        self._begin()
+        self._stage("checking")
+        for _ in range(_WARM):
+            if not self._round(gated=False, timed=False):
+                return result
+        free = self._memory.free()
+        self._stage("timing")
+        self._rounds()
+        if self._wrong():
+            return result
+        result.kept_bytes = max(0, free - self._memory.free())
+        if self._same_arguments:
+            result.invalid = "get_inputs gives the same arguments whatever the seed: an answer that is kept passes for one that is computed"
+        elif self._same_answers:
+            result.invalid = "the reference gives the same answer whatever its arguments: a constant passes for a computation"
+        self._afterwards()
+        return result
+
+    def _begin(self) -> None:
+        seed = secrets.randbits(48)
+        size = min(ARENA_MOST, self._memory.free() // _SHARE)
+        for party in (self._reference, self._candidate):
+            party.arena = self._memory.allocate(size)
+            descriptors = () if party.arena.descriptor is None else (party.arena.descriptor,)
+            locked, _ = self._ask(party, {"do": "open", "arena": party.arena.handle}, descriptors)
+            if not party.reference:
+                self.result.held, self.result.missing = tuple(locked["held"]), tuple(locked["missing"])
+        self._stage("compiling")
+        for party in (
+            self._reference,
+            self._candidate,
+        ):  # the candidate's is sent once its module has been imported
+            self._ask(party, {"do": "make", "seed": seed})
+
+    # -- rounds -------------------------------------------------------------------------------------
+
+    def _rounds(self) -> None:
+        result = self.result
+        began = time.monotonic()
+        gated = self._memory.gates
+        while True:
+            call = self._round(gated=gated, timed=True)
+            if call is None:
+                return
+            if gated and call.waited:
+                gated = False
+                for kept in (self._candidate.samples, self._reference.samples, self._null, self._placing):
+                    kept.clear()
+                continue
+            count = len(self._candidate.samples)
+            late = time.monotonic() - began > self._budget_s
+            if count >= _MOST or (count >= _LEAST and (late or self._settled())):
+                break
+        result.gated, result.rounds = gated, len(self._candidate.samples)
+        result.candidate, result.reference, result.empty = map(
+            _samples, (self._candidate.samples, self._reference.samples, self._null)
+        )
+
+    def _settled(self) -> bool:
+        if len(self._candidate.samples) < 4 * _LEAST:
+            return False
+        found = verdict.clocks(
+            _samples(self._candidate.samples), _samples(self._null), _samples(self._reference.samples)
+        )
+        return found.resolution_ns <= max(verdict.TOLERANCE * found.flag_ns, verdict.RESOLUTION_NS)
+
+    def _round(self, *, gated: bool, timed: bool) -> Call | None:
+        """One call of each side; the candidate's, or None where its answer was wrong."""
+        given = self._arguments_of(secrets.randbits(48))
+        empty = self._call(self._reference, given, gated=gated, null=True) if timed else None
+        call = self._call(self._candidate, given, gated=gated)
+        expected = self._call(self._reference, given, gated=gated)
+        call.waited = call.waited or expected.waited
+        self._compare(call, expected)
+        if self._wrong():
+            return None
+        if timed and not call.waited and empty:
+            self._null.append((empty.flag_ns, empty.verified_ns))
+            self._placing.append((call.placing_ns, expected.placing_ns))
+            self._candidate.samples.append((call.flag_ns, call.verified_ns))
+            self._reference.samples.append((expected.flag_ns, expected.verified_ns))
+        self.result.written = sum(output.leaf.size for output in call.outputs)
+        return call
+
+    def _wrong(self) -> bool:
+        return any(not one.check.passed for one in self.result.checks)
+
+    def _arguments_of(self, seed: int) -> Given:
+        answer, descriptors = self._ask(self._reference, {"do": "inputs", "seed": seed})
+        outputs = self._read(self._reference, answer, descriptors)
+        contents = tuple(output.data.clone() for output in outputs)
+        self._memory.wait()
+        if self._arguments and any(
+            not bool(self._torch.equal(old, new)) for old, new in zip(self._arguments, contents, strict=True)
+        ):
+            self._same_arguments = False
+        self._arguments = contents
+        given = Given(answer["arguments"], tuple(output.leaf for output in outputs), contents, seed)
+        arena = self._reference.arena
+        assert arena
+        if given.room > arena.size:
+            raise Unjudged(
+                f"the arguments of a call take {given.room >> 20} MiB, and there is room for {arena.size >> 20} MiB"
+            )
+        return given
+
+    def _compare(self, call: Call, expected: Call) -> None:
+        torch = self._torch
+        wanted = [
+            (output.name, arguments.tensor_in(torch, output.leaf, output.copy)) for output in expected.outputs
+        ]
+        if [one.name for one in call.outputs] != [name for name, _ in wanted]:
+            counts = [
+                f"{len(each)} tensors" if len(each) != 1 else "1 tensor" for each in (call.outputs, wanted)
+            ]
+            check = c.Check("output of ModelNew == Model", False, actual=counts[0], expected=counts[1])
+            self.result.checks = [Judged(check, f"output is {counts[0]}, expected {counts[1]}")]
+            return
+        try:
+            pairs = [
+                kernelbench.compared(
+                    torch, name, arguments.tensor_in(torch, mine.leaf, mine.copy), theirs, self._within
+                )
+                for mine, (name, theirs) in zip(call.outputs, wanted, strict=True)
+            ]
+        except arguments.Unfit as error:
+            raise Failed(c.Failure("runtime error", f"ModelNew returns {error}"), False) from None
+        self.result.checks = pairs
+        if (
+            self._same_answers
+            and self._before
+            and not all(
+                kernelbench.compared(torch, name, before, now).check.passed
+                for before, (name, now) in zip(self._before, wanted, strict=True)
+            )
+        ):
+            self._same_answers = False
+        self._before = [tensor for _, tensor in wanted]
+
+    # -- one call -----------------------------------------------------------------------------------
+
+    def _call(
+        self, party: Party, given: Given, *, gated: bool, null: bool = False, record: bool = False
+    ) -> Call:
+        party.number += 1
+        arena = party.arena
+        assert arena
+        steps = (arena.size - given.room) // memory.ALIGNED
+        start = secrets.randbelow(steps + 1) * memory.ALIGNED
+        starts = _starts(start, given.leaves)
+        self._send(party, {
+            "do": "call", "number": party.number, "gated": gated, "null": null, "record": record, "seed": given.seed,
+            "arguments": given.packed, "leaves": arguments.written(given.leaves), "starts": starts,
+        })  # fmt: skip
+        answer: Message | None = None
+        descriptors: list[int] = []
+        if gated:
+            try:
+                answer, descriptors = self._receive(party, min(_GATE_S, self._left()))
+            except TimeoutError:
+                answer = None
+        else:
+            self._receive(party)  # it is ready
+        waited = gated and answer is None
+        outputs = self._read(party, answer, descriptors) if answer and self._memory.gates else []
+        placing = time.perf_counter_ns()
+        for content, at, leaf in zip(given.contents, starts, given.leaves, strict=True):
+            arena.data[at : at + leaf.size].copy_(content)
+        self._memory.flush()
+        self._memory.wait()
+        placing_ns = time.perf_counter_ns() - placing
+        sampled = [self._places(output) for output in outputs]
+        self._memory.wait()
+        began = time.perf_counter_ns()
+        party.page[0:4] = party.number.to_bytes(4, "little")
+        self._until_done(party, answer is not None)
+        flag_ns = time.perf_counter_ns() - began
+        if answer is None:
+            answer, descriptors = self._receive(party)
+        if not outputs:
+            outputs = self._read(party, answer, descriptors)
+            sampled = [self._places(output) for output in outputs]
+        taken = [
+            self._torch.index_select(one.data, 0, at).cpu() if one.leaf.size else None
+            for one, at in zip(outputs, sampled, strict=True)
+        ]
+        self._memory.wait()
+        verified_ns = time.perf_counter_ns() - began
+        self._keep(party, outputs, sampled, taken, null)
+        return Call(flag_ns, verified_ns, placing_ns, outputs, start, answer.get("ran"), waited)
+
+    def _places(self, output: Output) -> Any:
+        if not output.leaf.size:
+            return None
+        return self._torch.randint(output.leaf.size, (_SAMPLED,), device=self._memory.device)
+
+    def _keep(
+        self,
+        party: Party,
+        outputs: Sequence[Output],
+        sampled: Sequence[Any],
+        taken: Sequence[Any],
+        null: bool,
+    ) -> None:
+        """Own copies of the outputs; then poison where they were, so that no call finds an earlier one's answer."""
+        for one, at, values in zip(outputs, sampled, taken, strict=True):
+            one.copy = one.data.clone()
+            if values is not None and not bool((one.copy[at].cpu() == values).all()) and not party.reference:
+                self.result.late = "its outputs changed after it had said that they were complete"
+        self._memory.wait()
+        if not null and not party.reference:
+            for one in outputs:
+                one.data.fill_(_POISON)
+        self._memory.wait()
+
+    def _until_done(self, party: Party, answered: bool) -> None:
+        """Until the side's flag says that the call has ended, or it says something else. Raises Failed."""
+        page, at = party.page, 4 * memory.DONE
+        looks, asked, since = 0, False, time.monotonic()
+        while int.from_bytes(page[at : at + 4], "little") < party.number:
+            self._memory.pause()
+            looks += 1
+            if looks % _LOOKS:
+                continue
+            if self._left() <= 0:
+                raise self._timed_out(party)
+            if answered and not asked and time.monotonic() - since > _GATE_S:
+                self._send(party, {"do": "settle"})  # a kernel that failed writes no flag
+                asked = True
+            if party.channel.readable():
+                if not answered:
+                    return
+                self._receive(party)
+                asked = answered = False
+        if asked:
+            self._receive(party)
+
+    def _read(self, party: Party, answer: Message, descriptors: list[int]) -> list[Output]:
+        names: list[Any] = [*answer["names"]] if isinstance(answer.get("names"), list) else []
+        claims: Any = answer.get("leaves")
+        if not isinstance(claims, list) or len(cast("list[Any]", claims)) > 256:
+            raise Failed(
+                c.Failure("runtime error", f"{party.name} returned what is not understood"), party.reference
+            )
+        outputs: list[Output] = []
+        try:
+            for number, claim in enumerate(cast("list[Message]", claims)):
+                leaf = arguments.claimed(claim)
+                name = str(names[number])[:200] if number < len(names) else f"output[{number}]"
+                outputs.append(Output(name, leaf, self._bytes(party, leaf, claim.get("at"), descriptors)))
+        except (arguments.Unfit, memory.Refused, OSError) as error:
+            raise Failed(
+                c.Failure("runtime error", f"{party.name} returned {error}"), party.reference
+            ) from None
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            descriptors.clear()
+        return outputs
+
+    def _bytes(self, party: Party, leaf: Leaf, handle: Any, descriptors: list[int]) -> Any:
+        if not isinstance(handle, dict):
+            raise memory.Refused("an output without its memory")
+        claim = cast("memory.Handle", handle)
+        at = claim.get("arena")
+        if at is None:
+            return self._memory.shared(claim, leaf.size, descriptors)
+        assert party.arena
+        if not isinstance(at, int) or not 0 <= at <= at + leaf.size <= party.arena.size:
+            raise memory.Refused("an output that reaches beyond its memory")
+        return party.arena.data[at : at + leaf.size]
+
+    # -- afterwards ---------------------------------------------------------------------------------
+
+    def _afterwards(self) -> None:
+        """What is looked at once the times are taken: kernels by name, late writes, precision, bandwidth."""
+        given = self._arguments_of(secrets.randbits(48))
+        if self._memory.gates:
+            for _ in range(_RECORDED):
+                self.result.ran.append(self._call(self._candidate, given, gated=False, record=True).ran)
+        call = self._call(self._candidate, given, gated=False)
+        expected = self._call(self._reference, given, gated=False)
+        self._compare(call, expected)
+        if self._memory.gates:
+            time.sleep(_LATE_S)
+            if not all(bool((one.data == _POISON).all()) for one in call.outputs):
+                self.result.late = "it wrote to its outputs after the call had ended"
+            self.result.bandwidth = self._bandwidth()
+            self.result.late = self.result.late or verdict.busy(
+                [mine for mine, _ in self._placing], [theirs for _, theirs in self._placing]
+            )
+        self._precision(given, call, expected)
+
+    def _precision(self, given: Given, call: Call, expected: Call) -> None:
+        torch = self._torch
+        singles = [at for at, one in enumerate(expected.outputs) if one.leaf.dtype == "float32"]
+        if not singles or self._wrong():
+            return
+        message = {
+            "do": "precise", "arguments": given.packed, "leaves": arguments.written(given.leaves),
+            "starts": _starts(expected.start, given.leaves), "seed": given.seed,
+        }  # fmt: skip
+        try:
+            answer, descriptors = self._ask(self._reference, message)
+            exact = self._read(self._reference, answer, descriptors)
+            pairs = [
+                [arguments.tensor_in(torch, one.leaf, one.copy if one.copy is not None else one.data) for one in each]
+                for each in ([call.outputs[at] for at in singles], [expected.outputs[at] for at in singles], [exact[at] for at in singles])
+            ]  # fmt: skip
+        except (Failed, IndexError, arguments.Unfit):
+            return  # a model that has no double precision
+        self.result.error = max(_distance(one, true) for one, true in zip(pairs[0], pairs[2], strict=True))
+        self.result.reference_error = max(
+            _distance(one, true) for one, true in zip(pairs[1], pairs[2], strict=True)
+        )
+
+    def _bandwidth(self) -> float | None:
+        """Bytes per second that this GPU writes, at best of a few fills."""
+        torch = self._torch
+        data = torch.empty(min(1 << 30, self._memory.free() // 4), dtype=torch.uint8, device="cuda")
+        best = 0.0
+        for _ in range(4):
+            self._memory.wait()
+            began = time.perf_counter_ns()
+            data.zero_()
+            self._memory.wait()
+            best = max(best, data.numel() / (time.perf_counter_ns() - began) * 1e9)
+        return best
+
+    # -- talking ------------------------------------------------------------------------------------
+
+    def _ask(
+        self, party: Party, message: Message, descriptors: tuple[int, ...] = ()
+    ) -> tuple[Message, list[int]]:
+        self._send(party, message, descriptors)
+        return self._receive(party)
+
+    def _send(self, party: Party, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        try:
+            party.channel.send(message, descriptors)
+        except Lost as error:
+            raise self._lost(party, error) from None
+
+    def _receive(self, party: Party, timeout_s: float | None = None) -> tuple[Message, list[int]]:
+        """Raises Failed; TimeoutError where a timeout was given."""
+        try:
+            answer, descriptors = party.channel.receive(
+                max(0.001, self._left() if timeout_s is None else timeout_s)
+            )
+        except TimeoutError:
+            if timeout_s is None or self._left() <= 0:
+                raise self._timed_out(party) from None
+            raise
+        except Lost as error:
+            raise self._lost(party, error) from None
+        if "unable" in answer and party.number == 0:
+            raise OSError(str(answer["unable"]))
+        if (failed := answer.get("failed")) is not None:
+            raise Failed(_failure(failed), party.reference)
+        return answer, descriptors
+
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def _timed_out(self, party: Party) -> Failed:
+        text = f"{party.name} did not end within the limit of the run"
+        return Failed(
+            c.Failure("timed out", text, "raise the limit, or look for a wait that never ends"),
+            party.reference,
+        )
+
+    def _lost(self, party: Party, error: Lost) -> Failed:
+        status = _status(party.pid)
+        why = f"its process ended with {status}" if status else error.why
+        return Failed(c.Failure("runtime error", f"{party.name}: {why}"), party.reference)
+
+
+def _samples(pairs: Sequence[tuple[int, int]]) -> verdict.Samples:
+    return verdict.Samples(tuple(one for one, _ in pairs), tuple(other for _, other in pairs))
+
+
+def _starts(start: int, leaves: Sequence[Leaf]) -> list[int]:
+    starts: list[int] = []
+    for leaf in leaves:
+        starts.append(start)
+        start += leaf.room
+    return starts
+
+
+def _distance(tensor: Any, exact: Any) -> float:
+    """Root mean square of the difference, relative to the exact values'."""
+    wide = exact.double()
+    scale = float(wide.square().mean().sqrt())
+    return float((tensor.double() - wide).square().mean().sqrt()) / scale if scale else 0.0
+
+
+def _failure(claim: Any) -> c.Failure:
+    """A side's own account: its words, and a category that it may name."""
+    try:
+        failure = codec.build(c.Failure, claim)
+    except (ValueError, TypeError):
+        return c.Failure("runtime error", "it failed, and did not say how")
+    if failure.category in _CATEGORIES:
+        return failure
+    return c.Failure("runtime error", failure.message, failure.remedy, place=failure.place)
+
+
+def _status(pid: int) -> str:
+    """How a process ended, in words; empty where it has not."""
+    try:
+        deadline = time.monotonic() + 1
+        while (found := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+            if time.monotonic() > deadline:
+                return ""
+            time.sleep(0.01)
+    except ChildProcessError:
+        return ""
+    return f"signal {found.si_status}" if found.si_code != os.CLD_EXITED else f"exit code {found.si_status}"

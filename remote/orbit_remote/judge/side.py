@@ -1,0 +1,349 @@
+"""One side's process: the candidate's code or the reference's, carried out as the judge asks, call by call.
+
+Nothing that is said from here is believed by itself. The code that is measured shares this process, so whatever stands
+here can be changed by it: the judge owns the inputs, keeps the clock and compares the outputs elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import sys
+import tempfile
+import traceback
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from orbit_remote.child import python_job
+from orbit_remote.child.harness import harness_job, kernelbench, tensor_data
+from orbit_remote.child.harness.harness_case import Refused, described
+from orbit_remote.child.user_module import UserFile
+from orbit_remote.common import messages as c
+from orbit_remote.judge import arguments, locks, memory
+from orbit_remote.judge.channel import Channel, Lost, Message
+from orbit_remote.process import process_groups
+from orbit_remote.recording import recorder
+
+Role = Literal["candidate", "reference"]
+_WORDS: Final = 4000
+_SHOWN: Final = 48
+"""How many kernels of a call are reported, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a side is begun with: before any code of others is in the process."""
+
+    job: c.Job
+    reference: tuple[str, str]
+    folder: Path
+    cache: Path
+    device: str
+    role: Role
+    confined_first: bool = True
+    """Landlock before CUDA, so that CUDA's own threads are confined too: where CUDA begins under it."""
+
+
+class Side:
+    """The loop of a side. `page` holds the flags that both processes see."""
+
+    def __init__(self, orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
+        self._orders = orders
+        self._channel = channel
+        self._page = page
+        self._torch = torch
+        self._locks = locks.Locks()
+        self._memory: Any = None
+        self._arena: Any = None
+        self._model: Any = None
+        self._precise: Any = None
+        self._source: Any = None
+        self._kept: Any = None  # outputs that the judge is still reading
+        self._null: list[Any] = []
+        self._recorder: Any = recorder.Nothing()
+
+    def serve(self) -> None:
+        """Until the judge has gone."""
+        try:
+            self._prepare()
+        except Exception as error:  # noqa: BLE001 - whatever the driver raises: nothing of others has run yet
+            self._channel.receive()
+            self._channel.send({"unable": f"{self._orders.role}: {type(error).__name__}: {error}"[:_WORDS]})
+            return
+        while True:
+            message, descriptors = self._channel.receive()
+            try:
+                answer, own = self._answer(message, descriptors)
+            except BaseException as error:  # noqa: BLE001 - whatever the code raises is its result
+                answer, own = self._failed(error), ()
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._channel.send(answer, tuple(own))
+            for descriptor in own:
+                os.close(descriptor)
+
+    def _prepare(self) -> None:
+        """Folders of its own, limits, the recorder; and then the files of others are out of reach."""
+        folder = self._orders.folder
+        home = {
+            "HOME": ".",
+            "TMPDIR": "tmp",
+            "TRITON_CACHE_DIR": "triton",
+            "TORCH_EXTENSIONS_DIR": "extensions",
+        }
+        home |= {
+            "CUDA_MPS_PIPE_DIRECTORY": "mps",
+            "CUDA_MPS_LOG_DIRECTORY": "mps",
+            "CUDA_CACHE_PATH": "cuda",
+            "TORCHINDUCTOR_CACHE_DIR": "inductor",
+            "XDG_CACHE_HOME": "cache",
+        }
+        for name, place in home.items():
+            (folder / place).mkdir(exist_ok=True)
+            os.environ[name] = str(folder / place)
+        tempfile.tempdir = os.environ["TMPDIR"]  # the judge's was remembered
+        os.chdir(folder)
+        locks.limit(self._locks)
+        if self._orders.device == "cuda":
+            self._recorder = recorder.begin(self._orders.cache, folder / "launches")
+        other_user = locks.become_nobody(self._locks, folder)
+        if other_user:
+            process_groups.die_with_parent()  # which a change of the user has undone
+        if self._orders.confined_first:
+            self._confine()
+        self._memory = memory.of(self._torch, self._orders.device, self._orders.job.device)
+        if isinstance(self._recorder, recorder.Native):
+            self._recorder.record("nothing")
+        if isinstance(self._memory, memory.CudaMemory):
+            self._memory.see_flags(self._page)
+        if not self._orders.confined_first:
+            self._confine()
+            # threads that CUDA has begun are not confined: only another user's are without the machine's files
+            if not other_user and locks.FILES in self._locks.held:
+                self._locks.held.remove(locks.FILES)
+                self._locks.missing.append(
+                    f"{locks.FILES} (CUDA does not begin under Landlock here, so its threads are free)"
+                )
+
+    def _confine(self) -> None:
+        folder = str(self._orders.folder)
+        locks.confine(self._locks, [*locks.readable(), str(self._orders.cache)], [folder])
+
+    def _answer(self, message: Message, descriptors: list[int]) -> tuple[Message, tuple[int, ...]]:
+        match message["do"]:
+            case "open":
+                self._arena = self._memory.open(message["arena"], descriptors)
+                locks.refuse_calls(self._locks)
+                return {"held": self._locks.held, "missing": self._locks.missing}, ()
+            case "make":
+                return self._make(int(message["seed"])), ()
+            case "inputs":
+                return self._inputs(int(message["seed"]))
+            case "call":
+                return self._call(message)
+            case "settle":
+                self._memory.wait()
+                return {"settled": True}, ()
+            case "precise":
+                return self._precisely(message)
+            case other:
+                raise ValueError(f"{other} is no order")
+
+    # -- the code of others -------------------------------------------------------------------------
+
+    def _make(self, seed: int) -> Message:
+        job, torch = self._orders.job, self._torch
+        path, text = self._orders.reference
+        file = UserFile(path, text, str(self._orders.folder), (), job.roots)
+        if self._orders.role == "candidate":
+            own = UserFile(job.path, job.text, str(self._orders.folder), (), job.roots)
+            own.prepare()
+            kind = kernelbench.model_class(
+                torch, own.execute(own.module_name()), "ModelNew", Path(job.path).name
+            )
+            self._source = file.execute(file.module_name())
+        else:
+            file.prepare()
+            self._source = file.execute(file.module_name())
+            kind = kernelbench.model_class(torch, self._source, "Model", Path(path).name)
+        torch.manual_seed(seed)
+        wanted = getattr(self._source, "get_init_inputs", None)
+        made: Any = wanted() if callable(wanted) else []
+        made = tensor_data.moved(torch, made, self._orders.device)
+        if not isinstance(made, list | tuple | dict):
+            raise Refused(
+                f"get_init_inputs returns {described(made)}; KernelBench's returns a list of arguments"
+            )
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            model = kind(**made) if isinstance(made, dict) else kind(*made)
+            self._model = model.to(device=self._orders.device)
+        self._memory.wait()
+        return {"made": True}
+
+    def _inputs(self, seed: int) -> tuple[Message, tuple[int, ...]]:
+        torch = self._torch
+        get: Any = getattr(self._source, "get_inputs", None)
+        if not callable(get):
+            raise Refused("the reference has no function get_inputs that makes the arguments of a call")
+        found: Any = None
+        if self._orders.device == "cuda":
+            with contextlib.suppress(Exception):  # it may count on the host's memory
+                torch.manual_seed(seed)
+                with torch.device("cuda"):
+                    found = get()
+        if found is None:
+            torch.manual_seed(seed)
+            found = get()
+        if not isinstance(found, list | tuple):
+            raise Refused(f"get_inputs returns {described(found)}; KernelBench's returns a list of arguments")
+        found = tensor_data.moved(torch, list(cast("list[Any]", found)), self._orders.device)
+        tensors: list[Any] = []
+
+        def take(tensor: Any) -> int:
+            tensors.append(arguments.dense(torch, tensor))
+            return len(tensors) - 1
+
+        packed = arguments.pack(torch, found, take)
+        answer, own = self._shared(tensors)
+        return {"arguments": packed, **answer}, own
+
+    def _given(self, message: Message) -> Any:
+        """The arguments of a call, where the judge has put them."""
+        leaves = [arguments.claimed(one) for one in message["leaves"]]
+        starts = message["starts"]
+        tensors = [
+            arguments.tensor_in(self._torch, leaf, self._arena[start : start + leaf.room])
+            for leaf, start in zip(leaves, starts, strict=True)
+        ]
+        return arguments.unpack(self._torch, message["arguments"], tensors)
+
+    def _call(self, message: Message) -> tuple[Message, tuple[int, ...]]:
+        torch, number, gated = self._torch, int(message["number"]), bool(message["gated"])
+        given = self._given(message)
+        recording = bool(message.get("record")) and self._record()
+        with torch.no_grad():
+            torch.manual_seed(int(message["seed"]))
+            self._memory.wait()
+            if gated:
+                self._memory.wait_for_gate(number)
+                self._memory.touch(self._placed(message))
+                output = self._outputs(given, message)
+                self._memory.tell_done(number)
+            else:
+                self._channel.send({"ready": number})
+                self._wait_for_go(number)
+                if not recording:  # its kernel would be among the candidate's
+                    self._memory.touch(self._placed(message))
+                output = self._outputs(given, message)
+                self._memory.wait()
+                self._page[4 * memory.DONE : 4 * memory.DONE + 4] = number.to_bytes(4, "little")
+        self._kept = output
+        answer, own = self._shared([arguments.dense(torch, one) for _, one in output])
+        answer["names"] = [name for name, _ in output]
+        if recording:
+            answer["ran"] = self._recorded()
+        return answer, own
+
+    def _placed(self, message: Message) -> Any:
+        """The judge's memory that has the arguments."""
+        if not message["starts"]:
+            return self._arena[:1]
+        first, end = message["starts"][0], message["starts"][-1] + message["leaves"][-1]["size"]
+        return self._arena[first : max(end, first + 1)]
+
+    def _outputs(self, given: Any, message: Message) -> list[tuple[str, Any]]:
+        if message.get("null"):  # what a call costs that computes nothing
+            return [(str(at), one) for at, one in enumerate(self._null)]
+        output = self._model(*given)
+        leaves = list(tensor_data.leaves(self._torch, output, "output"))
+        if not leaves:
+            raise Refused(f"forward returns {described(output)}, which contains no tensor to compare with")
+        if self._orders.role == "reference" and not self._null:
+            self._null = [one.clone() for _, one in leaves]
+        return leaves
+
+    def _wait_for_go(self, number: int) -> None:
+        """The judge's word that the clock runs; it comes as soon as the arguments are in place."""
+        while int.from_bytes(self._page[0:4], "little") < number:
+            self._memory.pause()
+
+    def _precisely(self, message: Message) -> tuple[Message, tuple[int, ...]]:
+        """The reference in double precision on the same arguments."""
+        import copy
+
+        torch = self._torch
+        if self._precise is None:
+            self._precise = copy.deepcopy(self._model).double()
+        wide = _wide(torch, self._given(message))
+        with torch.no_grad():
+            torch.manual_seed(int(message["seed"]))
+            output = list(tensor_data.leaves(torch, self._precise(*wide), "output"))
+        self._memory.wait()
+        self._kept = output
+        return self._shared([arguments.dense(torch, one) for _, one in output])
+
+    def _shared(self, tensors: list[Any]) -> tuple[Message, tuple[int, ...]]:
+        leaves: list[Message] = []
+        descriptors: list[int] = []
+        for tensor in tensors:
+            handle, descriptor = self._memory.share(tensor, len(descriptors))
+            leaves.append({**asdict(arguments.leaf_of(tensor)), "at": handle})
+            descriptors += [] if descriptor is None else [descriptor]
+        return {"leaves": leaves}, tuple(descriptors)
+
+    # -- what else is reported -----------------------------------------------------------------------
+
+    def _record(self) -> bool:
+        return isinstance(self._recorder, recorder.Native) and self._recorder.record("concurrent")
+
+    def _recorded(self) -> list[Message]:
+        found = sorted(self._recorder.fresh(), key=lambda one: one.start_ns)
+        self._recorder.record("nothing")
+        return [
+            {"name": one.symbol[:400], "start": one.start_ns, "end": one.end_ns, "stream": one.stream}
+            for one in found[:_SHOWN]
+        ]
+
+    def _failed(self, error: BaseException) -> Message:
+        job = self._orders.job
+        place = c.Place(job.path, 1)
+        if isinstance(error, arguments.Unfit):
+            error = Refused(str(error))
+        if isinstance(error, Refused):
+            failure = c.Failure("runtime error", error.text, error.remedy, place=error.place or place)
+            return {"failed": asdict(failure)}
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            text = "the program left before it could be checked"
+            return {"failed": asdict(c.Failure("runtime error", text, place=place))}
+        traceback.print_exception(python_job.users_part(error, job.path))
+        path = job.path if self._orders.role == "candidate" else self._orders.reference[0]
+        finished = harness_job.failed_call(replace(job, path=path), error, recorder.Nothing(), place)
+        failure = finished.failure or c.Failure("runtime error", type(error).__name__)
+        return {"failed": asdict(replace(failure, message=failure.message[:_WORDS]))}
+
+
+def _wide(torch: Any, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.double() if value.is_floating_point() else value.clone()
+    if isinstance(value, list | tuple):
+        return [_wide(torch, one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def run(orders: Orders, channel: Channel, page: mmap.mmap, torch: Any) -> None:
+    """In a forked process; does not return."""
+    status = 1
+    try:
+        Side(orders, channel, page, torch).serve()
+    except Lost:
+        status = 0  # the judge has gone
+    except BaseException as error:  # noqa: BLE001 - said on the standard error, and by this process's end
+        print(f"orbit: a side failed: {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(status)  # what is to be done at an exit is the judge's, which was forked with it

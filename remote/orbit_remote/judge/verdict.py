@@ -1,0 +1,196 @@
+"""From what the judge saw to a verdict: two clocks that must agree, and what no honest kernel does. Pure.
+
+Times are nanoseconds. The *flag* clock runs until the side's own stream says that a call has ended: precise, and a side
+could forge it. The *verified* clock runs until the judge itself has read right values from the outputs: nothing can
+forge it, and switching between two processes makes it less precise. Off both goes what a call takes that computes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orbit_remote.common.messages import Ran
+
+TOLERANCE: Final = 0.05
+RESOLUTION_NS: Final = 5000.0
+"""The least difference of the two clocks that is believed, where a gate hides the host's part,"""
+HOST_NS: Final = 100_000.0
+"""where it does not,"""
+NO_GPU_NS: Final = 4_000_000.0
+"""and where both processes compute on the same cores."""
+_BUSY: Final = 1.5
+_LEAST_OWN: Final = 0.02
+"""Share of the GPU's time below which kernels of one's own are a decoy."""
+_PEAK: Final = 1.1
+"""Of the measured bandwidth: what a kernel may exceed it by before it is not believed."""
+_LESS_PRECISE: Final = 30.0
+_SINGLE: Final = 1e-5
+
+_LIBRARIES: Final = (
+    (r"at::native|at6native|at_cuda_detail|at::cuda|at4cuda", "PyTorch"),
+    (r"cublas|gemv2T|gemvNSP|splitK[A-Z]|gemmk1|nvjet|s?d?gemm_|_xmma_|sm\d\d_xmma|ampere_|volta_|turing_|hopper_.*gemm", "cuBLAS"),
+    (r"cudnn|implicit_convolve|winograd|wgrad|dgrad", "cuDNN"),
+    (r"cusparse|cusolver|cufft|regular_fft|vector_fft", "cuSPARSE, cuSOLVER, cuFFT"),
+    (r"flash_fwd|flash_bwd|fmha_cutlass|pytorch_flash", "PyTorch's attention"),
+    (r"ncclDevKernel|ncclKernel", "NCCL"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Of one side: medians of `n` calls by both clocks, and by how much the verified one may be off."""
+
+    flag_ns: float
+    verified_ns: float
+    resolution_ns: float
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Of the same calls, by both clocks."""
+
+    flag: tuple[int, ...] = ()
+    verified: tuple[int, ...] = ()
+
+
+def clocks(samples: Samples, empty: Samples, others: Samples, least_ns: float = RESOLUTION_NS) -> Clocks:
+    """`empty` are calls that compute nothing, `others` those of the reference, all in turn. Reading outputs takes longer after work than after none, so the gap between the clocks is
+    compared with the reference's. The resolution is at least `least_ns`.
+    """
+    flag = statistics.median(samples.flag) - statistics.median(empty.flag)
+    own, theirs, none = map(_gaps, (samples, others, empty))
+    allowed = max(statistics.median(theirs), statistics.median(none))
+    noise = (_error(own) ** 2 + _error(theirs) ** 2) ** 0.5
+    verified = flag + statistics.median(own) - allowed
+    return Clocks(flag, verified, max(3 * noise, least_ns, TOLERANCE * flag), len(samples.flag))
+
+
+def _gaps(samples: Samples) -> list[int]:
+    return [verified - flag for flag, verified in zip(samples.flag, samples.verified, strict=True)]
+
+
+def busy(between: Sequence[int], others: Sequence[int]) -> str:
+    """Why a side is suspicious whose GPU is busy between its calls; empty where it is not. `between` is what putting its
+    arguments in place took, `others` the same for sides that wait; a GPU is shared by turns of milliseconds.
+    """
+    if not between or not others:
+        return ""
+    own, usual = statistics.median(between), statistics.median(others)
+    if own <= _BUSY * usual + 100_000:
+        return ""
+    return f"the GPU is busy before its call begins: putting its arguments in place takes {_us(own)}, and {_us(usual)} for other sides"
+
+
+def _error(samples: Sequence[int]) -> float:
+    """Standard error of a median, from the median distance to it."""
+    middle = statistics.median(samples)
+    away = statistics.median(abs(sample - middle) for sample in samples)
+    return 1.2533 * 1.4826 * away / len(samples) ** 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What the recorder in the candidate's process says of one call: its word, not the judge's."""
+
+    kernels: tuple[Ran, ...]
+    span_ns: int
+    streams: int
+
+    @property
+    def own_share(self) -> float | None:
+        total = sum(kernel.ns for kernel in self.kernels)
+        return sum(kernel.ns for kernel in self.kernels if not kernel.library) / total if total else None
+
+
+def recorded(claims: Any) -> Recorded | None:
+    """None where nothing was recorded, or the claim has another form."""
+    if not isinstance(claims, list):
+        return None
+    kernels: dict[str, list[int]] = {}
+    streams: set[object] = set()
+    first, last = None, 0
+    try:
+        for claim in claims:  # pyright: ignore[reportUnknownVariableType]
+            name, start, end = str(claim["name"]), int(claim["start"]), int(claim["end"])  # pyright: ignore[reportUnknownArgumentType]
+            kernels.setdefault(name, []).append(end - start)
+            streams.add(str(claim["stream"]))  # pyright: ignore[reportUnknownArgumentType]
+            first, last = min(start, first or start), max(end, last)
+    except (KeyError, TypeError, ValueError):
+        return None
+    ran = [Ran(name, library_of(name), len(each), sum(each)) for name, each in kernels.items()]
+    ran.sort(key=lambda one: -one.ns)
+    return Recorded(tuple(ran), last - (first or 0), len(streams))
+
+
+def library_of(name: str) -> str:
+    """Whose kernel it is, by its name; empty where no library is known by it."""
+    return next((library for pattern, library in _LIBRARIES if re.search(pattern, name)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is judged, besides whether the answers were right. None where it is not known.
+
+    `floor_ns` is the least time in which the outputs can be written at all. Errors are relative, root mean square, against
+    the reference in double precision. `own_kernels`: the candidate was handed in as one that brings kernels.
+    """
+
+    clocks: Clocks
+    recorded: Recorded | None
+    records: bool
+    floor_ns: float | None = None
+    error: float | None = None
+    reference_error: float | None = None
+    own_kernels: bool = True
+    late: str = ""
+
+
+def suspicion(seen: Seen) -> str:
+    """Why there is no score, in a sentence; empty where nothing speaks against it."""
+    timed = seen.clocks
+    if seen.late:
+        return seen.late
+    if timed.verified_ns > timed.flag_ns + timed.resolution_ns:
+        return (
+            f"its process said that a call ends after {_us(timed.flag_ns)}; its outputs were complete after {_us(timed.verified_ns)} "
+            f"(± {_us(timed.resolution_ns)}): work goes on after the end"
+        )
+    if seen.floor_ns is not None and timed.flag_ns + timed.resolution_ns < seen.floor_ns:
+        return f"{_us(timed.flag_ns)} a call: writing its outputs alone takes {_us(seen.floor_ns)} at this GPU's measured bandwidth"
+    if seen.error is not None and seen.reference_error is not None:
+        least = max(_SINGLE, _LESS_PRECISE * seen.reference_error)
+        if seen.error > least:
+            return (
+                f"its error against double precision is {seen.error:.1e}, that of the reference {seen.reference_error:.1e}: it computes "
+                "in less than the reference's precision"
+            )
+    return _of_records(seen) if seen.records else ""
+
+
+def _of_records(seen: Seen) -> str:
+    if seen.recorded is None or not seen.recorded.kernels:
+        return "its answers are right, and no kernel of it was recorded"
+    span, timed = seen.recorded.span_ns, seen.clocks
+    if span > 1.25 * timed.flag_ns + 3 * timed.resolution_ns + 5000:
+        return f"its kernels take {_us(span)} where they are recorded, and {_us(timed.flag_ns)} where they are timed"
+    share = seen.recorded.own_share
+    if seen.own_kernels and share is not None and share < _LEAST_OWN:
+        libraries = ", ".join(
+            dict.fromkeys(kernel.library for kernel in seen.recorded.kernels if kernel.library)
+        )
+        return f"{100 * (1 - share):.0f} % of its GPU time is in kernels of libraries ({libraries}): it brings no kernel that does the work"
+    return ""
+
+
+def least_ns(size: int, bandwidth: float | None) -> float | None:
+    """To write `size` bytes, at `bandwidth` in bytes per second; None where it was not measured."""
+    return None if not bandwidth else size / (bandwidth * _PEAK) * 1e9
+
+
+def _us(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:.2f} µs"

@@ -1,0 +1,107 @@
+"""Files below a folder that cells write to as well: the author's are written and removed there, and nowhere else.
+
+A path never leads through a link, so it cannot leave the folder, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+
+from orbit_remote.common.content_store import Hashes, open_folder, unusable
+
+_TEMPORARY = "\\new"  # what no manifest can name
+
+
+class Mirror:
+    """`folder` and its files. Paths have `/`; each method raises OSError, and ValueError for text that cannot be a path."""
+
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
+        """`shared`: another user may write to what is made here."""
+        self._folder = folder
+        self._shared = shared
+        self._hashes = Hashes()
+        self._sent: dict[str, str] = {}
+        """What the author's side has had written here."""
+
+    def take_over(
+        self, files: Mapping[str, str], *, whole: bool, gone: list[str], read: Callable[[str], bytes]
+    ) -> dict[str, str]:
+        """Write the files that the author's side has changed, and remove those that it has removed; what was written here
+        besides stays. `whole`: `files` are all of its files, and `gone` is what we know of and they lack. `read` gives
+        the content of a hash. Returns why a path was not written.
+        """
+        failed: dict[str, str] = {}
+        for place in [place for place in self._sent if place not in files] if whole else gone:
+            with contextlib.suppress(OSError, ValueError):
+                self._remove(place, self._sent.pop(place, ""))
+        for place, wanted in files.items():
+            try:
+                here = self._digest(place)
+                changed_here = whole and here is not None and self._sent.get(place) == wanted
+                if here != wanted and not changed_here:
+                    self._write(place, read(wanted))
+                self._sent[place] = wanted
+            except (OSError, ValueError) as error:
+                failed[place] = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return failed
+
+    def _digest(self, place: str) -> str | None:
+        """None where there is no regular file."""
+        with contextlib.suppress(OSError), self._inside(place, make=False) as (folder, name):
+            return self._hashes.read(f"{self._folder}/{place}", within=folder).digest if name else None
+        return None
+
+    def _write(self, place: str, content: bytes) -> None:
+        """It is there whole or not at all."""
+        with self._inside(place, make=True) as (folder, name):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_TEMPORARY, dir_fd=folder)
+            try:
+                with os.fdopen(os.open(_TEMPORARY, flags, 0o666, dir_fd=folder), "wb") as file:
+                    if self._shared:
+                        os.fchmod(file.fileno(), 0o666)
+                    file.write(content)
+                os.rename(_TEMPORARY, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    os.unlink(_TEMPORARY, dir_fd=folder)
+                raise
+
+    def _remove(self, place: str, digest: str) -> None:
+        """The file, if it is still the one that was sent, and the folders that it leaves empty."""
+        if self._digest(place) != digest:
+            return
+        with self._inside(place, make=False) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+        while "/" in place:
+            place = place.rpartition("/")[0]
+            with self._inside(place, make=False) as (folder, name):
+                os.rmdir(name, dir_fd=folder)
+
+    @contextlib.contextmanager
+    def _inside(self, place: str, *, make: bool) -> Generator[tuple[int, str]]:
+        """The folder of a path, opened, and its last part."""
+        if why := unusable(place):
+            raise ValueError(f"{place!r:.200} {why}")
+        if make:
+            self._folder.mkdir(mode=0o777, parents=True, exist_ok=True)
+        folder = open_folder(self._folder)
+        try:
+            *parts, name = place.split("/")
+            for part in parts:
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, dir_fd=folder)
+                inner = open_folder(part, folder)
+                os.close(folder)
+                folder = inner
+                if make and self._shared:
+                    with contextlib.suppress(PermissionError):
+                        os.fchmod(folder, 0o777)
+            yield folder, name
+        finally:
+            os.close(folder)

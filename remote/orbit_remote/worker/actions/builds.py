@@ -1,0 +1,88 @@
+"""Builds of a `.cu` file: one nvcc call, with the worker's cache and folders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.common import messages as c
+from orbit_remote.toolchain import build
+from orbit_remote.worker import probe
+from orbit_remote.worker.context import Context
+from orbit_remote.worker.gpu import architecture_of
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.syntax_tree import Launch
+
+
+async def nvcc(job: c.Job, device: c.Device | None, context: Context, scratch: Path) -> build.Build:
+    """One build, for the architecture that the job names or else the device's; the caller holds a place for it
+    (`Context.build`).
+    """
+    with context.intermediate() as intermediates:
+        return await build.build(
+            job,
+            architecture=job.architecture or architecture_of(device),
+            started=context.groups(job),
+            cache=context.cache,
+            scratch=scratch,
+            intermediates=intermediates,
+        )
+
+
+async def build_file(
+    job: c.Job, device: c.Device | None, context: Context, scratch: Path
+) -> build.Build | c.Finished:
+    """What the job asks for, built; the build is sent as an event. The job's end where it fails."""
+    async with context.build(job):
+        if job.action not in ("compile", "sanitize"):
+            await context.ahead.join(job)
+        if job.action == "compile" and job.templates:
+            made = await _compile_with_templates(job, lambda job: nvcc(job, device, context, scratch))
+        else:
+            made = await nvcc(job, device, context, scratch)
+    context.send(made.built)
+    return finished(job, made) if made.failure else made
+
+
+def finished(job: c.Job, made: build.Build) -> c.Finished:
+    """The end of a job that is a build and no more, or whose build failed."""
+    outcome = made.failure.category if made.failure else "ok"
+    return c.Finished(
+        job.run, outcome, made.failure, resources=made.built.resources,
+        toolchain=made.toolchain, build_s=made.built.seconds, report=made.kept,
+        remarks=made.remarks if job.keep else (),
+    )  # fmt: skip
+
+
+async def build_ahead(job: c.Job, context: Context) -> None:
+    """Put the executable of a run that has not been asked for into the cache; problems are kept quiet."""
+    device = None if job.architecture else await asyncio.to_thread(probe.device, job.device)
+    async with context.scratch() as scratch:
+        await nvcc(job, device, context, scratch)
+
+
+async def _compile_with_templates(job: c.Job, nvcc: Callable[[c.Job], Awaitable[build.Build]]) -> build.Build:
+    """A file compiled with the instances that the launch specs of its templates launch, of which nothing else in it
+    may speak.
+    """
+    from orbit_remote.spec import launch_spec  # with the language of launch specs: 80 ms of a start
+    from orbit_remote.toolchain import spec_instances
+
+    wanted: list[tuple[c.Definition, int, list[str]]] = []
+    launches: list[Launch] = []
+    for definition in job.templates:
+        checked = launch_spec.check(job.text, launch_spec.target_of(definition, "cuda"))
+        if checked.spec.launches and (names := spec_instances.instances(checked)):
+            launches.append(checked.spec.launches[0])
+            wanted.append((definition, launches[-1].span.line + 1, names))
+    made = await nvcc(replace(job, text=spec_instances.used(job.text, job.path, wanted), templates=()))
+    problems = made.built.problems
+    for launch in launches:
+        problems = spec_instances.at_launch(problems, job.path, launch)
+    own = c.content_hash(job.text.encode("utf-8", "replace"))
+    built = replace(made.built, problems=problems, files=made.built.files | {job.path: own})
+    return replace(made, built=built)

@@ -1,0 +1,145 @@
+"""A `.cu` file: compile it, or build it, run it as it is, and report every launch under its kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_remote.common import architectures, measure
+from orbit_remote.common import messages as c
+from orbit_remote.process import program
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.toolchain import build
+from orbit_remote.worker import gpu
+from orbit_remote.worker.actions import builds
+from orbit_remote.worker.context import Context
+
+_LAUNCHES = "launches"
+_TELL_S = 1.0
+"""The shortest time between two reports of the launches of a program that still runs."""
+
+
+async def compile_or_run(job: c.Job, context: Context) -> c.Finished:
+    device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
+    if job.action == "run" and device is None:
+        # said before anything is built: the build cannot be run
+        return gpu.no_gpu(job)
+    async with context.scratch() as scratch:
+        built = await builds.build_file(job, device, context, scratch)
+        if isinstance(built, c.Finished):
+            return built
+        if job.action == "compile" and len(architectures.asked_for(job.flags)) < 2:  # else it is of no run
+            context.ahead.compiled(job)
+        if job.action == "compile" and job.levels:
+            from orbit_remote.worker.actions import disassemble_action
+
+            return await disassemble_action.of_build(job, built, context)
+        if job.action != "run":
+            return builds.finished(job, built)
+        assert device is not None
+        async with context.gpu(job):
+            context.stage(job, "running")
+            return await _run(job, context, built, device, scratch)
+
+
+async def _run(
+    job: c.Job, context: Context, built: build.Build, device: c.Device, scratch: Path
+) -> c.Finished:
+    command = (str(built.executable), *job.arguments)
+    visible = gpu.visible_gpu(job)
+    overhead = await context.overheads.overhead(device, context.environment())
+    symbols = {resources.symbol: resources for resources in built.built.resources}
+    telling = asyncio.create_task(_tell(job, context, scratch / _LAUNCHES, overhead, symbols))
+    try:
+        with telemetry.Sampler(device.uuid or device.index) as sampler:
+            ended, recorded, why = await run_recorded(job, context, command, visible, scratch, overhead)
+    finally:
+        telling.cancel()
+    verdict = run_outcome.of_program(job, ended, recorded, symbols)
+    launches = measure.group(recorded.series, symbols)
+    remarks = [*built.remarks, *([why] if why else ())]
+    remarks += [*recorded.remarks, *measure.remarks(recorded.series), *verdict.remarks]
+    remarks += [
+        *gpu.beyond(job, recorded.series),
+        *sampler.remarks,
+        *([sampler.problem] if sampler.problem else []),
+    ]
+    return c.Finished(
+        run=job.run,
+        outcome=verdict.outcome,
+        failure=verdict.failure,
+        problems=verdict.problems,
+        launches=launches,
+        resources=built.built.resources,
+        device=device,
+        telemetry=gpu.watched(sampler, recorded.series),
+        toolchain=built.toolchain,
+        exit_code=ended.status,
+        build_s=built.built.seconds,
+        run_s=ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+        remarks=tuple(remarks),
+    )
+
+
+async def _tell(
+    job: c.Job,
+    context: Context,
+    folder: Path,
+    overhead: injection.Overhead,
+    symbols: Mapping[str, c.Resources],
+) -> None:
+    """What has been launched, from time to time while the program runs; never for more than a twentieth of the time."""
+    known, pause = 0, _TELL_S
+    while True:
+        await asyncio.sleep(pause)
+        began = time.monotonic()
+        series = (await asyncio.to_thread(injection.read, folder, overhead)).series
+        if (count := sum(launched.count for launched in series)) > known:
+            known = count
+            groups = await asyncio.to_thread(measure.group, series, symbols)
+            context.send(
+                c.Launched(
+                    job.run,
+                    tuple(
+                        replace(launched, timing=replace(launched.timing, samples=())) for launched in groups
+                    ),
+                )
+            )
+        pause = max(_TELL_S, 20 * (time.monotonic() - began))
+
+
+async def run_recorded(
+    job: c.Job,
+    context: Context,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    scratch: Path,
+    overhead: injection.Overhead = injection.UNKNOWN,
+) -> tuple[program.Ended, injection.Recorded, str]:
+    """The program of a job as it is, and what it launched. Where launches cannot be recorded it still runs, its times are
+    absent, and the text says why. `overhead` is taken off the times.
+    """
+    folder, why = scratch / _LAUNCHES, ""
+    variables = {**context.environment(job), **environment}
+    try:
+        variables |= await asyncio.to_thread(
+            injection.environment, folder, cache=context.home / "cupti", nvcc=job.nvcc
+        )
+    except injection.Unavailable as error:
+        why = f"{error.message}; {error.remedy}"
+    ended = await program.run(
+        command,
+        cwd=job.directory or str(Path(job.path).parent),
+        env=variables,
+        stdin=job.stdin,
+        timeout_s=job.run_timeout_s,
+        started=context.groups(job),
+        output=context.output(job),
+    )
+    return ended, await asyncio.to_thread(injection.read, folder, overhead), why

@@ -1,0 +1,138 @@
+"""`exec`: a script or any program as it is, in a copy of the author's folder, with what it launches recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orbit_remote.common import brought_files, codec, content_store, measure, regular_files, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.modal_app.container_paths import Paths
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.worker import gpu
+from orbit_remote.worker.actions import cuda_action
+from orbit_remote.worker.context import Context
+
+_WITHOUT = "it ran without a GPU: this machine has no NVIDIA GPU"
+
+
+async def execute(job: c.Job, context: Context) -> c.Finished:
+    """On the author's own machine, a program that needs no GPU runs without one."""
+    device = await asyncio.to_thread(gpu.of, job)
+    if device is None and not await asyncio.to_thread(gpu.dispensable, job):
+        return gpu.no_gpu(job)
+    async with _mounted(job, context) as (there, paths):
+        finished = await (_script if job.is_script else _program)(there, context, device)
+        if paths.pairs:
+            finished = codec.build(c.Finished, paths.event(json.loads(c.encode(finished))))
+        remarks = finished.remarks if device else (*finished.remarks, _WITHOUT)
+        brought: tuple[c.Brought, ...] = ()
+        if job.bring:
+            folder = Path(there.directory or "")
+            brought, left = await asyncio.to_thread(brought_files.collect, folder, job.bring)
+            remarks += left
+        return replace(finished, brought=brought, remarks=remarks)
+
+
+async def _script(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
+    from orbit_remote.worker.actions import python_action
+
+    return await python_action.follow(job, context, device)
+
+
+async def _program(job: c.Job, context: Context, device: c.Device | None) -> c.Finished:
+    async with AsyncExitStack() as held:
+        overhead, sampler = injection.UNKNOWN, None
+        if device:
+            await held.enter_async_context(context.gpu(job))
+            overhead = await context.overheads.overhead(device, context.environment())
+            sampler = held.enter_context(telemetry.Sampler(device.uuid or device.index))
+        scratch = await held.enter_async_context(context.scratch())
+        context.stage(job, "running")
+        ended, recorded, why = await cuda_action.run_recorded(
+            job, context, (job.path, *job.arguments), gpu.visible_gpu(job), scratch, overhead
+        )
+    names = {series.launch.symbol for series in recorded.series}
+    known = {name: c.Resources(name, symbols.short_name(name), "") for name in names}
+    verdict = run_outcome.of_program(job, ended, recorded, known, Path(job.path).name)
+    remarks = [*recorded.remarks, *measure.remarks(recorded.series), *verdict.remarks]
+    if sampler:
+        remarks += [*([why] if why else []), *gpu.beyond(job, recorded.series), *sampler.remarks]
+    return c.Finished(
+        job.run,
+        verdict.outcome,
+        verdict.failure,
+        problems=verdict.problems,
+        launches=measure.group(recorded.series, known),
+        device=device,
+        telemetry=gpu.watched(sampler, recorded.series) if sampler else None,
+        exit_code=ended.status,
+        run_s=ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+        remarks=tuple(remarks),
+    )
+
+
+# -- the copy -----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _mounted(job: c.Job, context: Context) -> AsyncGenerator[tuple[c.Job, Paths]]:
+    """The job in a copy of its files, deleted when it ends, whatever the program made of it; on a machine to which they
+    were sent, and in place, there is nothing to copy.
+    """
+    if not job.files:
+        yield job, Paths(())
+        return
+    async with context.scratch() as scratch:
+        copy = scratch / (Path(job.mount).name or "root")
+        stop = threading.Event()
+        copying = asyncio.ensure_future(asyncio.to_thread(_copy, job, copy, stop))
+        try:
+            await asyncio.shield(copying)
+            paths = Paths(((job.mount, str(copy)),))
+            yield replace(paths.job(job, str(copy)), device=job.device, nvcc=job.nvcc), paths
+        finally:
+            stop.set()
+            await asyncio.shield(asyncio.gather(copying, return_exceptions=True))
+            await asyncio.shield(asyncio.to_thread(_remove, scratch))
+
+
+def _copy(job: c.Job, into: Path, stop: threading.Event) -> None:
+    """Raises OSError."""
+    into.mkdir()
+    for place in job.files:
+        if stop.is_set():
+            return
+        if why := content_store.unusable(place):
+            raise OSError(0, f"a file to copy {why}", place)
+        source, target = Path(job.mount, place), into / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if job.is_script and str(source) == job.path:
+            target.write_text(job.text, encoding="utf-8", errors="surrogatepass")
+            continue
+        with regular_files.opened(source) as file, target.open("wb") as to:
+            shutil.copyfileobj(file, to, 1 << 20)
+            os.fchmod(
+                to.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) | stat.S_IRUSR | stat.S_IWUSR
+            )
+
+
+def _remove(folder: Path) -> None:
+    """What is in a folder, also what the program has locked against reading."""
+    within = content_store.open_folder(folder)
+    try:
+        for name, _ in list(content_store.entries(within)):
+            content_store.discard(within, name)
+    finally:
+        os.close(within)

@@ -1,0 +1,23 @@
+"""A build or a run without a tool."""
+
+from __future__ import annotations
+
+from orbit_remote.common import messages as c
+from orbit_remote.worker.actions import cuda_action
+from orbit_remote.worker.context import Context
+
+
+async def build_or_run(job: c.Job, context: Context) -> c.Finished:
+    if job.through == "exec":
+        from orbit_remote.worker.actions import exec_action
+
+        return await exec_action.execute(job, context)
+    if job.language == "cuda" and job.through == "program":
+        return await cuda_action.compile_or_run(job, context)
+    if job.language == "cuda":
+        from orbit_remote.worker.actions import spec_action
+
+        return await spec_action.run_spec(job, context)
+    from orbit_remote.worker.actions import python_action
+
+    return await python_action.run_python(job, context)

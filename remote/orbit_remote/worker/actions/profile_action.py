@@ -1,0 +1,364 @@
+"""The action `profile`: one launch of a kernel in each of its configurations, counted by the GPU.
+
+Where counters are not to be had, the same job is run as any other, and its times and the reason stand in
+the profile's place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orbit_remote.child import child_main
+from orbit_remote.common import limits, regular_files, symbols
+from orbit_remote.common import messages as c
+from orbit_remote.ncu import compiler_dumps, counter_permission, kernel_selection, ncu_options
+from orbit_remote.ncu.counter_permission import Known
+from orbit_remote.ncu.ncu_log import Log
+from orbit_remote.ncu.ncu_options import MOST_RESULTS, Tool
+from orbit_remote.ncu.ncu_run import Under
+from orbit_remote.ncu.report_reader import Answer, Request
+from orbit_remote.process import program
+from orbit_remote.recording import run_outcome, telemetry
+from orbit_remote.worker import gpu
+from orbit_remote.worker.actions import builds, plain_action, python_action
+from orbit_remote.worker.context import Context
+
+if TYPE_CHECKING:
+    from orbit_remote.worker.actions import spec_action
+
+_MOST_REPORT = 24 << 20
+"""Characters of a report in base64 that travel; a full report of 16 launches has about 8 MiB."""
+_DURATION = "gpu__time_duration.sum"
+_NO_TOOL = (
+    "Nsight Compute is not installed where the kernel runs; to enable counters: install it (it is part of the CUDA "
+    "toolkit: nsight-compute) so that `ncu` is on the path"
+)
+
+
+async def profile(job: c.Job, context: Context) -> c.Finished:
+    device = await asyncio.to_thread(gpu.of, job)
+    if device is None:
+        return gpu.no_gpu(job)
+    if sys.platform != "linux":  # processes that can be interrupted in groups, and files of /proc
+        return await _times(job, context, "profiles are taken on Linux only")
+    tool = await asyncio.to_thread(ncu_options.find)
+    if tool is None or tool.too_old:
+        return await _times(job, context, tool.too_old if tool else _NO_TOOL)
+    folder = context.counters
+    known = await asyncio.to_thread(counter_permission.known, folder, device, tool)
+    if known.permitted is False:
+        return await _times(job, context, known.why)
+    warming = asyncio.ensure_future(context.reports.prepare(tool.readers))
+    try:
+        attempt = _Attempt(job, context, device, tool)
+        finished = await attempt.finished()
+    finally:
+        await asyncio.gather(warming, return_exceptions=True)
+    if attempt.learned.permitted is not None and attempt.learned != known:
+        await asyncio.to_thread(counter_permission.remember, folder, device, tool, attempt.learned)
+    return finished
+
+
+async def _times(job: c.Job, context: Context, why: str) -> c.Finished:
+    """An ordinary run in the place of a profile."""
+    finished = await plain_action.build_or_run(replace(job, action="run"), context)
+    return _with_times(finished, finished.launches, why)
+
+
+def _with_times(finished: c.Finished, launches: Sequence[c.Launches], why: str) -> c.Finished:
+    profiles = tuple(
+        c.Profile(
+            launch.symbol, launch.name, "times", why, grid=launch.grid, block=launch.block, place=launch.place
+        )
+        for launch in launches
+    )
+    return replace(finished, profiles=profiles, remarks=(*finished.remarks, f"no counters: {why}"))
+
+
+class _Attempt:
+    """One try to profile a job with counters."""
+
+    def __init__(self, job: c.Job, context: Context, device: c.Device, tool: Tool) -> None:
+        self.learned = Known()
+        self._job = job
+        self._context = context
+        self._device = device
+        self._tool = tool
+
+    async def finished(self) -> c.Finished:
+        async with self._context.scratch() as scratch:
+            if self._job.language == "cuda" and self._job.through == "program":
+                return await self._program(scratch)
+            return await self._child(scratch)
+
+    # -- a program of the author's ------------------------------------------------------------------
+
+    async def _program(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        built = await builds.build_file(job, self._device, context, scratch)
+        if isinstance(built, c.Finished):
+            return built
+        wanted = kernel_selection.chosen(job, built.built.resources)
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            symbols=tuple(resources.symbol for resources in wanted),
+            pattern=kernel_selection.pattern(job),
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            folder = job.directory or str(Path(job.path).parent)
+            ended, watched = await self._run(
+                under, [str(built.executable), *job.arguments], folder, job.stdin
+            )
+        answer = await self._read(under, tuple(built.built.files), users=False)
+        known = {resource.symbol: resource for resource in built.built.resources}
+        finished = c.ok(
+            job.run,
+            resources=built.built.resources,
+            device=self._device,
+            telemetry=watched,
+            toolchain=built.toolchain,
+            exit_code=None if under.stopped else under.log().status or (0 if ended.status == 0 else None),
+            build_s=built.built.seconds,
+            run_s=ended.seconds,
+            stdout=ended.stdout,
+            stderr=ended.stderr,
+            truncated=ended.truncated,
+            remarks=built.remarks,
+        )
+        finished = self._judged(finished, under, ended, known)
+        return await self._concluded(finished, under, answer, known, built.ptx)
+
+    async def _run(
+        self, under: Under, command: Sequence[str | Path], folder: str, stdin: str
+    ) -> tuple[program.Ended, c.Telemetry | None]:
+        job, context = self._job, self._context
+        environment = context.environment()
+        if job.language == "cuda" and job.through == "program":
+            environment |= gpu.visible_gpu(job)
+        groups = context.groups(job)
+        with ExitStack() as stack:
+            sampler = stack.enter_context(telemetry.Sampler(self._device.uuid or self._device.index))
+            watching: asyncio.Task[None] | None = None
+
+            def started(pgid: int, alive: bool) -> None:
+                nonlocal watching
+                groups(pgid, alive)
+                if alive:
+                    watching = asyncio.ensure_future(under.watch(pgid))
+
+            began = time.time_ns()
+            try:
+                ended = await program.run(
+                    under.command(command),
+                    cwd=folder,
+                    env=environment,
+                    stdin=stdin,
+                    timeout_s=under.limit_with_writing_s,
+                    started=started,
+                    output=context.output(job),
+                )
+            finally:
+                if watching is not None:
+                    watching.cancel()
+            return ended, sampler.telemetry(began, time.time_ns())
+
+    def _judged(
+        self, finished: c.Finished, under: Under, ended: program.Ended, known: Mapping[str, c.Resources]
+    ) -> c.Finished:
+        """How the program's own run went, as far as the tool tells."""
+        log = under.log()
+        if ended.status is None or under.stopped == "limit":
+            late = run_outcome.of_program(self._job, replace(ended, status=None), None, known)
+            return replace(finished, outcome=late.outcome, failure=late.failure)
+        if log.ended_it and not under.stopped:
+            text = f"Nsight Compute ended the program: {'; '.join(log.errors[:3]) or 'it does not say why'}"
+            return replace(finished, exit_code=None, remarks=(*finished.remarks, text))
+        if under.stopped or not log.status:
+            return finished
+        verdict = run_outcome.of_program(self._job, replace(ended, status=log.status), None, known)
+        return replace(finished, outcome=verdict.outcome, failure=verdict.failure, problems=verdict.problems)
+
+    # -- a process of ours --------------------------------------------------------------------------
+
+    async def _child(self, scratch: Path) -> c.Finished:
+        job, context = self._job, self._context
+        made: spec_action.Made | None = None
+        if job.language == "cuda":
+            from orbit_remote.worker.actions import spec_action
+
+            built = await spec_action.build_kernels(job, self._device, context, scratch)
+            if isinstance(built, c.Finished):
+                return built
+            made = built
+        by_name = job.language == "triton" and job.through == "program"
+        under = Under.make(
+            self._tool,
+            scratch,
+            job.run_timeout_s,
+            pattern=kernel_selection.pattern(job) if by_name else "",
+            marked=True,
+            sources=_is_saved(job),
+            detail=job.detail,
+        )
+        image = made.image if made else None
+        command = child_main.command(scratch, context.home / "cupti", job, image, str(under.compiled))
+        async with context.gpu(job):
+            context.stage(job, "profiling")
+            ended, watched = await self._run(under, command, str(scratch), "")
+        finished = child_main.outcome(scratch)
+        if finished is None:
+            failed = self._judged(c.ok(job.run), under, ended, {})
+            finished = replace(failed, device=self._device, run_s=ended.seconds)
+        else:
+            finished = python_action.reported(job, context, finished, ended, self._device, watched)
+        if under.stopped == "limit":  # whatever it made of being interrupted
+            late = self._judged(finished, under, ended, {})
+            finished = replace(late, problems=(), exit_code=None)
+        finished = made.completed(finished) if made else finished
+        answer = await self._read(under, (), users=job.language == "triton")
+        if under.stopped == "enough" and answer.profiles:
+            # it was ended by us, and that is not its failure
+            finished = replace(finished, outcome="ok", failure=None, problems=(), exit_code=None)
+        refused = under.log().refusal if not under.stopped else None
+        if finished.outcome != "ok" and not answer.profiles and refused is None:
+            return finished
+        known = {resource.symbol: resource for resource in finished.resources}
+        return await self._concluded(finished, under, answer, known, made.build.ptx if made else "")
+
+    # -- from report to result ----------------------------------------------------------------------
+
+    async def _read(self, under: Under, files: Sequence[str], *, users: bool) -> Answer:
+        if under.report is None:
+            return Answer()
+        request = Request(
+            str(under.report),
+            self._job.path,
+            tuple(files),
+            users,
+            str(under.compiled),
+            MOST_RESULTS,
+            under.tool.version,
+        )
+        return await self._context.reports.read(under.tool.readers, request)
+
+    async def _concluded(
+        self, finished: c.Finished, under: Under, answer: Answer, known: Mapping[str, c.Resources], ptx: str
+    ) -> c.Finished:
+        log = under.log()
+        remarks = list(finished.remarks)
+        if answer.problem:
+            text = f"{answer.problem}; the profiler's own report is kept"
+            return self._with_report(replace(finished, remarks=(*remarks, text)), under)
+        profiles = [_named(collected, known, self._job) for collected in answer.profiles]
+        if profiles and not any(_DURATION in collected.metrics for collected in profiles):
+            why = (
+                f"Nsight Compute {under.tool.version} read no numbers (all of them were NaN); to enable counters: "
+                "use another version of it (on Modal 2025.2.1)"
+            )
+            self.learned = Known(False, why)
+            return await _times(self._job, self._context, why)
+        if not profiles:
+            return await self._without(log) if not under.stopped else finished
+        self.learned = Known(True)
+        if under.stopped == "enough" or answer.left_out:
+            remarks.append(
+                f"profiling was ended after {MOST_RESULTS} launches, each of another configuration"
+            )
+        if under.stopped == "limit":
+            remarks.append(
+                f"the program was ended at its limit of {self._job.run_timeout_s:g} s, after the launches shown"
+            )
+            finished = replace(finished, outcome="ok", failure=None)
+        if not any(collected.lines for collected in profiles) and any(
+            collected.samples for collected in profiles
+        ):
+            remarks.append(
+                "no line is known of the code that ran: it was built without line information (-lineinfo)"
+            )
+        if not under.order.sources:
+            remarks.append("the saved file differs from what ran, so the report contains no source")
+        whole = replace(
+            finished,
+            profiles=tuple(profiles),
+            remarks=tuple(dict.fromkeys(remarks)),
+            toolchain=finished.toolchain | {"ncu": under.tool.version},
+        )
+        named = replace(answer, profiles=whole.profiles)
+        made = await asyncio.to_thread(compiler_dumps.collect, named, under.report, under.compiled, ptx)
+        whole = replace(whole, dumps=made.dumps, remarks=(*whole.remarks, *made.remarks))
+        return self._with_report(whole, under)
+
+    async def _without(self, log: Log) -> c.Finished:
+        """No launch was profiled: what stood in the way?"""
+        refusal = log.refusal
+        if refusal is not None:
+            if refusal.lasting:
+                self.learned = Known(False, refusal.sentence)
+            return await _times(self._job, self._context, refusal.sentence)
+        # the same without the tool says whether it was the program or the tool, and what was launched
+        ordinary = await plain_action.build_or_run(replace(self._job, action="run"), self._context)
+        if ordinary.outcome not in ("ok", "wrong answer"):
+            return ordinary
+        symbols_ = {resources.symbol for resources in kernel_selection.chosen(self._job, ordinary.resources)}
+        wanted = [launch for launch in ordinary.launches if launch.symbol in symbols_]
+        if not wanted and self._job.through == "program":
+            return replace(ordinary, remarks=(*ordinary.remarks, self._never(ordinary, log)))
+        reason = f": {log.errors[0]}" if log.errors else ""
+        ended = f" (it ended with exit code {log.status} under it)" if log.status else ""
+        why = f"Nsight Compute profiled no launch, though the program makes some without it{ended}{reason}"
+        return _with_times(ordinary, wanted or ordinary.launches, why)
+
+    def _never(self, ordinary: c.Finished, log: Log) -> str:
+        names = [*dict.fromkeys(launch.name for launch in ordinary.launches)] or [
+            symbols.short_name(symbol) for symbol in log.launched
+        ]
+        asked = self._job.definition.qualified if self._job.definition else self._job.kernel or "any kernel"
+        launched = f"; it launched {', '.join(names[:8])}" if names else "; it launched no kernel at all"
+        return f"nothing was profiled: the program did not launch {asked}{launched}"
+
+    def _with_report(self, finished: c.Finished, under: Under) -> c.Finished:
+        if under.report is None:
+            return finished
+        content = regular_files.read(under.report, limits.REPORT)
+        packed = base64.b64encode(zlib.compress(content)).decode("ascii")
+        if len(packed) > _MOST_REPORT:
+            size = under.report.stat().st_size >> 20
+            text = f"the profiler's own report of {size} MiB is too large to be kept"
+            return replace(finished, remarks=(*finished.remarks, text))
+        return replace(finished, report=packed)
+
+
+def _is_saved(job: c.Job) -> bool:
+    """Whether the source that the tool finds on the disk is what runs."""
+    try:
+        return regular_files.read(job.path, limits.SOURCE).decode("utf-8") == job.text
+    except (OSError, ValueError):
+        return False
+
+
+def _named(profile: c.Profile, known: Mapping[str, c.Resources], job: c.Job) -> c.Profile:
+    """Under the name and at the place by which the rest of the result knows the kernel."""
+    resources = known.get(profile.symbol)
+    if resources is None:
+        return replace(profile, name=symbols.short_name(profile.symbol), place=_place(profile, job))
+    return replace(profile, name=resources.name, place=resources.place or _place(profile, job))
+
+
+def _place(profile: c.Profile, job: c.Job) -> c.Place | None:
+    """The first line of its code in the author's file."""
+    lines = [line.line for line in profile.lines if line.file == job.path]
+    return c.Place(job.path, min(lines)) if lines else None

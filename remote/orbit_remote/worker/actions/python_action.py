@@ -1,0 +1,160 @@
+"""A job in a warm Python process, from start to outcome: every `.py` file, and launch specs of `.cu` files."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from orbit_remote.child import python_job
+from orbit_remote.common import messages as c
+from orbit_remote.process.program import Ended, Printed
+from orbit_remote.recording import injection, run_outcome, telemetry
+from orbit_remote.recording.injection import UNKNOWN
+from orbit_remote.toolchain.spec_instances import Image
+from orbit_remote.worker import gpu
+from orbit_remote.worker.children import Child
+from orbit_remote.worker.context import Context
+
+
+async def run_python(job: c.Job, context: Context) -> c.Finished:
+    """A `.py` file, run or compiled."""
+    device = await asyncio.to_thread(gpu.of, job) if job.action == "run" else None
+    if job.action == "run" and device is None and not (job.traced and gpu.dispensable(job)):
+        return gpu.no_gpu(job)
+    return await follow(job, context, device)
+
+
+async def follow(
+    job: c.Job, context: Context, device: c.Device | None, image: Image | None = None
+) -> c.Finished:
+    """`device` is None for a job that only compiles; `image` is what a launch spec of a `.cu` file launches."""
+    async with AsyncExitStack() as held:
+        if device:
+            await held.enter_async_context(context.gpu(job))
+        context.stage(job, "starting", "a Python with torch and triton")
+        # a launch spec's process looks at the clocks itself: launches at a low one are not counted
+        watching = device is not None and job.through != "spec"
+        sampler = telemetry.Sampler(device.uuid or device.index) if device and watching else None
+        overhead = UNKNOWN
+        if device and job.through in ("program", "exec") and not job.traced:
+            overhead = await context.overheads.overhead(device, context.environment())
+        child = await context.spares.take(job, context.environment(job), image, overhead)
+        followed: _Followed | None = None
+        held.push_async_callback(
+            lambda: asyncio.shield(_leave(context, child, stays=bool(followed and followed.stays)))
+        )
+        context.groups(job)(child.pid, True)
+        if sampler:
+            held.enter_context(sampler)
+        since = time.time_ns()
+        followed = await _follow(job, context, child)
+        context.groups(job)(child.pid, False)
+        finished, ended = followed.finished, followed.ended
+        series = await asyncio.to_thread(child.fresh) if sampler else []
+        if finished is None:
+            recorded = await asyncio.to_thread(injection.read, child.launches, overhead)
+            finished = _crashed(job, ended, recorded.since(since) if child.served else recorded)
+    watched = gpu.watched(sampler, series) if sampler and series else None
+    if sampler:
+        more = (*gpu.beyond(job, series), *sampler.remarks)
+        finished = replace(finished, remarks=(*finished.remarks, *more))
+    return reported(job, context, finished, ended, device, watched)
+
+
+async def _leave(context: Context, child: Child, *, stays: bool) -> None:
+    if not (stays and context.spares.give_back(child)):
+        await child.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the child said last, how it ended, and whether it waits for another job."""
+
+    finished: c.Finished | None
+    ended: Ended
+    stays: bool = False
+
+
+async def _follow(job: c.Job, context: Context, child: Child) -> _Followed:
+    began = time.perf_counter()
+    printed = Printed(child.stdout, child.stderr, context.output(job))
+    finished: c.Finished | None = None
+    status: int | None = None
+    stays = False
+    try:
+        # a debugger waits for its author, and ends with whoever asked for it
+        limits = {"run": job.run_timeout_s, "debug": None}
+        async with asyncio.timeout(limits.get(job.action, job.build_timeout_s)):
+            async for event in child.events():
+                if isinstance(event, c.Finished):
+                    finished = event
+                else:
+                    context.send(event)
+            stays = finished is not None and await child.stays()
+            status = 0 if stays else await child.wait()
+    except TimeoutError:
+        finished = None
+    finally:
+        if stays:
+            printed.stop()
+        else:
+            child.kill()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.shield(printed.read_out())
+    return _Followed(finished, printed.ended(status, time.perf_counter() - began), stays)
+
+
+def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c.Finished:
+    """The child ended without a word, or had to be ended: what was recorded until then is kept."""
+    if ended.status is None and job.action == "compile":
+        message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
+        failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
+        return c.failed(job.run, failure)
+    finished = python_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
+    if ended.status is not None:
+        return finished
+    late = run_outcome.of_program(job, ended, recorded, {})
+    return replace(finished, outcome=late.outcome, failure=late.failure, problems=(), exit_code=None)
+
+
+def reported(
+    job: c.Job,
+    context: Context,
+    finished: c.Finished,
+    ended: Ended,
+    device: c.Device | None,
+    watched: c.Telemetry | None,
+) -> c.Finished:
+    """The child's report with what only the worker saw; what the compiler said goes out as a build."""
+    errors = sum(problem.severity == "error" for problem in finished.problems)
+    if job.action == "compile" and finished.outcome == "ok" and errors:
+        name, count = Path(job.path).name, "1 error" if errors == 1 else f"{errors} errors"
+        failure = c.Failure("compile error", f"{name} does not compile: {count}")
+        finished = replace(finished, outcome="compile error", failure=failure)
+    of_build = job.language == "triton" and (finished.outcome == "compile error" or job.action == "compile")
+    if job.language == "triton" and job.action != "debug":  # nvcc's report on a `.cu` file was sent before
+        context.send(
+            c.Built(
+                job.run,
+                finished.problems if of_build else (),
+                finished.resources,
+                finished.files,
+                finished.build_s or 0.0,
+                complete=finished.outcome != "infrastructure",
+            )
+        )
+    return replace(
+        finished,
+        problems=() if of_build else finished.problems,
+        device=device,
+        telemetry=watched or finished.telemetry,
+        exit_code=finished.exit_code if finished.exit_code is not None else ended.status,
+        run_s=finished.run_s if finished.run_s is not None else ended.seconds,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        truncated=ended.truncated,
+    )

@@ -1,0 +1,115 @@
+"""The evaluation server's page in a headless Chromium: how wide it is, and that its live part is live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from orbit_lsp.api import http_app, page
+from orbit_lsp.api.guard import Limits
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import Followed, JobQueue
+from orbit_lsp.queue.job_store import Job, JobStore
+from orbit_lsp.queue.request import Request
+from tests.e2e.forks import LIMIT_S
+from tests.editors.test_report_layout import WIDTHS, chromium, measured
+
+LONG = "a_kernel_with_a_name_that_no_table_was_made_for_" * 8
+
+
+def jobs() -> list[Followed]:
+    rows = [
+        ("ok", "done", "saxpy(int, float, const float *, float *) 288 µs, 1 check passed", "saxpy", None),
+        ("compile error", "done", f'compile error: identifier "{LONG}" is undefined', LONG, None),
+        (None, "running", "", "softmax", None),
+        (None, "queued", "", "matmul", 3),
+    ]
+    return [
+        Followed(
+            Job(
+                f"{number:016x}", "api", state, "", outcome, summary, "run", f"{kernel[:60]}.cu", kernel, "", "local:0", "normal",
+                "", 1_795_400_000.0 + number, None, None, "",
+            ),  # type: ignore[arg-type]
+            position,
+        )
+        for number, (outcome, state, summary, kernel, position) in enumerate(rows, 1)
+    ]  # fmt: skip
+
+
+def pages() -> dict[str, str]:
+    places = [{"name": "local:0", "gpu": "NVIDIA H100 80GB HBM3", "job": f"{3:016x}"}]
+    known = jobs()
+    lines = ["wrong answer: out is 1.0", "a line that goes on " * 40]
+    return {
+        "overview": page.overview(places, 1, known, {}),
+        "refused": page.overview([], 0, [], {"text": LONG, "name": LONG}, f"{LONG} is not a valid file name"),
+        "job": page.job(known[1], lines, report=True),
+        "sign-in": page.sign_in(wrong=True),
+    }
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return measured(pages(), tmp_path_factory.mktemp("pages"))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["overview", "refused", "job", "sign-in"])
+def test_a_page_is_never_wider_than_its_window(
+    name: str, width: int, layout: dict[str, dict[str, Any]]
+) -> None:
+    assert layout[f"{name} {width}"]["wide"] <= width
+
+
+async def test_the_live_part_fetches_the_page_when_a_job_changes(tmp_path: Path) -> None:
+    """What the browser asks for shows that its script ran, under the page's policy."""
+
+    def none(_: Any) -> Any:
+        raise OSError("no engine")
+
+    program = chromium()
+    queue = JobQueue(JobStore(tmp_path / "jobs.sqlite"), pool.parse("local:0"), none, "api")
+    await queue.start()
+    inner = http_app.app(queue, Limits(), ["127.0.0.1"])
+    asked: Counter[str] = Counter()
+    more = asyncio.Condition()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            async with more:
+                asked[scope["path"]] += 1
+                more.notify_all()
+        await inner(scope, receive, send)
+
+    async def until(path: str, times: int) -> None:
+        async with more:
+            await more.wait_for(lambda: asked[path] >= times)
+
+    served = uvicorn.Server(config := uvicorn.Config(app, port=0, ws="none", log_level="critical"))
+    with config.bind_socket() as socket:
+        serving = asyncio.create_task(served.serve([socket]))
+        browser = await asyncio.create_subprocess_exec(
+            program, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/user",
+            "--remote-debugging-port=0", f"http://127.0.0.1:{socket.getsockname()[1]}/",
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await until("/page/live", 1)
+                await until("/", 2)
+                seen = asked["/"]
+                job = await queue.submit(Request(name="k.cu", text="__global__ void k() {}"))
+                await until("/", seen + 1)
+                await queue.wait(job.id)
+        finally:
+            browser.kill()
+            await browser.wait()
+            served.force_exit = served.should_exit = True
+            await serving
+            await queue.close()
+            queue.store.close()

@@ -1,0 +1,136 @@
+"""The judge on a real GPU: gates, two clocks, CUDA's memory between processes; every cheat of tests/cheats.py; and the same
+kernel by the author's click.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_remote.child import child_main
+from orbit_remote.common import messages as c
+from tests import cheats
+from tests.cheats import Cheat
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no NVIDIA GPU on this machine"),
+]
+Judge = Callable[..., c.Finished]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def judge(tmp_path: Path, cache: Path) -> Judge:
+    from orbit_remote.judge import judge_main
+
+    child_main.warm_up()
+
+    def run(text: str, reference: str = cheats.REFERENCE, most_s: float = 0.3) -> c.Finished:
+        job = cheats.job_of(tmp_path, text, reference, device="cuda")
+        finished = cheats.judge_in_a_fork(
+            lambda: judge_main.judge(job, lambda _: None, cache, "cuda", most_s=most_s)
+        )
+        told(finished)
+        return finished
+
+    return run
+
+
+def told(finished: c.Finished) -> None:
+    known = finished.judged
+    print(
+        finished.outcome,
+        finished.failure.message if finished.failure else "",
+        f"{finished.run_s or 0:.1f} s",
+        finished.remarks,
+    )
+    if known and known.rounds:
+        print(
+            f"  n={known.rounds} flag {known.flag_ns} verified {known.verified_ns} ± {known.resolution_ns} recorded {known.recorded_ns} "
+            f"host {known.host_included} own {known.own_share} streams {known.streams} kept {known.kept_bytes} error {known.error} "
+            f"{known.reference_error} {[(one.name[:30], one.library, one.count, one.ns) for one in known.kernels[:3]]}"
+        )
+        print("  locks", known.locks, known.unlocked)
+    for point in finished.points:
+        print("  ", point.values, point.launches[0].timing.median if point.launches else None, point.versus)
+
+
+@pytest.fixture(scope="module")
+def honest_ns(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> float:
+    """What the work of the cheats takes, where nobody cheats."""
+    from orbit_remote.judge import judge_main
+
+    child_main.warm_up()
+    job = cheats.job_of(tmp_path_factory.mktemp("honest"), cheats.HONEST.text("cuda"), device="cuda")
+    finished = cheats.judge_in_a_fork(lambda: judge_main.judge(job, lambda _: None, cache, "cuda"))
+    told(finished)
+    assert finished.outcome == "ok", finished
+    return finished.launches[0].timing.median
+
+
+@pytest.mark.parametrize("cheat", cheats.CHEATS, ids=lambda one: f"{one.number}: {one.name}")
+def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, honest_ns: float, cheat: Cheat) -> None:
+    finished = judge(cheat.text("cuda"), cheat.reference)
+    assert finished.outcome not in ("infrastructure", "timed out"), finished
+    assert finished.outcome != "ok" or finished.launches[0].timing.median > 0.95 * honest_ns
+
+
+# -- the same kernel by the author's click ----------------------------------------------------------
+
+MODEL = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+def get_inputs():
+    return [torch.randn({shape}{dtype})]
+
+def get_init_inputs():
+    return []
+"""
+KERNELS = {
+    "relu, 64 MiB": ("torch.relu(x)", "4096, 4096", ""),
+    "relu, 512 MiB": ("torch.relu(x)", "8192, 16384", ""),
+    "matrix product, 2048 half": ("x @ x", "2048, 2048", ", dtype=torch.float16"),
+    "matrix product, 4096 half": ("x @ x", "4096, 4096", ", dtype=torch.float16"),
+    "softmax, 4096 x 8192": ("torch.softmax(x, 1)", "4096, 8192", ""),
+    "four kernels": ("torch.relu(x * 2 + 1).sum(1)", "4096, 4096", ""),
+}
+
+
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_the_judge_and_a_click_agree(judge: Judge, tmp_path: Path, cache: Path, name: str) -> None:
+    expression, shape, dtype = KERNELS[name]
+    reference = MODEL.format(expression=expression, shape=shape, dtype=dtype)
+    text = reference.replace("class Model(", "class ModelNew(").partition("def get_inputs")[0]
+    judged = judge(text, reference, most_s=4.0)
+    assert judged.outcome == "ok", judged
+    job = cheats.job_of(tmp_path, text, reference, device="cuda")
+    folder = tmp_path / "click"
+    folder.mkdir()
+    environment = os.environ | {"TRITON_CACHE_DIR": str(cache / "triton")}
+    subprocess.run(
+        child_main.command(folder, cache, c.Job(**{**{f: getattr(job, f) for f in job.__slots__}, "grade": "author"})),
+        capture_output=True, timeout=180, check=False, env=environment,
+    )  # fmt: skip
+    clicked = child_main.outcome(folder)
+    assert clicked
+    told(clicked)
+    mine, click = judged.launches[0].timing.median, clicked.launches[0].timing.median
+    print(
+        f"FIGURE {name}: judge {mine / 1000:.2f} µs, click {click / 1000:.2f} µs, {100 * (mine / click - 1):+.2f} %"
+    )
+    assert mine == pytest.approx(click, rel=0.05, abs=2000)

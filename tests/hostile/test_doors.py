@@ -1,0 +1,300 @@
+"""The doors that take jobs from others: the drop folder, HTTP. What is handed in, where it lies and how it is sent may be hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from orbit_lsp.agents.drop_folder import TAKEN, DropFolder
+from orbit_lsp.api import connections, http_app
+from orbit_lsp.api.guard import Limits
+from orbit_lsp.queue import pool
+from orbit_lsp.queue.job_queue import JobQueue
+from orbit_lsp.queue.job_store import JobStore
+
+SECRET = "hunter2 is the password"
+DEAD = "1-0123456789ab"
+"""The name that a watcher which was killed may have had."""
+
+
+@asynccontextmanager
+async def queue(folder: Path, door: str) -> AsyncGenerator[JobQueue]:
+    """One whose jobs wait for ever: nothing here needs an engine."""
+
+    def none(_: Any) -> Any:
+        raise OSError("no engine")
+
+    made = JobQueue(JobStore(folder / "jobs.sqlite"), pool.parse("local:0"), none, door)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+        made.store.close()
+
+
+# -- orbit-lsp watch --------------------------------------------------------------------------------
+
+
+def _taken(folder: Path) -> Path:
+    (folder / TAKEN).mkdir(mode=0o700)
+    return folder / TAKEN
+
+
+def _link_to_a_folder(folder: Path) -> None:
+    (_taken(folder) / DEAD).symlink_to(folder.parent / "victim")
+
+
+def _stray_files(folder: Path) -> None:
+    (_taken(folder) / "file").write_text("x")
+    os.mkfifo(folder / TAKEN / "fifo")
+    (folder / TAKEN / DEAD).write_text("x")
+
+
+def _no_lock(folder: Path) -> None:
+    (_taken(folder) / DEAD).mkdir()
+    (folder / TAKEN / "owners").mkdir()
+    (folder / TAKEN / "owners" / DEAD).write_text("this is no database, and longer than the head of one " * 9)
+
+
+def _lock_elsewhere(folder: Path) -> None:
+    _no_lock(folder)
+    lock = folder / TAKEN / "owners" / DEAD
+    lock.unlink()
+    lock.symlink_to(folder.parent / "victim" / "thesis.txt")
+
+
+def _fifo_lock(folder: Path) -> None:
+    _no_lock(folder)
+    (folder / TAKEN / "owners" / DEAD).unlink()
+    os.mkfifo(folder / TAKEN / "owners" / DEAD)
+
+
+def _taken_links(folder: Path) -> None:
+    (_taken(folder) / DEAD).mkdir()
+    (folder / TAKEN / DEAD / "k.cu").symlink_to(folder.parent / "victim" / "thesis.txt")
+    (folder / TAKEN / DEAD / "folder").symlink_to(folder.parent / "victim")
+
+
+def _dropped(name: str | bytes, make: Callable[[Path], object]) -> Callable[[Path], None]:
+    return lambda folder: make(folder / os.fsdecode(name)) and None
+
+
+def _link(to: str) -> Callable[[Path], object]:
+    return lambda path: path.symlink_to(to)
+
+
+DROPPED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a link to a secret": (_dropped("k.cu", _link("../victim/thesis.txt")), "'k.cu' is a link; drop the file itself"),
+    "a link to a device": (_dropped("k.cu", _link("/dev/zero")), "'k.cu' is a link; drop the file itself"),
+    "a link to itself": (_dropped("k.cu", _link("k.cu")), "'k.cu' is a link; drop the file itself"),
+    "a link to nothing": (_dropped("k.cu", _link("nowhere")), "'k.cu' is a link; drop the file itself"),
+    "a FIFO": (_dropped("k.cu", os.mkfifo), "'k.cu' cannot be read: it is a FIFO, not a regular file"),
+    "a name of two lines": (_dropped("k\n\x1b[31m.cu", Path.touch), "'k\\n\\x1b[31m.cu' is not a valid file name"),
+    "a name that is no text": (_dropped(b"k\xff.cu", Path.touch), "'k\\udcff.cu' is not a valid file name"),
+    "a name as long as may be": (_dropped("k" * 252 + ".cu", Path.touch), "'kkkk"),
+    "a folder": (_dropped("k.cu", Path.mkdir), ""),
+    "a head of 10 MB": (_dropped("k.cu", lambda path: path.write_text("// Type: " + "x" * 10_000_000)), "Type is 'xxxx"),
+    "a link where taken files are": (_link_to_a_folder, ""),
+    "strange files where taken ones are": (_stray_files, ""),
+    "a lock that is none": (_no_lock, ""),
+    "a lock that is a link": (_lock_elsewhere, ""),
+    "a lock that is a FIFO": (_fifo_lock, ""),
+    "links among taken files": (_taken_links, "orbit-lsp was killed or crashed while this job ran"),
+}  # fmt: skip
+
+
+def victim(tmp_path: Path) -> Path:
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "thesis.txt").write_text(SECRET)
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+@pytest.mark.parametrize("name", DROPPED)
+async def test_what_lies_in_a_drop_folder_harms_nothing(tmp_path: Path, name: str) -> None:
+    make, answer = DROPPED[name]
+    folder = victim(tmp_path)
+    make(folder)
+    lines: list[str] = []
+    async with queue(tmp_path, "watch") as jobs:
+        watched = DropFolder(jobs, folder, tmp_path / "out", lines.append)
+        watched.clean(0)
+        await watched.once(0)
+        watched.clean(3600)
+        await watched.close()
+    assert (tmp_path / "victim" / "thesis.txt").read_text() == SECRET
+    results = [json.loads(path.read_text()) for path in (tmp_path / "out").iterdir()]
+    assert {result["message"][: len(answer)] for result in results} == ({answer} if answer else set())
+    assert SECRET not in json.dumps(results)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (_link("../victim"), "is a link"),
+        (Path.touch, "is not a folder"),
+        (lambda path: (path.mkdir(), path.chmod(0o777)), "can be written by other users (its permissions are 777)"),
+    ],
+)  # fmt: skip
+async def test_a_place_for_taken_files_that_others_could_use_is_refused(
+    tmp_path: Path, make: Callable[[Path], object], why: str
+) -> None:
+    folder = victim(tmp_path)
+    make(folder / TAKEN)
+    async with queue(tmp_path, "watch") as jobs:
+        with pytest.raises(OSError, match=r"\.orbit-taken ") as error:
+            DropFolder(jobs, folder, tmp_path / "out", print)
+    assert why in str(error.value)
+    assert [path.name for path in (tmp_path / "victim").iterdir()] == ["thesis.txt"]
+
+
+# -- orbit-lsp api ----------------------------------------------------------------------------------
+
+JOB: dict[str, Any] = {"name": "k.cu", "text": "__global__ void k() {}"}
+REFERENCE = "class Model: ...\ndef get_inputs(): ...\n"
+
+
+@asynccontextmanager
+async def client(folder: Path, **limits: Any) -> AsyncGenerator[tuple[httpx2.AsyncClient, JobQueue]]:
+    async with queue(folder, "api") as jobs:
+        app = http_app.app(jobs, Limits(**limits), ["127.0.0.1", "[::1]", "gpu7"])
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as made:
+            yield made, jobs
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "error"),
+    [
+        ({"Host": "evil.example"}, 400, "this server is not called 'evil.example'"),
+        ({"Host": "127.0.0.1.evil.example"}, 400, "this server is not called"),
+        ({"Host": ""}, 400, "this server is not called ''"),
+        ({"Host": "[::1]:8421"}, 200, None),
+        ({"Host": "GPU7:8421"}, 200, None),
+        ({"Origin": "http://evil.example"}, 403, "requests of web pages are not taken"),
+        ({"Origin": "null"}, 403, "requests of web pages are not taken"),
+        ({"Origin": "http://127.0.0.1:8888"}, 403, "requests of web pages are not taken"),
+        ({"Origin": "http://127.0.0.1"}, 200, None),
+        ({"Content-Length": "9" * 5_000}, 413, "the request's body is larger"),
+        ({"Content-Length": "-1"}, 400, "Content-Length is '-1'"),
+    ],
+)
+async def test_whose_requests_are_taken(
+    tmp_path: Path, headers: dict[str, str], status: int, error: str | None
+) -> None:
+    async with client(tmp_path) as (http, _):
+        answer = await http.post("/admin/cleanup-jobs", headers=headers)
+        assert (answer.status_code, answer.json().get("error", "")[: len(error or "")]) == (
+            status,
+            error or "",
+        )
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "error"),
+    [
+        ("/v1/jobs", "[" * 100_000, "the body is no JSON that can be read"),
+        ("/v1/jobs", '{"name":' * 100_000, "the body is no JSON that can be read"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "timeout_s": ' + "9" * 5_000 + "}", "the body is no JSON that can be read"),
+        ("/v1/jobs", b'{"name": "\xff"}', "the body is no JSON that can be read"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "timeout_s": NaN}', "timeout_s is nan"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "kernel": "\\ud800"}', "an argument or a name holds half a surrogate pair"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "gpu": "\\ud800"}', "an argument or a name holds half a surrogate pair"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "flags": ["-D\\ud800"]}', "an argument or a name holds half a surrogate pair"),
+        ("/v1/jobs", '{"name": "k.cu", "text": "x", "kernel": "\\u0000"}', "an argument or a name holds a zero byte"),
+        ("/v1/jobs", '{"name": "\\ud800.cu", "text": "x"}', "'\\ud800.cu' is not a valid file name"),
+        ("/compare", {"ref_code": REFERENCE, "custom_code": "a = " + "-" * 200_000 + "1"}, "the candidate is judged against"),
+        ("/compare", {"ref_code": REFERENCE, "custom_code": "class ModelNew: ...\n" * 100_000}, "the candidate is judged against"),
+        ("/evaluate", {"kernel": {"source_code": "x", "kernel_type": "cuda", "io": {"args": [{"name": "n", "type": "int"}] * 1_001}}}, "kernel.io.args: List should have at most"),
+    ],
+)  # fmt: skip
+async def test_a_body_that_is_meant_to_break_the_server(
+    tmp_path: Path, route: str, body: Any, error: str
+) -> None:
+    async with client(tmp_path) as (http, jobs):
+        content = json.dumps(body) if isinstance(body, dict) else body
+        answer = await http.post(route, content=content, headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["error"][: len(error)]) == (400, error)
+        assert jobs.store.jobs() == []
+        assert (await http.get("/health")).status_code == 200
+
+
+async def test_an_unknown_job_and_an_unknown_route_are_404_in_one_form(tmp_path: Path) -> None:
+    async with client(tmp_path) as (http, _):
+        for route in (
+            "/v1/jobs/abcdef00",
+            "/v1/jobs/abcdef00/events",
+            "/job/abcdef00",
+            "/v1/jobs/%00%ff",
+            "/nothing",
+        ):
+            answer = await http.get(route)
+            assert (answer.status_code, list(answer.json())) == (404, ["error"]), route
+
+
+async def test_a_body_that_does_not_arrive_and_too_many_at_once(tmp_path: Path) -> None:
+    begun, more = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncGenerator[bytes]:
+        yield b" " * 600
+        begun.set()
+        await more.wait()
+        yield b" "
+
+    headers = {"Content-Type": "application/json"}
+    async with client(tmp_path, bodies=1_000) as (http, _):
+        first = asyncio.create_task(http.post("/v1/jobs", content=slow(), headers=headers))
+        await begun.wait()
+        assert (await http.post("/v1/jobs", content=b" " * 600, headers=headers)).status_code == 503
+        more.set()
+        assert (await first).status_code == 400
+        assert (await http.post("/v1/jobs", content=b" " * 600, headers=headers)).status_code == 400
+    more.clear()
+    async with client(tmp_path, body_s=0.0) as (http, _):
+        answer = await http.post("/v1/jobs", content=slow(), headers=headers)
+        assert (answer.status_code, "did not arrive" in answer.json()["error"]) == (408, True)
+
+
+async def test_a_connection_without_a_request_is_closed_and_no_more_are_taken_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import uvicorn
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    monkeypatch.setattr(connections.Connection, "most", 2)
+    monkeypatch.setattr(connections.Connection, "head_s", 0.0)
+    config = uvicorn.Config(
+        app, port=0, http=connections.Connection, ws="none", lifespan="off", log_level="critical"
+    )
+    server = uvicorn.Server(config)
+    with config.bind_socket() as socket:
+        serving = asyncio.create_task(server.serve([socket]))
+        while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0)
+        place = socket.getsockname()[:2]
+        silent, writer = await asyncio.open_connection(*place)
+        assert await silent.read() == b""  # closed by the server
+        writer.close()
+        monkeypatch.setattr(connections.Connection, "head_s", 3600.0)
+        kept = [await asyncio.open_connection(*place) for _ in range(2)]
+        for reader, writer in kept:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert await reader.readuntil(b"ok")
+        one_too_many, writer = await asyncio.open_connection(*place)
+        assert await one_too_many.read() == b""
+        for _, writer in kept:
+            writer.close()
+        server.should_exit = True
+        await serving

@@ -1,0 +1,57 @@
+"""The judge on the CPU: its processes, locks, comparison and verdicts are those of a GPU; gates and kernels are not there.
+
+What a GPU adds is in tests/gpu/test_cheats_gpu.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orbit_remote.common import messages as c
+from tests import cheats
+from tests.cheats import Cheat
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the judge is for Linux")
+
+Judge = Callable[..., c.Finished]
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    from orbit_remote.judge import judge_main
+
+    def run(text: str, reference: str = cheats.REFERENCE, limit_s: float = 120.0) -> c.Finished:
+        job = cheats.job_of(tmp_path, text, reference, limit_s=limit_s)
+        return cheats.judge_in_a_fork(
+            lambda: judge_main.judge(job, lambda _: None, tmp_path / "cache", "cpu", most_s=0.0)
+        )
+
+    return run
+
+
+def median_s(finished: c.Finished) -> float:
+    return finished.launches[0].timing.median / 1e9
+
+
+def test_an_honest_kernel_gets_a_score_and_the_grade(judge: Judge) -> None:
+    finished = judge(cheats.HONEST.text("cpu"))
+    assert finished.outcome == "ok", finished
+    assert finished.judged
+    assert (finished.judged.grade, finished.judged.suspicious) == ("referee", "")
+    assert median_s(finished) >= cheats.SLEEP_S / 2
+    assert [point.values["version"] for point in finished.points] == ["ModelNew", "Model"]
+
+
+@pytest.mark.parametrize(
+    "cheat", [one for one in cheats.CHEATS if one.on == "both"], ids=lambda one: f"{one.number}: {one.name}"
+)
+def test_no_cheat_gets_a_better_score_than_its_work(judge: Judge, cheat: Cheat) -> None:
+    finished = judge(cheat.text("cpu"), cheat.reference)
+    print(finished.outcome, finished.failure and finished.failure.message)
+    assert finished.outcome not in ("infrastructure", "timed out"), finished
+    assert finished.outcome != "ok" or median_s(finished) >= cheats.SLEEP_S / 2
