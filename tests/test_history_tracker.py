@@ -229,6 +229,23 @@ async def test_what_was_run_since_the_file_was_opened_stays(tmp_path: Path) -> N
     assert after.session.results.profiles[target] is mine
 
 
+@pytest.mark.parametrize(
+    ("digest", "later", "comes"), [(None, 60, True), (None, -60, False), ("other", 60, False)]
+)
+async def test_what_another_program_ran_later_comes_in_where_it_is_of_this_text(
+    tmp_path: Path, digest: str | None, later: float, comes: bool
+) -> None:
+    before, after = profiled("memory_bound"), profiled("memory_bound")
+    (target,) = after.session.results.profiles
+    mine = after.session.results.profiles[target]
+    theirs = replace(mine, at=mine.at + later, digest=digest or mine.digest)
+    before.session.results.profiles[target] = theirs
+    kept = Kept(tmp_path)
+    await kept.end(before)
+    await kept.begin(after)
+    assert after.session.results.profiles[target].at == (theirs if comes else mine).at
+
+
 async def test_a_file_that_was_closed_meanwhile_gets_nothing(tmp_path: Path) -> None:
     kept, after = Kept(tmp_path), Profiling("memory_bound")
     await kept.end(profiled("memory_bound"))

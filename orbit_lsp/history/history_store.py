@@ -12,7 +12,7 @@ import logging
 import os
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,22 +103,22 @@ class Store:
         self._most = most_bytes
         self._complaints: list[str] = []
 
-    def keep(self, entry: Entry, text: str | None) -> None:
-        """Add a run with the text that ran; None where that is not of this file."""
+    def keep(self, entry: Entry, text: str | None) -> int | None:
+        """Add a run with the text that ran, None where that is not of this file; the number of its row."""
         body = (text or "").encode("utf-8", "surrogatepass")
         name = content_hash(body) if text is not None and len(body) <= limits.HISTORY_TEXT.most else None
         row = (
             entry.at, entry.path, entry.kernel, entry.action, entry.digest, entry.inputs, name, _packed(entry.result),
         )  # fmt: skip
 
-        def work(file: sqlite3.Connection) -> None:
+        def work(file: sqlite3.Connection) -> int | None:
             file.execute("begin immediate")
             if name:
                 file.execute("insert or ignore into texts values (?, ?)", (name, zlib.compress(body)))
-            file.execute(
+            added = file.execute(
                 "insert into runs (at, path, kernel, action, digest, inputs, text, said) values (?, ?, ?, ?, ?, ?, ?, ?)",
                 row,
-            )
+            ).lastrowid
             file.execute(
                 "delete from runs where id in (select id from runs where path = ? and kernel = ? "
                 "order by id desc limit -1 offset ?)",
@@ -127,8 +127,29 @@ class Store:
             _drop_texts(file)
             file.execute("commit")
             self._shrink(file)
+            return added
 
-        self._do(work, None)
+        return self._do(work, None)
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """Differs once anybody has written to the file; costs two looks at the disk."""
+        path = self._path()
+        stamps: list[tuple[int, int, int]] = []
+        for file in (path, path.with_name(path.name + "-wal")) if path else ():
+            with suppress(OSError):
+                status = file.stat()
+                stamps.append((status.st_ino, status.st_mtime_ns, status.st_size))
+        return tuple(stamps)
+
+    def since(self, number: int) -> tuple[int, dict[int, str]]:
+        """The number of the last row, and the paths of the rows after this one by their number."""
+
+        def work(file: sqlite3.Connection) -> tuple[int, dict[int, str]]:
+            last = int(file.execute("select coalesce(max(id), 0) from runs").fetchone()[0])
+            rows = file.execute("select id, path from runs where id > ?", (number,)).fetchall()
+            return last, {key: path for key, path in rows if isinstance(path, str)}
+
+        return self._read(work, (0, {}))
 
     def entries(self, path: str, kernel: str | None = None, most: int = MOST_RUNS) -> list[Entry]:
         """The newest `most` runs of a file's kernels, or of one of them, oldest first; under every path that leads to

@@ -1,4 +1,5 @@
-"""The history of kernels in open files: stored when runs end, restored when a file is opened, checked for regressions.
+"""The history of kernels in open files: stored when runs end, restored when a file is opened or another program has run
+one of its kernels, checked for regressions.
 
 The file is written and read by a thread of its own, in the order of events here; its results reach the
 session on the event loop.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -29,6 +31,8 @@ log = logging.getLogger("orbit.history")
 
 T = TypeVar("T")
 
+_LOOK_S = 1.0
+"""Between two looks at whether another program has written to the history."""
 _LOOKED_AT = 80
 """Runs of a kernel in which its last versions are looked for."""
 
@@ -67,6 +71,11 @@ class HistoryTracker:
         self._followed: set[str] = set()
         """Files whose earlier name was looked for."""
         self._work: set[asyncio.Future[None]] = set()
+        self._own: set[int] = set()
+        """Rows of the history that were written here since it was last looked at."""
+        self._watching: asyncio.Task[None] | None = None
+        self.news = 0
+        """How often another program has written about an open file."""
 
     # -- keeping ------------------------------------------------------------------------------
 
@@ -95,7 +104,8 @@ class HistoryTracker:
         store = self._store()
 
         def work() -> tuple[measure.Regression | None, frozenset[str]]:
-            store.keep(entry, text)
+            if added := store.keep(entry, text):
+                self._own.add(added)
             entries = store.entries(entry.path, entry.kernel, _LOOKED_AT)
             return regression(entries), _versions(entries)
 
@@ -144,17 +154,19 @@ class HistoryTracker:
     def _restored(self, uri: str, known_kernels: dict[str, _Known]) -> None:
         if uri not in self._session.files:
             return
-        changed = {uri}
+        changed, digests = {uri}, self._digests(uri)
         for name, known in known_kernels.items():
             target = KernelId(uri, name)
             self._session.results.versions[target] = known.versions
-            if known.profile and target not in self._session.results.profiles:
+            now = digests.get(name, "")
+            if known.profile and _is_news(known.profile, self._session.results.profiles.get(target), now):
                 profiled = self._profiled(uri, known.profile, known.text)
                 self._session.results.profiles[target] = self._profiles[target] = profiled
                 changed |= {self._session.uri_for(file) for file in profiled.texts}
-            if known.shown is None or target in self._session.results.runs:
+            if known.shown is None or not _is_news(known.shown, self._session.results.runs.get(target), now):
                 continue
             self._session.results.runs[target] = self._seen[target] = _result(uri, known.shown)
+            self._session.results.regressions.pop(target, None)
             if known.regression and known.shown is known.last:
                 self._session.results.regressions[target] = (known.shown.digest, known.regression)
         self._changed(changed)
@@ -225,6 +237,45 @@ class HistoryTracker:
         if digests:
             self._later(work, then)
 
+    # -- what other programs run --------------------------------------------------------------
+
+    def watch(self) -> None:
+        """From now on, what a command line, another editor or an import files of an open file is shown at once."""
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        stamp, last = None, 0
+        while True:
+            try:
+                store, known = self._store(), stamp
+                stamp = await self._asked(store.stamp)
+                if stamp != known:
+                    last = await self._look(store, last, first=known is None)
+            except Exception:
+                log.exception("the history is not as it should be")
+            await asyncio.sleep(_LOOK_S)
+
+    async def _look(self, store: Store, after: int, *, first: bool) -> int:
+        """Show what others have kept since row `after`, unless this is the first look: what was there before is restored
+        as files are opened. The number of the last row.
+        """
+        open_files = {uri: path_of(uri) for uri in self._session.files}
+
+        def work() -> tuple[int, set[int], list[str]]:
+            last, added = store.since(after)
+            foreign = {added[number] for number in added.keys() - self._own}
+            real = {os.path.realpath(path) for path in foreign if "\0" not in path}
+            concerned = [uri for uri, path in open_files.items() if real and os.path.realpath(path) in real]
+            return last, set(added), concerned
+
+        last, added, concerned = await self._asked(work)
+        self._own -= added
+        for uri in () if first else concerned:
+            self.news += 1
+            self.restore(uri)
+        return last
+
     # -- asking -------------------------------------------------------------------------------
 
     async def entries(self, path: str, kernel: str | None = None, most: int = 10_000) -> list[Entry]:
@@ -241,6 +292,8 @@ class HistoryTracker:
 
     async def close(self) -> None:
         """Once everything is written."""
+        if self._watching:
+            self._watching.cancel()
         while self._work:
             await asyncio.wait(self._work)
         if self._thread:
@@ -292,6 +345,11 @@ def _shown(entries: list[Entry], digest: str) -> Entry | None:
     return next(
         (entry for entry in reversed(entries) if entry.digest == digest), next(reversed(entries), None)
     )
+
+
+def _is_news(entry: Entry, mine: Result | Profiled | None, digest: str) -> bool:
+    """Whether an entry is to be shown in place of what the session has: newer, and of the text as it is if that is."""
+    return mine is None or (entry.at > mine.at and (entry.digest == digest or mine.digest != digest))
 
 
 def _versions(entries: list[Entry]) -> frozenset[str]:

@@ -76,6 +76,7 @@ async def initialized(ls: OrbitServer, params: lsp.InitializedParams) -> None:
         ls.environment.configure(None)
     ls.environment.configured.set()
     watch_headers(ls)
+    ls.versions.watch()
     ls.environment.begin_looking()
     ls.runs.when_ended(lambda run: show_wanted(ls, run))
 

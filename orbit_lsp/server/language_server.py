@@ -46,7 +46,7 @@ class OrbitServer(LanguageServer):
         self.follows_listings = False
         self.tasks: set[asyncio.Task[None]] = set()
         self.history_items: dict[str, tuple[int, list[dict[str, Any]]]] = {}
-        """By file: after how many ended runs its part of `orbit/panel` was read, and that."""
+        """By file: after how many ended runs, of any program, its part of `orbit/panel` was read, and that."""
 
     @cached_property
     def session(self) -> Session:

@@ -44,9 +44,9 @@ async def content(ls: OrbitServer) -> Json:
 
 
 async def _history(ls: OrbitServer) -> list[Json]:
-    """Of each file; it is read again only where a run has ended since."""
+    """Of each file; it is read again only where a run has ended since, here or in another program."""
     runs_listed: list[Json] = []
-    ended = sum(bool(each.outcome) for each in ls.watcher.runs.all())
+    ended = ls.versions.news + sum(bool(each.outcome) for each in ls.watcher.runs.all())
     for uri in list(ls.session.files):
         kernels = {target.key: target for target, _, _ in ls.session.kernels(uri)}
         if not kernels:

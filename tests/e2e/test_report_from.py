@@ -109,3 +109,19 @@ async def test_an_editor_shows_an_imported_page_on_its_kernel(
         editor.hints, lambda hints: hints == [(3, "◔ 70.3 µs · occ 76% of 100% · 16 regs")]
     )
     assert "a profile imported" in await editor.hover(3, 18)
+
+
+async def test_an_open_editor_shows_an_imported_profile_at_once(
+    start, recorded_python: str, folder: Path
+) -> None:
+    source = folder / "kernels" / "memory_bound.cu"
+    editor: Editor = await start("vscode", python=recorded_python, compile_on_save=False)
+    editor.uri = source.as_uri()
+    editor.open(str(source), source.read_text())
+    await named_gpu(editor)
+    assert await editor.hints() == []
+    done = report(folder, "kernels/memory_bound.cu", "--from", str(PAGE), python=recorded_python)
+    assert done.returncode == 0, done.stderr
+    await editor.asked_until(
+        editor.hints, lambda hints: hints == [(3, "◔ 70.3 µs · occ 76% of 100% · 16 regs")]
+    )
