@@ -143,6 +143,8 @@ def test_json_is_utf8_whatever_the_terminal_is(folder: Path, encoding: str) -> N
 def test_a_limit_that_is_none(folder: Path) -> None:
     message = "orbit-lsp: error: orbit setting `run_timeout_s`: 0 is not more than 0\n"
     assert orbit(folder, "run", "k.cu", "--timeout", "0") == (64, "", message)
+    message = "orbit-lsp: error: orbit setting `build_timeout_s`: 0 is not more than 0\n"
+    assert orbit(folder, "run", "k.cu", "--build-timeout", "0") == (64, "", message)
 
 
 def test_cancelled_before_it_began(
@@ -218,6 +220,13 @@ def test_a_compile_ends_with_what_was_compiled(folder: Path, launches: str, said
     code, _, end = orbit(folder, "compile", "--gpu", "H100", "k.cu")
     assert code == 0
     assert end.endswith(said)
+
+
+@needs_nvcc
+def test_a_build_that_exceeds_the_limit_of_the_command_line(folder: Path) -> None:
+    code, _, message = orbit(folder, "compile", "k.cu", "--build-timeout", "0.001")
+    assert (code, "took longer than the limit of 0.001 s [timed out]\n" in message) == (4, True), message
+    assert "raise the setting `orbit.build_timeout_s` (option --build-timeout)" in message
 
 
 @needs_nvcc

@@ -199,6 +199,7 @@ def test_the_programs_own_arguments_follow_two_dashes(tmp_path: Path) -> None:
         ("ORBIT_PYTHON", "python", "/p"),
         ("ORBIT_NVCC", "nvcc", "/n"),
         ("ORBIT_RUN_TIMEOUT_S", "run_timeout_s", 2.5),
+        ("ORBIT_BUILD_TIMEOUT_S", "build_timeout_s", 2.5),
     ],
 )
 def test_a_variable_gives_an_options_value(

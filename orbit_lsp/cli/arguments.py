@@ -54,7 +54,7 @@ GROUPS = {
         ),
         Command(
             "exec", "run any Python code or program, and time its kernels",
-            ("exec bench.py --bring 'out/**'", "exec -c 'import torch; print(torch.cuda.get_device_name())' --on H100", "exec train.py --limit candidate -- --size 4096"),
+            ("exec bench.py --bring 'out/**'", "exec -c 'import torch; print(torch.cuda.get_device_name())' --on H100 --budget 5", "exec train.py --limit candidate -- --size 4096"),
             command_options.exec_options,
             "Run any Python code or program in a copy of the current folder, on this machine's GPU or a rented one, and time its kernels. "
             "Standard output and the exit code are the program's; 124: it reached its limit.",

@@ -62,7 +62,8 @@ RUNNERS = (
     "a token for Modal, else local"
 )
 NO_RUN = "no effect: this command times no kernel and rents nothing"
-BUILD_LIMIT = "no effect: this command times no kernel; the limit of a build or an import is 120 s"
+BUILD_LIMIT = "time limit of a build, or of the import of a Triton file, in seconds; default: 120"
+BUDGET = "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; default: no limit"
 
 
 def engine_options(
@@ -73,9 +74,11 @@ def engine_options(
     runs: bool = True,
     nvcc: str = NVCC,
     flag: str = "a flag for nvcc, as in --flag=-DN=4; repeat it for several",
+    build: str = BUILD_LIMIT,
+    budget: str = BUDGET,
 ) -> None:
-    """What every command that compiles or runs takes; `gpu`, `timeout`, `nvcc` and `flag` say what these options mean for
-    it, and `runs` is False where nothing is run: scripts can give every command the same options.
+    """What every command that compiles or runs takes. `gpu`, `timeout`, `nvcc`, `flag`, `build` and `budget` say what these
+    options mean for it, and `runs` is False where nothing is run: scripts can give every command the same options.
     """
     option(parser, "--gpu", gpu, "ORBIT_GPU", metavar="G")
     option(
@@ -95,21 +98,27 @@ def engine_options(
     option(
         parser,
         "--timeout",
-        timeout if runs else BUILD_LIMIT,
+        timeout if runs else NO_RUN,
         "ORBIT_RUN_TIMEOUT_S",
         type=float,
         metavar="S",
         dest="run_timeout_s",
     )
+    build_timeout_option(parser, build)
     option(
-        parser, "--budget", "the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused; "
-        "default: no limit [env: ORBIT_BUDGET_USD]" if runs else NO_RUN,
+        parser, "--budget", f"{budget} [env: ORBIT_BUDGET_USD]" if runs else NO_RUN,
         type=float, metavar="USD",
     )  # fmt: skip
     option(parser, "--trust", TRUST, action="store_true")
     over = "run even if the cost may exceed --budget" if runs else NO_RUN
     option(parser, "--over-budget", over, action="store_true")
     json_option(parser)
+
+
+def build_timeout_option(parser: argparse.ArgumentParser, text: str = BUILD_LIMIT) -> None:
+    option(
+        parser, "--build-timeout", text, "ORBIT_BUILD_TIMEOUT_S", type=float, metavar="S", dest="build_timeout_s",
+    )  # fmt: skip
 
 
 def run_options(parser: argparse.ArgumentParser) -> None:
@@ -172,8 +181,10 @@ def exec_options(parser: argparse.ArgumentParser) -> None:
     engine_options(
         parser,
         timeout="the same as --limit, in seconds",
-        nvcc="exec compiles nothing with it: only CUPTI, which times the kernels, is taken from its CUDA toolkit",
+        nvcc="CUDA compiler; exec compiles nothing, but times kernels with the CUPTI of this compiler's CUDA toolkit",
         flag="no effect: exec compiles nothing",
+        build="no effect: exec compiles nothing",
+        budget="needed to rent a GPU, unless --over-budget is given: the most that rented GPUs may cost in this calendar month, in dollars; a run that may exceed it is refused",
     )
     program_arguments(parser)
 

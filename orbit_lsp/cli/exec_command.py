@@ -59,7 +59,7 @@ async def run(
         raise UsageError(mistake.removeprefix("orbit: "))
     job = _job(options, session, runs.new_id())
     await environment.look_around()
-    job, remarks = await _placed(job, session, in_place=options.in_place)
+    job, remarks = await _placed(job, session, in_place=options.in_place, may_rent=options.over_budget)
     title = Path(job.path).name if job.path != str(Path(job.directory or "", SNIPPET)) else "exec"
     finished = await runs.outcome(job, watcher.hears(title))
     written, unwritten = await asyncio.to_thread(
@@ -167,12 +167,20 @@ def _variable(given: str) -> str:
     return f"{name}={value if equals else os.environ[name]}"
 
 
-async def _placed(job: c.Job, session: Session, *, in_place: bool) -> tuple[c.Job, tuple[str, ...]]:
-    """The job for the machine that it goes to, and remarks on files that do not travel. Raises UsageError."""
+async def _placed(
+    job: c.Job, session: Session, *, in_place: bool, may_rent: bool
+) -> tuple[c.Job, tuple[str, ...]]:
+    """The job for the machine that it goes to, and remarks on files that do not travel. `may_rent`: without a budget too.
+    Raises UsageError.
+    """
     setup = session.setup
     if setup.place() == "modal":
         if in_place:
             raise UsageError("--in-place is for this machine's own GPU; a rented one gets a copy")
+        if setup.settings.modal.budget_usd is None and not may_rent:
+            raise UsageError(
+                f"exec would rent a GPU ({setup.settings.gpu}): add what rented GPUs may cost in a month, as in --budget 20 (dollars)"
+            )
         own = tuple(f"{name}={os.environ[name]}" for name in setup.settings.environment if name in os.environ)
         return replace(job, gpu=setup.settings.gpu, variables=(*own, *job.variables)), ()
     job = replace(job, gpus=placement.count(setup.settings.gpu))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from orbit_lsp.history.history_tracker import HistoryTracker
 
 _ACTIONS: dict[str, Action] = {"run": "run", "check": "sanitize", "profile": "profile"}
-_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s")
+_FROM_OPTIONS = ("gpu", "runner", "device", "python", "nvcc", "run_timeout_s", "build_timeout_s")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -144,6 +144,7 @@ def test_output_without_end_is_bounded(folder: Path) -> None:
         (("-c", "1", "--in-place", "--bring", "x"), "--bring has no use with --in-place: files are written to the folder itself"),
         (("-c", "1", "--env", "MODAL_TOKEN_ID"), "--env 'MODAL_TOKEN_ID' is not a variable that a program may get"),
         (("-c", "1", "--env", "NOT_SET_AT_ALL"), "--env NOT_SET_AT_ALL: there is no such variable; --env NOT_SET_AT_ALL=VALUE gives it a value"),
+        (("-c", "1", "--on", "H100"), "exec would rent a GPU (H100): add what rented GPUs may cost in a month, as in --budget 20 (dollars)"),
         (("-c", "1", "--limit=-1"), "argument --limit: '-1' is not smoke, candidate, final or a number of seconds"),
         (("-c", "1", "--limit", "quick"), "argument --limit: 'quick' is not smoke, candidate, final or a number of seconds"),
     ],

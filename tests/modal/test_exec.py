@@ -30,7 +30,16 @@ def modal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Loopback]
 
 def run(tmp_path: Path, *words: str, **environment: str) -> Ended:
     return command(
-        tmp_path / "work", "exec", "--on", "H100", "--python", PLAIN, *words, environment=environment
+        tmp_path / "work",
+        "exec",
+        "--on",
+        "H100",
+        "--budget",
+        "20",
+        "--python",
+        PLAIN,
+        *words,
+        environment=environment,
     )
 
 

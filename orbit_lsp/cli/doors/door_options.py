@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from orbit_lsp.cli.command_options import FILE, NVCC, PYTHON, TRUST, json_option, option
+from orbit_lsp.cli.command_options import FILE, NVCC, PYTHON, TRUST, build_timeout_option, json_option, option
 
 
 def skills_options(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,7 @@ def pool_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     option(parser, "--python", PYTHON, "ORBIT_PYTHON", metavar="PATH")
     option(parser, "--nvcc", NVCC, "ORBIT_NVCC", metavar="PATH")
+    build_timeout_option(parser)
     option(
         parser, "--budget", "the most that rented GPUs may cost in this calendar month, in dollars; default: 0, nothing is rented "
         "[env: ORBIT_BUDGET_USD]",

@@ -152,7 +152,9 @@ async def _relay(options: argparse.Namespace, connection: dict[str, Any]) -> Non
     choice = python_choice.choose(options.python or "", folders, trust.current(None, folders).covers)
     budget = pool_options.budget(options) if gpu else None
     pool = f"modal:{gpu}" if gpu else None
-    engine = argparse.Namespace(pool=pool, python=choice.python, nvcc=None, budget=budget, trust=False)
+    engine = argparse.Namespace(
+        pool=pool, python=choice.python, nvcc=None, build_timeout_s=None, budget=budget, trust=False
+    )
     key, scheme = str(connection.get("key", "")), str(connection.get("signature_scheme", "hmac-sha256"))
     place = f"{gpu} on Modal" if gpu else "this machine"
     rented: Rented | None = None

@@ -66,6 +66,8 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     for name in ("python", "nvcc"):
         if program := getattr(options, name):
             values[name] = str(Path(program).expanduser().absolute()) if os.sep in program else program
+    if options.build_timeout_s is not None:
+        values["build_timeout_s"] = options.build_timeout_s
     if options.trust:
         values["trusted"] = True
     return values

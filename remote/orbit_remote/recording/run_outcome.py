@@ -130,7 +130,7 @@ def _timed_out(job: Job, recorded: Recorded | None, symbols: Mapping[str, Resour
         message += f" while {name} was still running"
     return Verdict(
         "timed out",
-        Failure("timed out", message, "raise the setting `orbit.run_timeout_s`, or look for an endless loop",
+        Failure("timed out", message, "raise the setting `orbit.run_timeout_s` (option --timeout), or look for an endless loop",
                 symbol=symbol),
     )  # fmt: skip
 

@@ -170,7 +170,7 @@ class _Build:
             failure = Failure(
                 "timed out",
                 f"compiling {Path(self.path).name} took longer than the limit of {limit:g} s",
-                "raise the setting `build_timeout_s`",
+                "raise the setting `orbit.build_timeout_s` (option --build-timeout)",
             )
             return Build(Built(self.job.run, complete=False), failure=failure)
         made = await asyncio.to_thread(self._read, status, f"{out}\n{err}", source if staged else None)

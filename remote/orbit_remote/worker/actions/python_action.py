@@ -112,7 +112,9 @@ def _crashed(job: c.Job, ended: Ended, recorded: injection.Recorded | None) -> c
     """The child ended without a word, or had to be ended: what was recorded until then is kept."""
     if ended.status is None and job.action == "compile":
         message = f"compiling was ended at its limit of {job.build_timeout_s:g} s"
-        failure = c.Failure("timed out", message, "raise the setting `orbit.build_timeout_s`")
+        failure = c.Failure(
+            "timed out", message, "raise the setting `orbit.build_timeout_s` (option --build-timeout)"
+        )
         return c.failed(job.run, failure)
     finished = python_job.crashed(job, ended.status or 0, recorded or injection.Recorded())
     if ended.status is not None:
