@@ -57,5 +57,32 @@ install_nvcc() {
 # pytest on all cores, and two workers more: what waits for a process leaves its core to another.
 run_tests() {
   local workers=$(($(nproc) + 2))
-  .venv/bin/python -m pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --ignore=tests/editors "$@"
+  pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --ignore=tests/editors "$@"
+}
+
+# Where FLAKY is a file, as in .ci/run, what failed is tried once more with nothing beside it, so that a busy machine
+# does not hide what a change did. What passes then is named in FLAKY, and in the last lines: it is a fault all the same.
+
+# pytest; more than five failures are not tried again.
+pytest() {
+  local cache status=0 failed
+  cache=$(mktemp -d)
+  .venv/bin/python -m pytest -o cache_dir="$cache" "$@" || status=$?
+  failed=$(grep -s '": true' "$cache/v/cache/lastfailed" | cut -d'"' -f2)
+  if [ -n "${FLAKY:-}" ] && [ $status = 1 ] && [ -n "$failed" ] && [ "$(wc -l <<<"$failed")" -le 5 ]; then
+    say "tried once more, one after the other"
+    .venv/bin/python -m pytest -o cache_dir="$cache" "$@" -n 0 --last-failed && status=0 && echo "$failed" >>"$FLAKY"
+  fi
+  rm -rf "$cache"
+  return $status
+}
+
+# twice NAME COMMAND...
+twice() {
+  local name=$1
+  shift
+  "$@" && return
+  [ -n "${FLAKY:-}" ] || return 1
+  say "$name: tried once more"
+  "$@" && echo "$name" >>"$FLAKY"
 }
