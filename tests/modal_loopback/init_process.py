@@ -38,8 +38,8 @@ def started(orders: int, news: int) -> None:
 def _wait(child: int, orders: int) -> int:
     alive = threading.Lock()  # held while the child's id may be given to another process
     threading.Thread(target=_obey, args=(child, orders, alive), daemon=True).start()
-    while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid != child:  # type: ignore[union-attr]
-        os.waitpid(-1, 0)  # an adopted one
+    while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid) != child:  # type: ignore[union-attr]
+        os.waitpid(ended, 0)  # an adopted one, by its id: the child may have ended meanwhile
     alive.acquire()  # noqa: SIM115, RUF100
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     _kill_children()
