@@ -9,7 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
+from orbit_lsp.cli.submit_command import Submission
 from tests.cli_check import orbit
 
 FILE = "#!POPCORN leaderboard vectoradd_v2\n#!POPCORN gpu H100\nprint(1)\n"
@@ -47,6 +49,7 @@ def test_the_command_and_the_record(tmp_path: Path) -> None:
     folder = record(tmp_path)
     assert f"the record is in {folder}\n" in message
     answer = json.loads((folder / "submission.json").read_text())
+    TypeAdapter(Submission).validate_python(answer)
     assert answer["command"] == [str(tmp_path / "tools" / "popcorn-cli"), *words.split()]
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=tmp_path, check=True, capture_output=True, text=True

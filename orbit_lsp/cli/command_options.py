@@ -15,6 +15,10 @@ TRUST = (
     "trust the current folder for this command: use its Python, and the compilers and flags that its build files name, which can "
     "run any code; without it, only folders of `orbit-lsp trust` are trusted"
 )
+SCHEMAS = (
+    "finished", "compared", "history", "worker", "reviewer", "loop", "drafts", "trace", "disassembly", "bundle", "submission",
+    "explanations", "machine", "compilation",
+)  # fmt: skip
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
@@ -33,7 +37,7 @@ def file_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def json_option(parser: argparse.ArgumentParser) -> None:
-    option(parser, "--json", "print one JSON object", action="store_true")
+    option(parser, "--json", "print the result as JSON", action="store_true")
 
 
 def stop(parser: argparse.ArgumentParser) -> None:
@@ -235,7 +239,7 @@ def report_options(parser: argparse.ArgumentParser) -> None:
     option(
         parser, "--output", "file to write; default: a new one in ~/.cache/orbit-lsp/reports", metavar="PATH"
     )
-    option(parser, "--json", "print one JSON object, and write no page", action="store_true")
+    option(parser, "--json", "print the result as JSON, and write no page", action="store_true")
 
 
 def check_options(parser: argparse.ArgumentParser) -> None:
@@ -406,9 +410,10 @@ def modal_options(parser: argparse.ArgumentParser) -> None:
 
 def schema_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "what", nargs="?", default="finished", choices=("finished", "compared", "history", "worker", "reviewer", "loop"),
-        help="finished (the default): the output of run, exec, compile, profile and check; compared: of compare; history: of history; "
-        "worker, reviewer: the files that a loop reads; loop: the output of loop",
+        "what", nargs="?", default="finished", choices=SCHEMAS, metavar="OUTPUT",
+        help="finished (the default): the output of run, exec, compile, profile, check and report; compared: of compare; history: of history; "
+        "loop: of loop; drafts: of draft; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
+        "explanations: of explain; machine: of doctor; compilation: of doctor FILE; worker, reviewer: the files that a loop reads",
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from orbit_lsp.cli import terminal_text
+from orbit_lsp.cli import json_results, terminal_text
 from orbit_lsp.cli.history_command import file_or_revision
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.history import variants
@@ -180,17 +180,16 @@ def _print_result(
         print(visible(f"note: {remark}"), file=sys.stderr)
     pairs = _paired(made, before[1] if before else ())
     if options.json:
-        shown = [_json(pair, of) for pair, of in pairs]
-        answer: dict[str, Any] = {
-            "file": str(Path(options.file).absolute()),
-            "level": options.level,
-            "architecture": architecture or None,
-            "against": before[0] if before else None,
-            "instances": shown,
-            "toolchain": finished.toolchain,
-            "remarks": finished.remarks,
-        }
-        print(json.dumps(answer, ensure_ascii=False, indent=2))
+        answer = json_results.Disassembly(
+            file=str(Path(options.file).absolute()),
+            level=options.level,
+            architecture=architecture or None,
+            against=before[0] if before else None,
+            instances=tuple(_instance(pair, of) for pair, of in pairs),
+            toolchain=finished.toolchain,
+            remarks=finished.remarks,
+        )
+        print(json.dumps(asdict(answer), ensure_ascii=False, indent=2))
         return 0
     sources = _Sources()
     for listing_made, of in pairs:
@@ -256,22 +255,20 @@ def _explained(instructions: Sequence[listing.Instruction]) -> list[str]:
     return [*lines, f"// {'control code':<12} {sass_instructions.CONTROL_CODE}"]
 
 
-def _json(made: _Made, of: _Made | None) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "symbol": made.dump.symbol, "name": made.dump.name, "constants": made.dump.constants, "text": made.text,
-        "instructions": [_instruction(each) for each in made.instructions],
-    }  # fmt: skip
+def _instance(made: _Made, of: _Made | None) -> json_results.Instance:
+    instructions = tuple(json_results.Instruction(**_fields(each)) for each in made.instructions)
+    changes = None
     if of is not None:
-        changes = listing.compare(of.instructions, made.instructions)
-        answer["changes"] = [
-            {"mark": change.mark, **_instruction(change.instruction)}
-            for change in changes
+        changes = tuple(
+            json_results.Change(change.mark, **_fields(change.instruction))
+            for change in listing.compare(of.instructions, made.instructions)
             if change.mark != " "
-        ]
-    return answer
+        )
+    dump = made.dump
+    return json_results.Instance(dump.symbol, dump.name, dump.constants, made.text, instructions, changes)
 
 
-def _instruction(instruction: listing.Instruction) -> dict[str, Any]:
+def _fields(instruction: listing.Instruction) -> dict[str, Any]:
     return {
         "offset": instruction.offset, "control": instruction.control or None, "text": instruction.text, "file": instruction.file or None, "line": instruction.line,
     }  # fmt: skip

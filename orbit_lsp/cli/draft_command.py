@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 
+from orbit_lsp.cli.json_results import Draft
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.specs import spec_cache
 from orbit_lsp.state.kernel_ids import KernelId
@@ -16,22 +18,22 @@ from orbit_remote.common.plain_text import visible
 def run(session: Session, uri: str, target: KernelId | None, *, as_json: bool) -> int:
     """Returns the exit code. Raises UsageError where the kernel that is named cannot have one."""
     lines = spec_cache.text_lines(session, uri).lines
-    drafted: list[dict[str, object]] = []
+    drafted: list[Draft] = []
     for known, kernel, _ in session.kernels(uri):
         if target not in (None, known) or not kernel.launchable or spec_cache.spec_of(session, uri, kernel):
             continue
         if drafts := [] if kernel.generator else spec_drafts.written(lines, kernel):
             title, text = drafts[0]
-            drafted.append({"kernel": known.key, "line": kernel.whole.line + 1, "title": title, "text": text})
+            drafted.append(Draft(known.key, kernel.whole.line + 1, title, text))
         elif target:
             raise UsageError(spec_drafts.none(kernel))
     if target and not drafted:
         raise UsageError(f"{target.key} has a launch spec, or only other kernels call it")
     if as_json:
-        print(json.dumps(drafted, ensure_ascii=False, indent=2))
+        print(json.dumps([asdict(each) for each in drafted], ensure_ascii=False, indent=2))
         return 0
     for each in drafted:
-        print(visible(f"{each['text']}{lines[int(str(each['line'])) - 1]}"), end="\n\n")
+        print(visible(f"{each.text}{lines[each.line - 1]}"), end="\n\n")
     if not drafted:
         print("no kernel in this file needs a launch spec", file=sys.stderr)
     return 0

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from orbit_lsp.agents.loop import records
+from orbit_lsp.cli import json_results
+from orbit_lsp.cli.submit_command import Submission
 from orbit_lsp.report import results_json
+from orbit_lsp.state.compilation import Compilation
+from orbit_lsp.views.explain.explanations import Explanation
 from orbit_remote.common.messages import VERSION, Finished
 
-KINDS: dict[str, type] = {
+KINDS: dict[str, Any] = {
     "finished": Finished,
     "compared": results_json.Compared,
     "history": results_json.FileHistory,
     "worker": records.WorkerResult,
     "reviewer": records.ReviewerVerdict,
     "loop": records.LoopSummary,
+    "drafts": list[json_results.Draft],
+    "trace": json_results.Trace,
+    "disassembly": json_results.Disassembly,
+    "bundle": json_results.Bundle,
+    "submission": Submission,
+    "explanations": list[Explanation],
+    "machine": json_results.Machine,
+    "compilation": Compilation,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orbit_lsp.cli.exec_command import kernel_table
+from orbit_lsp.cli.json_results import Trace
 from orbit_lsp.cli.terminal_text import UsageError
 from orbit_lsp.cli.terminal_watcher import TerminalWatcher
 from orbit_lsp.profile import report_folder, report_store
@@ -50,9 +51,7 @@ async def run(
     if options.json:
         print(
             json.dumps(
-                {"trace": kept and str(kept), "finished": dataclasses.asdict(finished)},
-                ensure_ascii=False,
-                indent=2,
+                dataclasses.asdict(Trace(str(kept) if kept else None, finished)), ensure_ascii=False, indent=2
             )
         )
         return c.EXIT_CODES[finished.outcome]

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
+from orbit_lsp.cli.json_results import Trace
 from tests.e2e.forks import Ended, command
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers run on Linux")
@@ -55,6 +57,9 @@ def test_what_cannot_be_traced(tmp_path: Path) -> None:
         "error: a trace needs torch.profiler, and this Python has no torch [infrastructure]\n"
         "  install torch there, or choose a Python with --python\n"
     )
+    text = trace(tmp_path, "t.py", "--python", os.path.realpath(sys.executable), "--json").stdout
+    answer = TypeAdapter(Trace).validate_json(text, strict=True)
+    assert (answer.trace, answer.finished.outcome) == (None, "infrastructure")
     done = trace(tmp_path, "k.cu")
     assert (done.returncode, done.stderr) == (
         64,
