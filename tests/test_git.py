@@ -55,15 +55,15 @@ def repository(tmp_path: Path) -> Repository:
 def test_the_text_and_the_sources_that_are_others_now(repository: Repository) -> None:
     revision = git.revision(str(repository.path("k_cu")), "HEAD~1")
     assert (revision.text, revision.main) == ("old\n", "k.cu")
-    assert sorted(revision.other_sources) == ["a.cuh", "gone.cuh", "inner/c.py"]
+    assert sorted(revision.changed_sources) == ["a.cuh", "gone.cuh", "inner/c.py"]
     assert revision.title == f"HEAD~1 ({revision.commit[:7]})"
     assert git.revision(str(repository.path("k_cu")), revision.commit[:10]).title == revision.commit[:7]
-    assert git.revision(str(repository.path("k_cu")), "HEAD").other_sources == frozenset()
+    assert git.revision(str(repository.path("k_cu")), "HEAD").changed_sources == frozenset()
 
 
 def test_a_header_that_is_edited_and_not_committed_counts_as_another(repository: Repository) -> None:
     repository.path("b_cuh").write_text("edited\n")
-    assert sorted(git.revision(str(repository.path("k_cu")), "HEAD").other_sources) == ["b.cuh"]
+    assert sorted(git.revision(str(repository.path("k_cu")), "HEAD").changed_sources) == ["b.cuh"]
 
 
 def test_a_revision_is_written_beside_and_the_repository_stays_as_it_is(
@@ -154,7 +154,7 @@ def test_a_link_in_the_tree_leads_nowhere(repository: Repository, tmp_path: Path
 def test_hashes_of_the_other_kind(tmp_path: Path) -> None:
     made = Repository(tmp_path / "sha256", "--object-format=sha256")
     made.commit(k_cu="old\n", a_cuh="a\n")
-    assert git.revision(str(made.path("k_cu")), "HEAD").other_sources == frozenset()
+    assert git.revision(str(made.path("k_cu")), "HEAD").changed_sources == frozenset()
 
 
 def test_a_large_repository_is_read_in_the_files_own_folder(

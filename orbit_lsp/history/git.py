@@ -63,8 +63,8 @@ class Revision:
     """`root` is the repository's top folder, `main` the path in it, with `/`, of the file that was asked for, `text`
     that file as it was. `name` is what was asked for, `commit` what that means.
 
-    `sources` are all other sources of that revision, by path in the repository: their git hashes. `others` are those of
-    them whose content is another now, or that are gone. `remarks` are sentences about what was left out.
+    `sources` are all other sources of that revision, by path in the repository: their git hashes. `changed_sources`
+    are those of them whose content is another now, or that are gone. `remarks` are sentences about what was left out.
     """
 
     root: str
@@ -73,7 +73,7 @@ class Revision:
     commit: str
     text: str
     sources: dict[str, str] = field(default_factory=dict[str, str])
-    other_sources: frozenset[str] = frozenset()
+    changed_sources: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
 
     @property

@@ -191,7 +191,7 @@ def _revision(session: Session, side: Variant, name: str, folder: Path) -> Varia
         revision = git.revision(path, name)
         made = _side(session, target, revision.text, revision.title, side.plan.lines, action=side.job.action)
         made = replace(made, remarks=(*made.remarks, *revision.remarks))
-        whole = _with_its_files(session, made, revision, path, folder) if revision.other_sources else made
+        whole = _with_its_files(session, made, revision, path, folder) if revision.changed_sources else made
         if whole is made and made.digest == side.digest:
             raise NoVariant(f"{target.key} is the same in {revision.title}: nothing has changed since")
         return whole
@@ -210,11 +210,11 @@ def _with_its_files(
     needed = [_real(tree.root, *place.split("/")) for place in tree.manifest.files]
     places = [path.relative_to(root).as_posix() for path in needed if path.is_relative_to(root)]
     gone = [
-        other
-        for other in revision.other_sources
-        if not Path(root, *other.split("/")).exists() and _named(other, revision.text)
+        changed
+        for changed in revision.changed_sources
+        if not Path(root, *changed.split("/")).exists() and _named(changed, revision.text)
     ]
-    differ = [*sorted(revision.other_sources & set(places)), *gone]
+    differ = [*sorted(revision.changed_sources & set(places)), *gone]
     if not differ:
         return made
     remarks = git.write(revision, str(folder))

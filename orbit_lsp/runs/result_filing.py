@@ -221,7 +221,7 @@ class _Kernels:
         self._frozen = frozen
         self.text = frozen.text
         self.of_main = identify(frozen.uri, frozen.scan)
-        self._others: dict[str, list[_Place]] = {}
+        self._of_headers: dict[str, list[_Place]] = {}
 
     def find(self, place: c.Place | None, name: str) -> _Place | None:
         """By the line of its code, which tells overloads apart; else by its name."""
@@ -249,9 +249,9 @@ class _Kernels:
         if _same_file(file, path_of(self._frozen.uri)):
             return self.of_main
         uri = self._session.uri_for(file)
-        if uri not in self._others:
-            self._others[uri] = self._scan(uri, file)
-        return self._others[uri]
+        if uri not in self._of_headers:
+            self._of_headers[uri] = self._scan(uri, file)
+        return self._of_headers[uri]
 
     def _scan(self, uri: str, file: str) -> list[_Place]:
         if open_file := self._session.files.get(uri):

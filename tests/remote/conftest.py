@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.remote.python_children import Children, Done, job_of
+from orbit_lsp.kernels.python import triton_kernels
+from orbit_lsp.specs import job_builder
+from tests.remote.python_children import HEAD, Children, Done, job_of
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +49,31 @@ def job(tmp_path, children):
 
     carry_out.path = lambda name="kernels.py": str(tmp_path / name)
     return carry_out
+
+
+@pytest.fixture
+def check_compiled(job):
+    """What each compiled instance holds for, a line each, and what is remarked; no figure is missing."""
+
+    def check(text: str, expected: str) -> None:
+        text = HEAD + textwrap.dedent(text)
+        launches = job_builder.host_launches(text, triton_kernels.scan(text))
+        done = job(text, action="compile", host_launches=launches)
+        lines = [f"{problem.tool}: {problem.message.splitlines()[0]}" for problem in done.finished.problems]
+        for resource in done.finished.resources:
+            assert None not in (
+                resource.registers,
+                resource.dynamic_shared,
+                resource.spill_stores,
+                resource.spill_loads,
+            ), resource
+            shown = {
+                name: value
+                for name, value in resource.constants.items()
+                if name not in ("num_stages", "num_ctas")
+            }
+            lines.append(f"{resource.name}: {'; '.join(f'{name} {value}' for name, value in shown.items())}")
+        lines += [f"({remark})" for remark in done.finished.remarks]
+        assert "\n".join(lines) == textwrap.dedent(expected).strip("\n")
+
+    return check

@@ -93,6 +93,7 @@ def at(text: str, name: str, needle: str, line: int | None = None) -> c.Place:
     return c.Place(name, number, column, column + len(needle))
 
 
+HEAD = "import torch, triton\nimport triton.language as tl\n\n"
 ADD = textwrap.dedent("""
     import torch, triton
     import triton.language as tl
@@ -103,3 +104,9 @@ ADD = textwrap.dedent("""
         mask = offsets < n
         tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask), mask=mask)
     """)
+
+
+def compile_one(done: Done) -> c.Resources:
+    assert done.finished.outcome == "ok", done
+    [resources] = done.finished.resources
+    return resources

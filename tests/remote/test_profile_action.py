@@ -7,34 +7,29 @@ what a test says - copies a report that the real one recorded, or writes a log i
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import re
-import subprocess
-import zlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from orbit_lsp import kernels
 from orbit_lsp.specs import launch_plan
 from orbit_remote.common import messages as c
-from orbit_remote.ncu import counter_permission, ncu_options, ncu_run
-from orbit_remote.ncu.report_process import Reader
+from orbit_remote.ncu import counter_permission, ncu_options
 from orbit_remote.ncu.report_reader import Answer, Request
 from orbit_remote.worker import probe
 from orbit_remote.worker.actions import plain_action
 from orbit_remote.worker.context import Context
-from tests.remote import fake_ncu, profiling
+from tests.remote import fake_ncu
 from tests.remote.fake_ncu import PROGRESS, RECORDED
 from tests.remote.nvcc_check import needs_nvcc
-from tests.remote.profiling import Bench, hottest
+from tests.remote.profile_fixture import H100, Faked, bench, reader, unpacked
+from tests.remote.profiling import hottest
 
-H100 = c.Device("NVIDIA H100 80GB HBM3", capability="9.0", uuid="GPU-1", driver="580.159.04")
+__all__ = ["bench", "reader"]  # fixtures
+
 PERMISSION = (
     "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters on "
     "the target device 0. For instructions on enabling permissions and to get more information see "
@@ -51,52 +46,6 @@ PREPARE = """\
 SAXPY = (RECORDED / "memory_bound.cu").read_text()
 
 pytestmark = [needs_nvcc, pytest.mark.asyncio(loop_scope="module")]
-
-
-@dataclass
-class Faked(Bench):
-    """A bench whose `ncu` is the fake. Time stands still for the limit of a run, until a test has it pass."""
-
-    late_after: str = ""
-    """With this word of the program's output the limit is reached."""
-    now: float = 0.0
-
-    def time(self) -> float:
-        outputs = [event.text for event in self.events if isinstance(event, c.Output)]
-        if self.late_after and self.late_after in "".join(outputs):
-            self.now += 1e9
-        return self.now
-
-    def ncu(self, recording: str = "", log: str = PROGRESS, **how: Any) -> None:
-        fake_ncu.write(self.folder / "bin", self.calls, recording, log, **how)
-
-    @property
-    def calls(self) -> Path:
-        return self.folder / "calls"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def reader() -> AsyncIterator[Reader]:
-    """Of all these tests: the product, too, has one for many reports."""
-    reader = Reader()
-    yield reader
-    await reader.close()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def bench(
-    tmp_path: Path, kept: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Faked]:
-    bench = Faked(tmp_path, kept)
-    monkeypatch.setattr(probe, "all_devices", lambda: (H100,))
-    # not by the path, which belongs to what a build is known by
-    monkeypatch.setattr(ncu_options, "_candidates", lambda: [tmp_path / "bin" / "ncu"])
-    monkeypatch.setattr(ncu_run, "_now", bench.time)
-    bench.shared._reports = reader
-    yield bench
-    bench.shared._reports = None
-    await bench.context.close()
-    assert not await profiling.left_over(tmp_path)
 
 
 MAIN = """\
@@ -145,10 +94,6 @@ async def test_what_nvcc_made_of_the_kernel(bench: Faked) -> None:
     assert "FFMA" in unpacked(sass)
     # the build was kept, with its PTX
     assert (await bench.profile(saxpy(bench))).dumps == first.dumps
-
-
-def unpacked(dump: c.Dump) -> str:
-    return zlib.decompress(base64.b64decode(dump.text)).decode()
 
 
 async def test_a_program_that_fails_after_its_kernel(bench: Faked) -> None:
@@ -503,136 +448,3 @@ async def test_a_profile_is_cancelled(bench: Faked) -> None:
     await asyncio.gather(task, return_exceptions=True)
     (finished,) = [event for event in bench.events if isinstance(event, c.Finished)]
     assert finished.outcome == "cancelled"
-
-
-# -- Python files -----------------------------------------------------------------------------------
-
-Calls = Callable[[], list[str]]
-STUB = """\
-#include <cstdio>
-#include <cstdlib>
-static int said(const char* what) {
-  FILE* file = fopen(getenv("CUDA_STUB_CALLS"), "a");
-  fprintf(file, "%s\\n", what);
-  return fclose(file);
-}
-extern "C" int cuProfilerStart() { return said("start"); }
-extern "C" int cuProfilerStop() { return said("stop"); }
-"""
-TUNED = """
-import contextlib
-
-import triton.runtime.autotuner as autotuner
-
-
-def main():
-    with open(os.environ["CUDA_STUB_CALLS"], "a") as calls:
-        print("launch", file=calls)
-    tuner = autotuner.Autotuner.__new__(autotuner.Autotuner)
-    with contextlib.suppress(TypeError):
-        tuner._bench()
-    with open(os.environ["CUDA_STUB_CALLS"], "a") as calls:
-        print("launch", file=calls)
-"""
-
-
-@pytest.fixture
-def driver_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """A driver that is a fake: it has the two calls that tell a profiler what to look at, and notes them."""
-    source, library = tmp_path / "stub.cpp", tmp_path / "driver" / "libcuda.so.1"
-    source.write_text(STUB)
-    library.parent.mkdir()
-    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    monkeypatch.setenv("CUDA_STUB_CALLS", str(tmp_path / "stub-calls"))
-    return lambda: (tmp_path / "stub-calls").read_text().split()
-
-
-@pytest.fixture
-def no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Importing it takes ten times as long as the rest of a test that needs none."""
-    (tmp_path / "torch.py").write_text("raise ImportError\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-
-
-def softmax(bench: Faked, end: str, torch: str = "") -> c.Job:
-    """The kernel of the recording; the program launches nothing, because there is no GPU."""
-    text = (RECORDED / "softmax.py").read_text().partition("def main")[0] + end
-    text = text.partition('"""\n\n')[2].replace("import torch\n", f"{torch}\n")
-    job = bench.job("softmax.py", f"import os\n{text}", "softmax")
-    return replace(job, path="/src/softmax.py", directory=str(bench.folder))
-
-
-@pytest.mark.slow
-async def test_a_triton_program(bench: Faked, driver_calls: Calls) -> None:
-    bench.ncu("softmax")
-    finished = await bench.profile(softmax(bench, "def main(): print('hello')\n", "import torch"))
-    assert (finished.outcome, finished.stdout) == ("ok", "hello\n"), (finished.failure, finished.stderr)
-    (profile,) = finished.profiles
-    assert (profile.name, profile.tier, profile.grid) == ("softmax", "counters", (8192, 1, 1))
-    assert {line.file for line in profile.lines} == {"/src/softmax.py"}
-    words = bench.calls.read_text().split()
-    pairs = set(itertools.pairwise(words))
-    assert {("--profile-from-start", "off"), ("--kernel-name", "regex:^softmax$")} <= pairs
-    assert driver_calls() == ["start", "stop"]
-
-
-COMPILED = """
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-
-
-def main():
-    types = {"x": "*fp32", "y": "*fp32", "columns": "i32", "BLOCK": "constexpr"}
-    source = ASTSource(softmax, types, {"BLOCK": 2048})
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-    softmax.device_caches[0] = ({"one": made},)
-"""
-"""Triton's own compiler is called; a launch, which would call it, needs a GPU."""
-
-
-@pytest.mark.usefixtures("no_torch")
-async def test_what_triton_made_of_the_kernel(bench: Faked, driver_calls: Calls) -> None:
-    bench.ncu("softmax")
-    finished = await bench.profile(softmax(bench, COMPILED))
-    assert finished.outcome == "ok", (finished.failure, finished.stderr)
-    assert {(dump.symbol, dump.name) for dump in finished.dumps} == {("softmax", "softmax")}
-    # the code of the recording is that of another compiler, and so an instance of its own
-    assert [(dump.level, dump.instance) for dump in finished.dumps] == [
-        ("sass", 0), ("ttir", 1), ("ttgir", 1), ("llir", 1), ("ptx", 1),
-    ]  # fmt: skip
-    sass, ttir, ttgir, llir, ptx = map(unpacked, finished.dumps)
-    assert "tt.load" in ttir
-    assert "#ttg.blocked" in ttgir
-    assert "define ptx_kernel void @softmax" in llir
-    assert ".entry softmax" in ptx
-    assert "// /src/softmax.py:13\n" in sass
-    assert finished.dumps[1].constants["BLOCK"] == "2048"
-
-
-@pytest.mark.usefixtures("no_torch")
-async def test_what_autotuning_launches_is_not_profiled(bench: Faked, driver_calls: Calls) -> None:
-    """Triton's own benchmark of a configuration is called; without one it ends at once, which is enough here."""
-    bench.ncu("softmax")
-    finished = await bench.profile(softmax(bench, TUNED))
-    assert finished.outcome == "ok", (finished.failure, finished.stderr)
-    assert driver_calls() == ["start", "launch", "stop", "start", "launch", "stop"]
-
-
-@pytest.mark.usefixtures("no_torch")
-async def test_a_python_file_that_raises(bench: Faked, driver_calls: Calls) -> None:
-    bench.ncu()
-    finished = await bench.profile(softmax(bench, "def main(): raise ValueError('no')\n"))
-    assert finished.outcome == "runtime error"
-    assert finished.failure
-    assert "ValueError: no" in finished.failure.message
-    assert finished.profiles == ()
-
-
-@pytest.mark.usefixtures("no_torch")
-async def test_a_python_file_that_hangs(bench: Faked, driver_calls: Calls) -> None:
-    bench.ncu()
-    bench.late_after = "hang"
-    job = softmax(bench, "def main():\n    print('hang')\n    __import__('time').sleep(600)\n")
-    finished = await bench.profile(job)
-    assert finished.outcome == "timed out", finished.failure

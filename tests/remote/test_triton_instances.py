@@ -59,7 +59,7 @@ def test_of_instances_that_cannot_be_told_apart_only_what_they_share_is_said():
 
 def test_kernels_that_are_not_tritons_are_counted():
     matched = triton_instances.match(series([launch(symbol="at_native_fill"), launch()]), [instance()])
-    assert (len(matched.launches), matched.others) == (1, 1)
+    assert (len(matched.launches), matched.not_triton) == (1, 1)
 
 
 def test_a_record_without_shared_memory_and_registers_still_fits():

@@ -124,8 +124,8 @@ def _run(job: Job, file: UserFile, recorder: Recorder) -> Finished:
     of_libraries: tuple[Launches, ...] = ()
     if _lists_every_kernel(job):
         of_libraries = _of_any_kernel(kept, {resources.symbol for resources in known})
-    elif matched.others:
-        remarks.append(f"{_launches(matched.others)} of kernels that are not Triton's are not listed")
+    elif matched.not_triton:
+        remarks.append(f"{_launches(matched.not_triton)} of kernels that are not Triton's are not listed")
     fatal = next((error for error in recorded.errors if error.fatal), None)
     if explained is None and fatal is not None:
         explained = python_errors.cuda_failure(fatal)

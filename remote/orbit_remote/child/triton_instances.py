@@ -117,10 +117,10 @@ def show(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Launches by the instance they were of; `others` are not Triton's: torch's and libraries'."""
+    """Launches by the instance they were of; `not_triton` counts those that are not Triton's: torch's and libraries'."""
 
     launches: tuple[tuple[LaunchSeries, Resources], ...]
-    others: int
+    not_triton: int
 
 
 def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched:
@@ -133,14 +133,14 @@ def match(series: Iterable[LaunchSeries], known: Sequence[Resources]) -> Matched
     for resources in known:
         by_symbol.setdefault(resources.symbol, []).append(resources)
     launches: list[tuple[LaunchSeries, Resources]] = []
-    other_arguments = 0
+    not_triton = 0
     for same in series:
         candidates = by_symbol.get(same.launch.symbol, [])
         if not candidates:
-            other_arguments += same.count
+            not_triton += same.count
             continue
         launches.append((same, _common([c for c in candidates if _fits(c, same.launch)] or candidates)))
-    return Matched(tuple(launches), other_arguments)
+    return Matched(tuple(launches), not_triton)
 
 
 def _fits(resources: Resources, record: LaunchRecord) -> bool:

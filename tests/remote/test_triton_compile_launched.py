@@ -1,0 +1,320 @@
+"""Triton files compiled without a GPU as a launch spec, or a launch in the file, launches them."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from orbit_remote.common import python_errors
+from tests.remote.python_children import ADD, compile_one
+
+pytest.importorskip("triton")
+
+COPY = """
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+"""
+
+
+def test_a_spec_says_types_constants_and_what_numbers_are_divisible_by(check_compiled):
+    check_compiled(
+        "# orbit: n = 1 << 20; x = randn(n, dtype=torch.bfloat16); y = empty_like(x)"
+        "\n# orbit: launch copy[(triton.cdiv(n, 512),)](x, y, n, BLOCK=512, num_warps=2)" + COPY,
+        """
+        copy: BLOCK 512; num_warps 2; x *bf16, 16-byte aligned; y *bf16, 16-byte aligned; n i32, divisible by 16
+        (copy: types and constants of its launch spec)
+        """,
+    )
+
+
+def test_views_that_begin_elsewhere_are_less_aligned(check_compiled):
+    check_compiled(
+        "# orbit: n = 1001; x = randn(n + 1); y = zeros(n)"
+        "\n# orbit: launch copy[(1,)](x[1:], y, n, BLOCK=1024)" + COPY,
+        """
+        copy: BLOCK 1024; num_warps 4; x *fp32; y *fp32, 16-byte aligned; n i32
+        (copy: types and constants of its launch spec)
+        """,
+    )
+
+
+def test_one_none_truth_values_and_large_numbers_are_what_the_jit_makes_of_them(check_compiled):
+    check_compiled(
+        """
+        # orbit: x = zeros(64, dtype=torch.int64)
+        # orbit: launch k[(1,)](x, 1, None, True, 1 << 40, 0.5, tl.float16)
+        @triton.jit
+        def k(x, step, nothing, flag, many, factor, kind: tl.constexpr):
+            tl.store(x + tl.arange(0, 64) * step, many)
+        """,
+        """
+        k: kind fp16; num_warps 4; x *i64, 16-byte aligned; step 1; nothing None; flag u1; many i64, divisible by 16; factor fp32
+        (k: types and constants of its launch spec)
+        """,
+    )
+
+
+def test_of_swept_values_the_first_are_compiled_for(check_compiled):
+    check_compiled(
+        "# orbit: n = sweep(100, 1 << 20); x = rand(n, dtype=torch.float16); y = zeros_like(x)"
+        "\n# orbit: launch copy[(1,)](x, y, n, BLOCK=triton.next_power_of_2(n))\n# orbit: case odd: n = 7"
+        + COPY,
+        """
+        copy: BLOCK 128; num_warps 4; x *fp16, 16-byte aligned; y *fp16, 16-byte aligned; n i32
+        (copy: types and constants of its launch spec)
+        """,
+    )
+
+
+TILES = """
+    @triton.jit
+    def k(a, c):
+        tl.static_assert(a.block_shape[0] == 64)
+        c.store([0, 0], tl.dot(a.load([0, 0]), a.load([0, 0]).T).to(tl.float16))
+"""
+
+
+def test_descriptors_have_the_blocks_of_from_tensor(check_compiled):
+    check_compiled(
+        """
+        # orbit: a = randn(256, 128, dtype=torch.float16); c = empty(256, 256, dtype=torch.float16)
+        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(a, [64, 32]), TensorDescriptor.from_tensor(c, [64, 64]))
+        """
+        + TILES.replace("\n    ", "\n        "),
+        """
+        k: num_warps 4; a tensordesc<fp16[64, 32]>; c tensordesc<fp16[64, 64]>
+        (k: types and constants of its launch spec)
+        """,
+    )
+
+
+def test_a_descriptor_that_nothing_describes_needs_a_run(check_compiled):
+    check_compiled(
+        TILES,
+        "(k was not compiled: the file does not say which blocks a, c describe; a launch spec above it does "
+        "(`orbit-lsp draft` writes one))",
+    )
+
+
+@pytest.mark.slow
+def test_of_many_configurations_the_first_four_and_hooks_and_heuristics_have_their_say(check_compiled):
+    check_compiled(
+        """
+        def even(arguments):
+            return arguments["n"] % arguments["BLOCK"] == 0
+
+        def hook(arguments):
+            arguments["y"].zero_()
+
+        # orbit: n = 1024; x = randn(n); y = empty(n)
+        # orbit: launch k[lambda META: (triton.cdiv(n, META["BLOCK"]),)](x, y, n)
+        @triton.autotune([triton.Config({"BLOCK": 96 + 32 * i}, num_warps=1, pre_hook=hook) for i in range(1, 30, 4)], key=["n"],
+            prune_configs_by={"early_config_prune": lambda configs, named, **given: [c for c in configs if c.kwargs["BLOCK"] < 700]})
+        @triton.heuristics({"EVEN": even})
+        @triton.jit
+        def k(x, y, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+            at = tl.program_id(0) * BLOCK
+            tl.store(y + at, tl.load(x + at))
+        """,
+        """
+        k: BLOCK 128; EVEN True; num_warps 1; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32, divisible by 16
+        k: BLOCK 256; EVEN True; num_warps 1; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32, divisible by 16
+        k: BLOCK 384; EVEN False; num_warps 1; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32, divisible by 16
+        k: BLOCK 512; EVEN True; num_warps 1; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32, divisible by 16
+        (k: types and constants of its launch spec)
+        (k: the first 4 of 5 configurations were compiled)
+        """,
+    )
+
+
+def test_a_kernel_without_a_spec_is_compiled_as_anothers_launches_it(check_compiled):
+    first = "# orbit: x = rand(9); y = rand(9)\n# orbit: launch twin[(1,)](y, x, 9, BLOCK=16)\n# orbit: launch copy[(1,)](x, y, 9, BLOCK=32)"
+    check_compiled(
+        first + COPY + COPY.replace("copy", "twin"),
+        """
+        copy: BLOCK 32; num_warps 4; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32
+        twin: BLOCK 16; num_warps 4; x *fp32, 16-byte aligned; y *fp32, 16-byte aligned; n i32
+        (copy: types and constants of its launch spec)
+        (twin: types and constants of its launch spec)
+        """,
+    )
+
+
+def test_an_error_with_the_types_of_the_spec_is_one(check_compiled):
+    check_compiled(
+        """
+        # orbit: x = rand(64)
+        # orbit: launch k[(1,)](x)
+        @triton.jit
+        def k(x):
+            tl.static_assert(x.dtype.element_ty == tl.float64, "doubles only")
+        """,
+        "triton: doubles only",
+    )
+
+
+WRAPPED = (
+    COPY
+    + """
+def run_copy(x):
+    y = torch.empty_like(x)
+    n = x.numel()
+    BLOCK = triton.next_power_of_2(n)
+    warps = 4
+    if BLOCK >= 2048:
+        warps = 8
+    copy[(1,)](x, y, n, BLOCK=BLOCK, num_warps=warps)
+    return y
+"""
+)
+
+
+def test_a_launch_in_the_file_tells_types_and_constants(check_compiled):
+    check_compiled(
+        WRAPPED
+        + """
+def main():
+    x = torch.randn(50, 60, device="cuda", dtype=torch.float16)
+    assert torch.equal(run_copy(x), x)
+""",
+        """
+        copy: BLOCK 4096; num_warps 8; x *fp16, 16-byte aligned; y *fp16, 16-byte aligned; n i32
+        (copy: types and constants as launched on line 17)
+        """,
+    )
+
+
+def test_a_constant_that_follows_from_what_nobody_passes_is_assumed_as_any_other(check_compiled):
+    check_compiled(
+        WRAPPED,
+        """
+        copy: BLOCK 64 (assumed); num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
+        (copy: BLOCK = 64 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_types_that_are_guessed_are_marked(check_compiled):
+    check_compiled(
+        COPY + "def run_copy(x, y, n):\n    copy[(1,)](x, y, n, BLOCK=64)\n",
+        """
+        copy: BLOCK 64; num_warps 4; x *fp32, 16-byte aligned (assumed); y *fp32, 16-byte aligned (assumed); n i32, divisible by 16 (assumed)
+        (copy: types and constants as launched on line 10; n, x, y assumed)
+        """,
+    )
+
+
+def test_what_asks_the_gpu_while_the_file_is_imported_is_left_out(check_compiled):
+    check_compiled(
+        """
+        PROPERTIES = triton.runtime.driver.active.utils.get_device_properties(0)
+        SMS = PROPERTIES["multiprocessor_count"]
+        x = torch.zeros(8, device="cuda")
+        NEW = torch.cuda.get_device_capability()[0] >= 9
+
+        @triton.jit
+        def uses(x):
+            tl.store(x, SMS)
+        """
+        + textwrap.indent(COPY, " " * 8)
+        + """
+        if NEW:
+            copy[(SMS,)](x, x, 8, BLOCK=64)
+        """,
+        """
+        copy: BLOCK 64; num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
+        (the file uses the GPU while it is imported (lines 5, 6, 7, 19), and there is none here; without it nothing is known of PROPERTIES, SMS, x)
+        (uses was not compiled: SMS needs a GPU)
+        (copy: constants as launched on line 20; argument types assumed)
+        """,
+    )
+
+
+def test_what_an_import_that_asks_the_gpu_would_have_given_is_unknown(job, tmp_path):
+    (tmp_path / "machine.py").write_text("import torch\nHOPPER = 'H100' in torch.cuda.get_device_name(0)\n")
+    text = "from machine import HOPPER\nWARPS = 4 if HOPPER else 8\n" + ADD.replace(
+        "tl.constexpr", "tl.constexpr = 64"
+    )
+    done = job(text, action="compile")
+    assert compile_one(done).name == "add"
+    assert any("nothing is known of HOPPER, WARPS" in remark for remark in done.finished.remarks)
+
+
+@pytest.mark.parametrize(
+    ("file", "error", "remedy"),
+    [
+        ("src/fastops/__init__.py", ModuleNotFoundError("no", name="fastops"), "fastops is a package of this project: "),
+        ("fastops.py", ImportError("no _C", name="fastops"), "fastops is a package of this project: "),
+        ("other.py", ModuleNotFoundError("no", name="json.fast"), "the json of "),
+    ],
+)  # fmt: skip
+def test_what_provides_an_import_that_is_missing(
+    tmp_path: Path, file: str, error: ImportError, remedy: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("")
+    found = python_errors.explain(error, str(tmp_path / "tests" / "k.py"))
+    assert found.failure.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("tl.loud(x)", "triton.language has no `loud`"),
+        ("tl.store(x, nowhere)", "nowhere is not defined"),
+        ("raise ValueError(1)", "unsupported AST node type: Raise"),
+    ],
+)
+def test_errors_of_the_front_end_are_in_words(check_compiled, statement, words):
+    check_compiled(f"@triton.jit\ndef k(x):\n    {statement}\n    tl.store(x, 1)", f"triton: {words}")
+
+
+def test_a_spec_with_an_error_is_not_used(check_compiled):
+    check_compiled(
+        "# orbit: x = rand(9)\n# orbit: launch copy[(1,)](x, y, 9, BLOCK=16)" + COPY,
+        """
+        copy: BLOCK 64 (assumed); num_warps 4; x *fp32 (assumed); y *fp32 (assumed); n i32 (assumed)
+        (copy: its launch spec has an error in line 5 and was not used)
+        (copy: BLOCK = 64 and argument types assumed; write them in a launch spec above it (`orbit-lsp draft` writes one))
+        """,
+    )
+
+
+def test_what_only_the_jit_refuses_falls_back_too(check_compiled):
+    check_compiled(
+        """
+        # orbit: x = rand(9)
+        # orbit: launch k[(1,)](TensorDescriptor.from_tensor(x[1:], [8]))
+        @triton.jit
+        def k(x, B: tl.constexpr = 8):
+            tl.store(x + tl.arange(0, B), 1)
+        """,
+        """
+        k: B 8; num_warps 4; x *fp32 (assumed)
+        (k: Triton does not take the arguments of its launch spec)
+        (k: constants by default; argument types assumed)
+        """,
+    )
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [p for p in EXAMPLES.glob("*.py") if "# orbit: launch" in p.read_text()], ids=lambda p: p.name
+)
+def test_every_example_with_a_spec_has_its_figures_without_a_gpu(path, job):
+    done = job(path.read_text(), name=path.name, action="compile", architecture="sm_90a")
+    assert (done.finished.outcome, done.finished.problems) == ("ok", ())
+    assert done.finished.resources
+    for resource in done.finished.resources:
+        assert resource.registers
+        assert resource.dynamic_shared
+        assert None not in (resource.spill_stores, resource.spill_loads)
+        assert not any("assumed" in value for value in resource.constants.values())
