@@ -29,6 +29,6 @@ def test_the_kernel_as_it_is_and_with_its_launch_spec(tmp_path: Path) -> None:
     assert (code, "  ▶ Run (no GPU here) | Profile\n" in out) == (0, True)
     assert orbit(tmp_path, "compile", "scale.cu")[0] == 0
 
-    (tmp_path / "scale.cu").write_text(spec.replace("2.0f, x, y", "2.0f, x"))
+    (tmp_path / "scale.cu").write_text(spec.replace("2.0f, x, y)", "2.0f, x, y, n)"))
     code, out, _ = orbit(tmp_path, "compile", "scale.cu")
     assert (code, error.strip() in out) == (1, True)

@@ -217,7 +217,7 @@ GROUPS = {
             "are used. This holds for the command line, and for editors without workspace trust of their own.",
         ),
         Command(
-            "explain", "explain a word: an outcome, exit code, counter, stall reason, setting, …",
+            "explain", "explain a word that orbit-lsp shows, such as an outcome, counter, stall reason or setting",
             ("explain long scoreboard", "explain 5", "explain orbit.gpu --json"), command_options.explain_options,
         ),
         Command(

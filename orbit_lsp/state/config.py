@@ -246,7 +246,7 @@ class Settings:
     gpu: str = setting(
         "H100",
         "GPU to rent from Modal: "
-        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; commands that run nothing, such as `compile`, compile for it on every machine. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
+        f"{', '.join(GPUS)}. Files are compiled for it too, unless runs go to this machine's own GPU. On the command line it is `--gpu`; commands that run nothing, such as `compile`, then compile for it even if this machine has a GPU. `H100:2` requests two GPUs; on this machine, two of its own, whatever their type. Any other NVIDIA GPU or architecture (`RTX 4090`, `sm_89`) "
         "is compiled for, but not rented.",
         pattern=_GPU,
     )
@@ -564,7 +564,6 @@ Triton files and launch specs run in the first of these that exists, in the edit
 1. the setting `orbit.python`; if it is empty in VS Code, the environment selected in the Python extension;
 2. the folder that the variable `UV_PROJECT_ENVIRONMENT` names, or `.venv` or `venv`, in the workspace folder or in a folder
    above it in the same git repository;
-
 3. the active conda environment (`CONDA_PREFIX`, but not `base`), else the one that `environment.yml` names;
 4. the pyenv version of `.python-version`;
 5. Poetry's environment of `pyproject.toml`;

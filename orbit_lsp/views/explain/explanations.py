@@ -98,8 +98,8 @@ LABELS = {
     "occ": "Occupancy: resident warps of a multiprocessor, as a share of the most it can hold. ≤ means theoretical; only "
     "a profile counts the warps that were really active.",
     "regs": "Registers that the compiler uses for each thread.",
-    "arguments assumed": "The file does not tell all types and constants of the kernel's launch. The figures are of values "
-    "that orbit-lsp assumed, and the hover has them. A launch spec tells the true ones.",
+    "arguments assumed": "The file does not show all types and constants of the kernel's launch. The figures are for values "
+    "that orbit-lsp assumed; the hover lists them. A launch spec gives the real ones.",
     "spills": "Values that do not fit in registers, so the kernel keeps them in local memory. See "
     "`register-spills`.",
     "% of peak": "Share of the GPU's peak, which is computed from its clock and its widths (memory bus, "
@@ -150,10 +150,10 @@ LOOP = {
     "failed": "The change of a loop's worker does not compile, fails, gives a wrong answer or takes too long.",
     "withdrawn": "The worker of a loop decided REVERT itself, so nothing was measured.",
     "vetoed": "The change of a loop is faster, but the reviewer requires a revert.",
-    "evidence error": "What a loop's worker wrote contradicts what the loop sees: a time that its own measurement does not "
-    "confirm, another file that was changed, a result of another iteration, a path outside of the iteration's folder.",
-    "infrastructure failure": "An iteration of a loop that says nothing about the change. There was no GPU, or the worker or the reviewer "
-    "gave no answer, or one that does not fit its schema (`orbit-lsp schema worker`, `orbit-lsp schema reviewer`). Three in a row "
+    "evidence error": "What a loop's worker wrote contradicts what the loop sees: a time that the loop's measurement does not "
+    "confirm, another file that was changed, a result of another iteration, a path outside the iteration's folder.",
+    "infrastructure failure": "An iteration of a loop that shows nothing about the change: there was no GPU, or an answer of the worker or the "
+    "reviewer is missing or does not match its schema (`orbit-lsp schema worker`, `orbit-lsp schema reviewer`). Three in a row "
     "end the loop.",
 }
 """Decisions and outcomes of an iteration."""

@@ -90,7 +90,7 @@ KERNELS: Final = Limit(
     "kernels of a file", 2_000, "The kernels after the limit get no lens, and a message says so.", "items"
 )
 KERNEL_LINE: Final = Limit(
-    "a line that kernels begin on",
+    "a line on which a kernel begins",
     16 << 10,
     "Kernels that begin after the limit are not found.",
     "characters",
@@ -263,18 +263,16 @@ JOB: Final = Limit(
 BODY: Final = Limit(
     "a request's body of the evaluation server", 16 << 20, "The answer is 413, and names the limit."
 )
-TENSOR: Final = Limit(
-    "a tensor that a request brings along, unpacked", 256 << 20, "The request is refused with a message."
-)
+TENSOR: Final = Limit("a tensor in a request, unpacked", 256 << 20, "The request is refused with a message.")
 BODIES: Final = Limit(
-    "the bodies of all requests that the evaluation server carries out at a time",
+    "the bodies of all requests that the evaluation server handles at the same time",
     128 << 20,
-    "The answer is 503; a second later there may be room.",
+    "The answer is 503; try again after a second.",
 )
 MESSAGE: Final = Limit(
     "one LSP message from an editor",
     32 << 20,
-    "If it opens a file, that file is left alone. Otherwise the server ends. The log names the limit.",
+    "If it opens a file, orbit-lsp ignores that file. Otherwise the server ends. The log names the limit.",
 )
 
 
