@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import triton_kernels
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs import spec_blocks
 from orbit_lsp.views.spec import spec_drafts
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.comment_scanner import lines_of
@@ -42,7 +42,7 @@ def drafted(text: str, language: str) -> tuple[int, int]:
         result += bool(drafts)
         for _, draft in drafts:
             start, added = kernel.whole.line, draft.splitlines()
-            moved = launch_spec.target_of(spec_cache.definition(kernel), kernel.language, len(added))
+            moved = launch_spec.target_of(spec_blocks.definition(kernel), kernel.language, len(added))
             checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved)
             assert all("fill in" in added[fault.span.line - start] for fault in checked.faults)
     return len(kernels), result
@@ -82,7 +82,7 @@ def test_what_is_drafted_compiles(tmp_path: Path) -> None:
     for kernel in cuda_kernels.scan(text).kernels:
         for _, draft in spec_drafts.written(lines, kernel):
             added = draft.splitlines()
-            moved = launch_spec.target_of(spec_cache.definition(kernel), "cuda", len(added))
+            moved = launch_spec.target_of(spec_blocks.definition(kernel), "cuda", len(added))
             start = kernel.whole.line
             names |= dict.fromkeys(
                 spec_instances.instances(

@@ -10,7 +10,7 @@ from orbit_lsp.state.documents import Change
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics
-from orbit_remote.spec import launch_spec
+from orbit_remote.spec import comment_scanner, launch_spec
 from tests.settings_check import settings_of_values
 
 URI = "file:///src/k.cu"
@@ -207,3 +207,25 @@ __global__ void j(float* x) {}
 """
     stray = "No CUDA or Triton kernel follows this launch spec, so it is not used."
     assert said(opened(text)) == [(0, 0, 9, stray), (4, 2, 11, stray)]
+
+
+@pytest.mark.parametrize(
+    ("beyond", "sentences"),
+    [(0, []), (1, ["A launch spec has at most 65,536 characters; this line and those above are not read."])],
+)
+def test_a_spec_has_so_many_characters(beyond: int, sentences: list[str]) -> None:
+    end = "// orbit: n = 1; launch k<<<1, n>>>(n)\n"
+    line = "// orbit: // " + "x" * 3_000 + "\n"
+    rest = comment_scanner.LONGEST_SPEC - len(end.rstrip()) + beyond
+    whole, left = divmod(rest, len(line) - 1)
+    first = "// orbit: // " + "x" * (left - 13) + "\n"
+    text = first + line * whole + end + "__global__ void k(int n) {}\n"
+    assert [message for *_, message in said(opened(text))] == sentences
+
+
+def test_a_file_shows_so_many_faults_from_its_top() -> None:
+    text = "".join(
+        f"// orbit: n = m\n// orbit: launch k{i}<<<1, 1>>>(n)\n__global__ void k{i}(int n) {{}}\n"
+        for i in range(600)
+    )
+    assert [line for line, *_ in said(opened(text))] == list(range(0, 1500, 3))

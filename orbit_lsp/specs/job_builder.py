@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal
 
 from orbit_lsp.kernels import Scan
-from orbit_lsp.specs import launch_plan, spec_cache
+from orbit_lsp.specs import launch_plan, spec_blocks
 from orbit_lsp.specs.launch_plan import PROGRAM, LaunchPlan
 from orbit_lsp.state import harness, placement
 from orbit_lsp.state.kernel_ids import KernelId
@@ -76,7 +76,7 @@ def host_launches(text: str, scan: Scan) -> tuple[c.HostLaunch, ...]:
         lines = lines_of(text)
         launches: list[c.HostLaunch] = []
         for kernel in kernels:
-            subject = guesses.subject(lines, spec_cache.target(kernel), kernel.whole.end_line)
+            subject = guesses.subject(lines, spec_blocks.target(kernel), kernel.whole.end_line)
             body = triton.body_of(subject, tree) if subject else None
             if subject and body and (launch := host_triton.launch(subject, body, tree)):
                 launches.append(launch)

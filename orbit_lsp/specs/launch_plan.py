@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orbit_lsp.kernels import Kernel
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs import spec_blocks, spec_cache
 from orbit_lsp.state.session import Session
 from orbit_remote.common import messages as c
 
@@ -52,13 +51,13 @@ def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
         return PROGRAM
     spec = checked.spec
     refusal = spec_cache.refusal(checked) or ""
-    lines = spec_cache.text_of(session, uri, kernel)
+    block = spec_cache.block_of(session, uri, kernel)
     # a mistake may be what keeps its launch from being read: it is no reason to run something else
-    by_spec = bool(spec.launches) or bool(refusal and re.search(r"\blaunch\b", lines))
+    by_spec = bool(spec.launches) or bool(refusal and block and block.launches)
     words = {name: word.values for name, word in spec.words.items()}
     return LaunchPlan(
         through="spec" if by_spec else "program",
-        definition=spec_cache.definition(kernel) if by_spec else None,
+        definition=spec_blocks.definition(kernel) if by_spec else None,
         gpu=next(iter(words.get("gpu", ())), ""),
         flags=words.get("flags", ()),
         arguments=words.get("args"),
@@ -66,14 +65,14 @@ def of(session: Session, uri: str, kernel: Kernel) -> LaunchPlan:
         timeout_s=_amount(checked, "timeout"),
         swept=_is_swept(spec),
         refusal=refusal,
-        lines=lines,
+        lines=block.text if block else "",
         elements=_elements(checked.values),
     )
 
 
 def definition_of(kernel: Kernel) -> c.Definition:
     """Where a kernel stands, as jobs say it."""
-    return spec_cache.definition(kernel)
+    return spec_blocks.definition(kernel)
 
 
 def _is_swept(spec: Spec) -> bool:

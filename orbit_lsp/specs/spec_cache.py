@@ -7,19 +7,18 @@ somebody asks, never while an edit is taken in. `Watch` asks once typing has pau
 from __future__ import annotations
 
 import math
-import re
-from collections import defaultdict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orbit_lsp.kernels.model import RUNNABLE, Kernel
+from orbit_lsp.specs import spec_blocks
 from orbit_lsp.state import daemon_thread
-from orbit_lsp.state.checked_specs import BlockOf, CheckedSpec, SpecBlock, SpecKey, SpecLines
+from orbit_lsp.state.checked_specs import CheckedSpec, SpecBlock, SpecKey, SpecLines
+from orbit_lsp.state.collector_pause import collector_pause
 from orbit_lsp.state.debounce import Debounce
 from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.session import Session
-from orbit_remote.common import messages as c
-from orbit_remote.common.limits import KERNELS
+from orbit_remote.common.limits import AT_ONCE, KERNELS
 
 if TYPE_CHECKING:
     from orbit_remote.spec.comment_scanner import Piece, Target
@@ -28,36 +27,21 @@ if TYPE_CHECKING:
     from orbit_remote.spec.syntax_tree import Fault
 
 PAUSE_S = 0.3
-_BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:]*)?:")}
-_MOST_STRAYS = 20
 _MOST_KNOWN = 2 * KERNELS.most
 """Checked specs remembered of one file: those of its kernels and of texts that an undo brings back."""
 _AT_ONCE = 8
 """Specs that are checked while somebody waits; checking one takes a millisecond."""
+_MOST_FAULTS = 500
+"""Of one file: an editor is sent all of them after every pause, and the rest comes once some are fixed."""
 
 
 class Asked(NamedTuple):
     """One spec to check, apart from the session: a thread may do it."""
 
     key: SpecKey
+    block: SpecBlock
     target: Target
     start: int
-
-
-def definition(kernel: Kernel) -> c.Definition:
-    """Where a kernel stands, as a job says it."""
-    name = kernel.name_span
-    return c.Definition(
-        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
-        kernel.whole.end_line,
-    )  # fmt: skip
-
-
-def target(kernel: Kernel) -> Target:
-    """The kernel as the spec modules are asked about it."""
-    from orbit_remote.spec import launch_spec
-
-    return launch_spec.target_of(definition(kernel), kernel.language)
 
 
 def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) -> Checked | None:
@@ -69,7 +53,7 @@ def spec_of(session: Session, uri: str, kernel: Kernel, *, placed: bool = True) 
     if not _speaks(session, uri):
         return None
     asked = _asked(session, uri, kernel)
-    if asked is None or not asked.key.block.pieces:
+    if asked is None or not asked.block.pieces:
         return None
     known = _known(session, uri, asked)
     if known and (known.start_line == asked.start or not (placed or known.checked.faults)):
@@ -82,56 +66,35 @@ def pieces_of(session: Session, uri: str, kernel: Kernel) -> tuple[Piece, ...]:
     from orbit_remote.spec.comment_scanner import Piece
 
     asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
-    pieces = asked.key.block.pieces if asked else ()
+    pieces = asked.block.pieces if asked else ()
     return tuple(Piece(piece.line + kernel.whole.line, piece.column, piece.text) for piece in pieces)
 
 
-def text_of(session: Session, uri: str, kernel: Kernel) -> str:
-    """The lines of a kernel's spec as they are written, what stands before `orbit:` left out."""
+def block_of(session: Session, uri: str, kernel: Kernel) -> SpecBlock | None:
+    """What is written above a kernel, right or wrong; None for nothing."""
     asked = _asked(session, uri, kernel) if _speaks(session, uri) else None
-    return "\n".join(piece.text for piece in asked.key.block.pieces) if asked else ""
+    return asked.block if asked else None
 
 
 def faults(session: Session, uri: str) -> list[Fault]:
     """What is wrong with the specs of a file, from its top."""
-    everything = _all(session, uri)
-    strays = _strays(session, uri, everything)
-    for asked in everything:
-        known = _known(session, uri, asked)
-        # what has moved is checked again only where something has a place to tell
-        if known and (known.start_line == asked.start or not known.checked.faults):
-            strays += known.checked.faults
-        else:
-            strays += _check(session, uri, asked).faults
-    return sorted(set(strays), key=lambda fault: (fault.span.line, fault.span.column))
-
-
-def _strays(session: Session, uri: str, everything: list[Asked]) -> list[Fault]:
-    """A warning for each group of lines that look like a spec and stand above no kernel."""
     if not _speaks(session, uri):
         return []
-    from orbit_remote.spec.comment_scanner import begins
-    from orbit_remote.spec.syntax_tree import Fault, Span
+    every = list(spec_blocks.strays(text_lines(session, uri), session.files[uri].scan))
+    for asked in _all(session, uri):
+        known = _known(session, uri, asked)
+        every += (
+            known.checked.faults if known and _in_place(known, asked) else _check(session, uri, asked).faults
+        )
+        if len(every) > _MOST_FAULTS:
+            break
+    ordered = sorted(set(every), key=lambda fault: (fault.span.line, fault.span.column))
+    return ordered[:_MOST_FAULTS]
 
-    read = {piece.line + asked.start for asked in everything for piece in asked.key.block.pieces}
-    read |= {fault.span.line + asked.start for asked in everything for fault in asked.key.block.faults}
-    language = session.files[uri].scan.language
-    strays: list[Fault] = []
-    before = -2
-    for at, line in enumerate(lines_of(session, uri)):
-        if at in read or not (end := begins(line, language)):
-            continue
-        if at != before + 1 and len(strays) < _MOST_STRAYS:
-            span = Span(at, len(line) - len(line.lstrip()), at, end)
-            strays.append(
-                Fault(
-                    span,
-                    "No CUDA or Triton kernel follows this launch spec, so it is not used.",
-                    "warning",
-                )
-            )
-        before = at
-    return strays
+
+def _in_place(known: CheckedSpec, asked: Asked) -> bool:
+    """What has moved is checked again only where something has a place to tell."""
+    return known.start_line == asked.start or not known.checked.faults
 
 
 def refusal(checked: Checked) -> str | None:
@@ -191,7 +154,7 @@ def kernel_at(session: Session, uri: str, line: int) -> Kernel | None:
     ]
     nearest = min(below, key=lambda kernel: (kernel.whole.line, kernel.name_span.line), default=None)
     asked = _asked(session, uri, nearest) if nearest else None
-    if asked is None or all(piece.line + asked.start != line for piece in asked.key.block.pieces):
+    if asked is None or all(piece.line + asked.start != line for piece in asked.block.pieces):
         return None
     return nearest
 
@@ -210,58 +173,11 @@ def _all(session: Session, uri: str) -> list[Asked]:
 
 def _asked(session: Session, uri: str, kernel: Kernel) -> Asked | None:
     """None if there is no spec above the kernel."""
-    if kernel.dsl not in RUNNABLE:
+    known = spec_blocks.block_of(text_lines(session, uri), session.files[uri].scan, kernel)
+    if known is None or known.block is None:
         return None
-    text = text_lines(session, uri)
-    known = text.blocks.get(id(kernel))
-    if known is None or known.kernel is not kernel:
-        of = target(kernel)
-        block = _block(text.lines, of, kernel.whole.end_line)
-        if block and _anothers(session, uri, kernel, block):
-            block = None
-        known = text.blocks[id(kernel)] = BlockOf(kernel, of, block)
-    if known.block is None:
-        return None
-    return Asked(SpecKey(known.block, limits(session, uri, kernel)), known.target, known.target.start_line)
-
-
-def _anothers(session: Session, uri: str, kernel: Kernel, block: SpecBlock) -> bool:
-    """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
-    scan, text = session.files[uri].scan, text_lines(session, uri)
-    if text.names is None or text.names[0] is not scan:
-        by_line = defaultdict[int, set[str]](set)
-        for each in scan.kernels:
-            by_line[each.whole.line].add(each.name)
-        text.names = scan, by_line
-    beside = text.names[1][kernel.whole.line] - {kernel.name}
-    spec = "\n".join(piece.text for piece in block.pieces) if beside else ""
-    launched = set(re.findall(r"\blaunch\s+(\w+)", spec))
-    return bool(launched & beside) and kernel.name not in launched
-
-
-def _block(lines: list[str], of: Target, end: int) -> SpecBlock | None:
-    from orbit_remote.spec import comment_scanner
-
-    if of.name_line >= len(lines):
-        return None
-    pieces, block_faults = comment_scanner.above(lines, of)
-    if not pieces and not block_faults:
-        return None
-    start = of.start_line
-    return SpecBlock(
-        tuple(comment_scanner.Piece(piece.line - start, piece.column, piece.text) for piece in pieces),
-        tuple(fault.moved(-start) for fault in block_faults),
-        "\n".join(lines[start : _header_end(lines, of, end) + 1]),
-        of.name_end,
-    )
-
-
-def _header_end(lines: list[str], of: Target, end: int) -> int:
-    """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
-    for at in range(of.name_line, min(end, len(lines) - 1)):
-        if _BODY[of.language].search(lines[at]):
-            return at
-    return end
+    key = SpecKey(known.block.digest, limits(session, uri, kernel))
+    return Asked(key, known.block, known.target, known.target.start_line)
 
 
 def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
@@ -270,16 +186,18 @@ def limits(session: Session, uri: str, kernel: Kernel) -> Limits | None:
         return None
     from orbit_remote.spec.rules import Limits
 
-    scan = session.files[uri].scan
     static = 0
-    if figures := session.results.figures.get(KernelId(uri, kernel.qualified)):
-        digest = next(
-            (d for other_kernel, d in zip(scan.kernels, scan.digests, strict=True) if other_kernel is kernel),
-            "",
-        )
-        if figures.digest == digest:
-            static = min((resource.static_shared or 0 for resource in figures.resources), default=0)
+    figures = session.results.figures.get(KernelId(uri, kernel.qualified))
+    if figures and figures.digest == _digests(session, uri).get(id(kernel), ""):
+        static = min((resource.static_shared or 0 for resource in figures.resources), default=0)
     return Limits(session.setup.architecture(), static)
+
+
+def _digests(session: Session, uri: str) -> Mapping[int, str]:
+    text, scan = text_lines(session, uri), session.files[uri].scan
+    if text.digests is None or text.digests[0] is not scan:
+        text.digests = scan, dict(zip(map(id, scan.kernels), scan.digests, strict=True))
+    return text.digests[1]
 
 
 def _known(session: Session, uri: str, asked: Asked) -> CheckedSpec | None:
@@ -308,17 +226,43 @@ def _remember(session: Session, uri: str, asked: Asked, known: CheckedSpec) -> N
 
 
 def _unknown(session: Session, uri: str) -> list[Asked]:
-    return [asked for asked in _all(session, uri) if _known(session, uri, asked) is None]
+    unknown: list[Asked] = []
+    for asked in _all(session, uri):
+        known = _known(session, uri, asked)
+        if known is None or not _in_place(known, asked):
+            unknown.append(asked)
+    return unknown
+
+
+def _few(unknown: list[Asked]) -> bool:
+    size = sum(len(piece.text) for asked in unknown[:_AT_ONCE] for piece in asked.block.pieces)
+    return len(unknown) <= _AT_ONCE and size <= AT_ONCE.most
+
+
+def _read(session: Session, uri: str) -> bool:
+    """Whether what stands above kernels has been read, or is soon."""
+    file, text = session.files[uri], text_lines(session, uri)
+    return len(text.text) <= AT_ONCE.most or (text.strays is not None and text.strays[0] is file.scan)
 
 
 def checked(session: Session, uri: str) -> bool:
     """Whether the specs of a file are known, but for a few."""
-    file = session.files.get(uri)
-    return file is None or not _speaks(session, uri) or len(_unknown(session, uri)) <= _AT_ONCE
+    if uri not in session.files or not _speaks(session, uri):
+        return True
+    return _read(session, uri) and _few(_unknown(session, uri))
 
 
 async def check_aside(session: Session, uri: str) -> None:
-    """Check the specs of a file beside the event loop, in its present text."""
+    """Read and check the specs of a file beside the event loop, in its present text."""
+    if not _speaks(session, uri):
+        return
+    if not _read(session, uri):
+        file = session.files[uri]
+        version, text, scan = file.document.version, file.document.text, file.scan
+        read = await daemon_thread.call(lambda: spec_blocks.read_all(version, text, scan))
+        if session.files.get(uri) is not file or file.document.text is not text:
+            return  # edited meanwhile: whoever waits asks again
+        file.spec_lines = read
     asked = _unknown(session, uri)
     if not asked:
         return
@@ -366,6 +310,7 @@ class Watch:
 def _checked(lines: list[str], asked: list[Asked]) -> list[tuple[Asked, Checked]]:
     from orbit_remote.spec import launch_spec
 
-    return [
-        (request, launch_spec.check_lines(lines, request.target, request.key.limits)) for request in asked
-    ]
+    with collector_pause():
+        return [
+            (request, launch_spec.check_lines(lines, request.target, request.key.limits)) for request in asked
+        ]

@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
 
 class SpecBlock(NamedTuple):
-    """A kernel with what is written above it, its lines relative to the kernel's first: what has moved is the same."""
+    """What is written above a kernel, its lines relative to the kernel's first: what has moved is the same."""
 
     pieces: tuple[Piece, ...]
     faults: tuple[Fault, ...]
-    definition: str
-    column: int
+    text: str
+    """What follows `orbit:` in each line."""
+    launches: bool
+    """Whether the word `launch` is in it."""
+    digest: str
+    """Of the text, with that of the definition below it: texts may have many and long ones, and are asked about often."""
 
 
 class SpecKey(NamedTuple):
     """Everything that a check depends on but the rest of the file, of which `Checked.asked` speaks."""
 
-    block: SpecBlock
+    digest: str
     limits: Limits | None
 
 
@@ -36,6 +40,17 @@ class CheckedSpec(NamedTuple):
     start_line: int
     version: int
     checked: Checked
+
+
+class Above(NamedTuple):
+    """The comment lines above a line, read once for all kernels that begin there; `launched` are the names after `launch`."""
+
+    pieces: tuple[Piece, ...]
+    faults: tuple[Fault, ...]
+    text: str
+    launches: bool
+    launched: frozenset[str]
+    digest: str
 
 
 class BlockOf(NamedTuple):
@@ -48,8 +63,8 @@ class BlockOf(NamedTuple):
 
 @dataclass(slots=True)
 class SpecLines:
-    """A text cut into lines without their ends (of long ones the beginning), and what stands above its kernels or could, each as far as that was
-    asked for. `says` is whether it speaks of specs at all.
+    """A text cut into lines without their ends (of long ones the beginning), and what stands above its kernels or could, each
+    as far as that was asked for. `says` is whether it speaks of specs at all.
     """
 
     version: int
@@ -57,6 +72,12 @@ class SpecLines:
     says: bool
     blocks: dict[int, BlockOf] = field(default_factory=dict[int, BlockOf])
     """By the `id` of the kernel."""
+    above: dict[tuple[int, int], Above] = field(default_factory=dict[tuple[int, int], Above])
+    """By the first line of a definition, and that of `__global__` or `def`."""
+    strays: tuple[Scan, list[Fault]] | None = None
+    """Lines that look like a spec and belong to no kernel of one scan."""
+    digests: tuple[Scan, Mapping[int, str]] | None = None
+    """Of the kernels of one scan, by their `id`."""
     names: tuple[Scan, Mapping[int, set[str]]] | None = None
     """Of the kernels that begin on each line, in one scan."""
     drafts: dict[tuple[Target, Limits | None], list[tuple[str, str]]] = field(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from orbit_remote.common import limits
@@ -132,13 +133,19 @@ class Document:
             column = len(line)
         else:
             column = from_client(line, max(position[1], 0), encoding)
-        return number, column, sum(map(len, self.lines[:number])) + column
+        if 2 * number < len(self.lines):
+            return number, column, sum(map(len, islice(self.lines, number))) + column
+        after = sum(map(len, islice(self.lines, number, None)))  # of a million lines half are counted at most
+        return number, column, len(self.text) - after + column
 
     def _replace(
         self, version: int, start: tuple[int, int], end: tuple[int, int], text: str, encoding: Encoding
     ) -> None:
         first, first_column, begin = self._offset(start, encoding)
-        last, last_column, finish = self._offset(end, encoding)
+        if start == end:
+            last, last_column, finish = first, first_column, begin
+        else:
+            last, last_column, finish = self._offset(end, encoding)
         if finish < begin:
             first, first_column, begin, last, last_column, finish = (
                 last, last_column, finish, first, first_column, begin,

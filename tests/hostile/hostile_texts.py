@@ -47,6 +47,10 @@ def nested_ifs(count: int) -> str:
     return "".join(f"#if A{i}\n" for i in range(count)) + ONE + "#endif\n" * count
 
 
+def bare_ifs(count: int) -> str:
+    return "#if\n" * count + ONE
+
+
 def open_ifs(count: int) -> str:
     return "".join(f"#ifdef A{i}\nint a{i};\n" for i in range(count)) + ONE
 
@@ -164,6 +168,34 @@ def spec_lines(count: int) -> str:
     return "// orbit: n = 1\n" * count + ONE
 
 
+def spec_above(lines: int, kernels: int) -> str:
+    """One launch spec, above kernels that all begin on the line below it."""
+    return "// orbit: n = 1\n" * lines + " ".join(f"__global__ void k{i}(int n) {{}}" for i in range(kernels))
+
+
+def spec_of_long_lines(count: int) -> str:
+    return f"// orbit: n = {'(' * 3_900}\n" * count + ONE
+
+
+def lines_above_a_spec(count: int) -> str:
+    return "\n" * count + ORBIT.format(0) + ONE
+
+
+def py_spec_lines(count: int) -> str:
+    return TRITON + "# orbit: n = 1\n" * count + JIT.format(0)
+
+
+def py_specs_of_lines(count: int, lines: int) -> str:
+    return TRITON + "".join("# orbit:a=1\n" * lines + JIT.format(i) for i in range(count))
+
+
+def py_arrows(count: int) -> str:
+    arrows = f"    #{')->' * 5_000}\n" * 16
+    return TRITON + "".join(
+        f"# orbit: n = 1\n@triton.jit\ndef k{i}(\n{arrows}    x):\n    pass\n\n" for i in range(count)
+    )
+
+
 def stray_specs(count: int) -> str:
     return "// orbit: n = 1\nint a;\n" * count
 
@@ -264,6 +296,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "one name defined 5,000 times": lambda: redefined(5_000),
     "5,000 macros for __global__": lambda: kernel_macros(5_000),
     "4,000 nested ifs": lambda: nested_ifs(4_000),
+    "850,000 ifs": lambda: bare_ifs(850_000),
     "8,000 ifs without an end": lambda: open_ifs(8_000),
     "8,000 branches": lambda: branches(8_000),
     "2,000 braces in branches": lambda: braced_branches(2_000),
@@ -296,10 +329,16 @@ TEXTS: dict[str, Callable[[], str]] = {
     "an include of itself": lambda: include_loop(1_000),
     "100,000 parentheses in a launch spec": lambda: spec_parentheses(100_000),
     "10,000 lines of one launch spec": lambda: spec_lines(10_000),
+    "800 lines of launch spec above 300 kernels on one line": lambda: spec_above(800, 300),
+    "1,200 long lines of one launch spec": lambda: spec_of_long_lines(1_200),
+    "a launch spec below 1,000,000 lines": lambda: lines_above_a_spec(1_000_000),
     "20,000 launch specs of nothing": lambda: stray_specs(20_000),
     "20,000 parameters": lambda: parameters(20_000),
     "python: 5,000 kernels": lambda: py_kernels(5_000),
     "python: 1,000 launch specs": lambda: py_specs(1_000),
+    "python: 300,000 lines of one launch spec": lambda: py_spec_lines(300_000),
+    "python: 20 launch specs of 2,000 lines": lambda: py_specs_of_lines(20, 2_000),
+    "python: 80,000 arrows in the header of a kernel": lambda: py_arrows(1),
     "python: 1,900 helpers of one kernel": lambda: py_helpers(1_900),
     "python: 200,000 lines": lambda: py_lines(200_000),
     "python: a kernel of 100,000 lines": lambda: py_body(100_000),

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import triton_kernels
-from orbit_lsp.specs.spec_cache import target
+from orbit_lsp.specs.spec_blocks import target
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.dtypes import DType
 from orbit_remote.spec.rules import Limits

@@ -6,7 +6,7 @@ import pytest
 
 from orbit_lsp.kernels.cuda import cuda_kernels
 from orbit_lsp.kernels.python import triton_kernels
-from orbit_lsp.specs.spec_cache import definition
+from orbit_lsp.specs.spec_blocks import definition
 from orbit_remote.spec import launch_spec
 from orbit_remote.spec.rules import Limits
 from tests.spec.spec_check import check, checked, values

@@ -11,7 +11,7 @@ from lsprotocol import types as lsp
 
 from orbit_lsp.kernels import Kernel
 from orbit_lsp.kernels.model import RUNNABLE
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs import spec_blocks, spec_cache
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import positions
 from orbit_remote.common.limits import OUTLINED
@@ -58,7 +58,7 @@ def drafts(session: Session, uri: str, kernel: Kernel, *, versioned: bool = Fals
     made: list[Draft] = []
     present = spec_cache.text_lines(session, uri)
     limits = spec_cache.limits(session, uri, kernel)
-    key = (spec_cache.target(kernel), limits)
+    key = (spec_blocks.target(kernel), limits)
     if key not in present.drafts:
         present.drafts[key] = written(present.lines, kernel, limits)
     for title, lines in present.drafts[key]:
@@ -91,7 +91,7 @@ def written(lines: list[str], kernel: Kernel, limits: Limits | None = None) -> l
     """
     from orbit_lsp.drafts import elementwise, guesses
 
-    of = spec_cache.target(kernel)
+    of = spec_blocks.target(kernel)
     if (subject := guesses.subject(lines, of, kernel.whole.end_line)) is None:
         return []
     drafts, tree = (_cuda(subject), None) if of.language == "cuda" else _triton(subject, lines, kernel)
@@ -149,8 +149,8 @@ def _values(
     start = kernel.whole.line
     added = draft.split("\n")[:-1]
     open_lines = {start + at for at, line in enumerate(added) if "fill in" in line}
-    of = spec_cache.target(kernel)
-    moved = launch_spec.target_of(spec_cache.definition(kernel), of.language, len(added))
+    of = spec_blocks.target(kernel)
+    moved = launch_spec.target_of(spec_blocks.definition(kernel), of.language, len(added))
     checked = launch_spec.check_lines([*lines[:start], *added, *lines[start:]], moved, limits)
     faulty = any(fault.severity == "error" and fault.span.line not in open_lines for fault in checked.faults)
     return None if faulty else checked.values

@@ -50,6 +50,8 @@ RAW: Final = frozenset(("gpu", "flags", "args", "stdin"))
 
 MOST_STATEMENTS: Final = 256
 LONGEST_LINE: Final = 4000
+LONGEST_SPEC: Final = 1 << 16
+"""Characters of all lines together: it is checked while an editor waits."""
 _FURTHEST_UP: Final = 2000
 
 _BREAK = re.compile(r"\r\n|\r|\n")
@@ -134,6 +136,7 @@ def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
     pieces: list[Piece] = []
     faults: list[Fault] = []
     mark = _COMMENT[target.language]
+    size = 0
     line = min(target.start_line, len(lines)) - 1
     lowest = max(0, line - _FURTHEST_UP)
     while line >= lowest:
@@ -144,6 +147,10 @@ def above(lines: list[str], target: Target) -> tuple[list[Piece], list[Fault]]:
                 faults.append(
                     Fault(Span(line, 0, line, len(text)), "This line is too long for a launch spec.")
                 )
+            elif (size := size + len(text)) > LONGEST_SPEC:
+                message = f"A launch spec has at most {LONGEST_SPEC:,} characters; this line and those above are not read."
+                faults.append(Fault(Span(line, 0, line, len(text)), message))
+                break
             else:
                 pieces.append(Piece(line, spec.end(), text[spec.end() :]))
         elif target.language == "cuda" and body.endswith("*/") and not body.startswith(mark):

@@ -1,0 +1,146 @@
+"""What stands above the kernels of one text, read apart from the session: a thread may do it.
+
+A text may have thousands of kernels on one line below thousands of comment lines, so what several share is read once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from orbit_lsp.kernels.model import RUNNABLE, Kernel, Scan
+from orbit_lsp.state.checked_specs import Above, BlockOf, SpecBlock, SpecLines
+from orbit_lsp.state.collector_pause import collector_pause
+from orbit_remote.common import messages as c
+
+if TYPE_CHECKING:
+    from orbit_remote.spec.comment_scanner import Target
+    from orbit_remote.spec.syntax_tree import Fault
+
+# neither may look at a character more often than twice: a line may have thousands of `)->`
+_BODY = {"cuda": re.compile(r"^[^=]*\{"), "triton": re.compile(r"\)\s*(?:->[^:)]*)?:")}
+_MOST_STRAYS = 20
+
+
+def definition(kernel: Kernel) -> c.Definition:
+    """Where a kernel stands, as a job says it."""
+    name = kernel.name_span
+    return c.Definition(
+        kernel.name, kernel.qualified, kernel.whole.line, kernel.line, name.line, name.end_column,
+        kernel.whole.end_line,
+    )  # fmt: skip
+
+
+def target(kernel: Kernel) -> Target:
+    """The kernel as the spec modules are asked about it."""
+    from orbit_remote.spec import launch_spec
+
+    return launch_spec.target_of(definition(kernel), kernel.language)
+
+
+def read_all(version: int, text: str, scan: Scan) -> SpecLines:
+    """Everything that is asked about a long text, so that nothing of it is left to be read on the event loop."""
+    lines = SpecLines(version, text, "orbit:" in text)
+    if lines.says:
+        with collector_pause():
+            for kernel in scan.kernels:
+                block_of(lines, scan, kernel)
+            strays(lines, scan)
+    return lines
+
+
+def block_of(text: SpecLines, scan: Scan, kernel: Kernel) -> BlockOf | None:
+    """None for kernels of languages that have no launch specs."""
+    if kernel.dsl not in RUNNABLE:
+        return None
+    known = text.blocks.get(id(kernel))
+    if known is None or known.kernel is not kernel:
+        of = target(kernel)
+        known = text.blocks[id(kernel)] = BlockOf(kernel, of, _block(text, scan, kernel, of))
+    return known
+
+
+def _block(text: SpecLines, scan: Scan, kernel: Kernel, of: Target) -> SpecBlock | None:
+    if of.name_line >= len(text.lines):
+        return None
+    above = _above(text, of)
+    if not (above.pieces or above.faults) or _anothers(text, scan, kernel, above):
+        return None
+    lines = text.lines[of.start_line : _header_end(text.lines, of, kernel.whole.end_line) + 1]
+    digest = _digest(above.digest, of.name_end, "\n".join(lines))
+    return SpecBlock(above.pieces, above.faults, above.text, above.launches, digest)
+
+
+def _above(text: SpecLines, of: Target) -> Above:
+    from orbit_remote.spec import comment_scanner
+
+    start = of.start_line
+    known = text.above.get((start, of.line))
+    if known is None:
+        pieces, faults = comment_scanner.above(text.lines, of)
+        moved = tuple(comment_scanner.Piece(piece.line - start, piece.column, piece.text) for piece in pieces)
+        faults = tuple(fault.moved(-start) for fault in faults)
+        written = "\n".join(piece.text for piece in pieces)
+        launched = frozenset(re.findall(r"\blaunch\s+(\w+)", written))
+        launches = bool(re.search(r"\blaunch\b", written))
+        known = Above(moved, faults, written, launches, launched, _digest(moved, faults))
+        text.above[start, of.line] = known
+    return known
+
+
+def _digest(*parts: object) -> str:
+    return sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _anothers(text: SpecLines, scan: Scan, kernel: Kernel, above: Above) -> bool:
+    """Of several kernels that begin on one line (a macro may make them), a spec is that of the one it launches."""
+    if text.names is None or text.names[0] is not scan:
+        by_line = defaultdict[int, set[str]](set)
+        for each in scan.kernels:
+            by_line[each.whole.line].add(each.name)
+        text.names = scan, by_line
+    beside = text.names[1][kernel.whole.line]
+    return kernel.name not in above.launched and not beside.isdisjoint(above.launched)
+
+
+def _header_end(lines: list[str], of: Target, end: int) -> int:
+    """The line on which the body begins, or the definition's last: typing in a body changes no spec."""
+    for at in range(of.name_line, min(end, len(lines) - 1)):
+        if _BODY[of.language].search(lines[at]):
+            return at
+    return end
+
+
+def strays(text: SpecLines, scan: Scan) -> list[Fault]:
+    """A warning for each group of lines that look like a spec and stand above no kernel."""
+    if text.strays is None or text.strays[0] is not scan:
+        text.strays = scan, _strays(text, scan)
+    return text.strays[1]
+
+
+def _strays(text: SpecLines, scan: Scan) -> list[Fault]:
+    from orbit_remote.spec.comment_scanner import begins
+    from orbit_remote.spec.syntax_tree import Fault, Span
+
+    read: set[int] = set()
+    for kernel in scan.kernels:
+        known = block_of(text, scan, kernel)
+        if known and known.block:
+            start = known.target.start_line
+            read.update(start + piece.line for piece in known.block.pieces)
+            read.update(start + fault.span.line for fault in known.block.faults)
+    faults: list[Fault] = []
+    before = -2
+    for at, line in enumerate(text.lines):
+        if at in read or not (end := begins(line, scan.language)):
+            continue
+        if at != before + 1:
+            if len(faults) == _MOST_STRAYS:
+                break
+            span = Span(at, len(line) - len(line.lstrip()), at, end)
+            message = "No CUDA or Triton kernel follows this launch spec, so it is not used."
+            faults.append(Fault(span, message, "warning"))
+        before = at
+    return faults
