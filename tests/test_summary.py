@@ -54,3 +54,16 @@ def test_a_compile(finished: c.Finished, said: str) -> None:
 )
 def test_a_run(finished: c.Finished, said: str) -> None:
     assert summary.one_line(finished, compiled_only=False) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["void saxpy(int, float*)"], "288 µs"),
+        (["saxpy<float>(float*)"], "saxpy<float> 288 µs"),
+        (["saxpy(int)", "fill(int)"], "saxpy 288 µs, fill 288 µs"),
+        (["saxpy(int)", "saxpy(float)"], "saxpy(int) 288 µs, saxpy(float) 288 µs"),
+    ],
+)
+def test_a_run_of_a_kernel_whose_name_is_shown_before(names: list[str], said: str) -> None:
+    assert summary.one_line(launched(*names), compiled_only=False, kernel="saxpy") == said

@@ -39,11 +39,17 @@ any compiler flag, and its .venv is used, after `orbit-lsp trust DIR'.")
       (save-excursion (goto-char end) (insert text))
       (dolist (window following) (set-window-point window (point-max))))))
 
+(defvar orbit-running (make-hash-table :test #'equal)
+  "The titles of what is under way, by token.")
+
 (cl-defmethod eglot-handle-notification :after
-  ((_server orbit-server) (_method (eql $/progress)) &key value &allow-other-keys)
+  ((_server orbit-server) (_method (eql $/progress)) &key token value)
   "Show how a run ended: eglot shows progress in the mode line alone, and takes it away."
-  (when (and (equal (plist-get value :kind) "end") (plist-get value :message))
-    (message "orbit: %s" (plist-get value :message))))
+  (pcase (plist-get value :kind)
+    ("begin" (puthash token (plist-get value :title) orbit-running))
+    ("end" (when (plist-get value :message)
+             (message "orbit: %s: %s" (gethash token orbit-running "it ended") (plist-get value :message)))
+           (remhash token orbit-running))))
 
 (defun orbit-output ()
   "Show what runs have printed and how they ended."

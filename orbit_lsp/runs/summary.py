@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from orbit_lsp.profile import bottleneck
 from orbit_lsp.state import units
 from orbit_remote.common import messages as c
+from orbit_remote.common import symbols
 
 
-def one_line(finished: c.Finished, *, compiled_only: bool) -> str:
+def one_line(finished: c.Finished, *, compiled_only: bool, kernel: str = "") -> str:
     """`saxpy 288 µs, tiled<32> 1.85 ms`, `3 kernels compiled for sm_90a`, or the failure's own sentence;
-    behind it what a rented GPU cost.
+    behind it what a rented GPU cost. `kernel` is one whose name the reader sees before it: if no other was launched,
+    `288 µs`.
     """
-    text = _outcome(finished, compiled_only=compiled_only)
+    text = _outcome(finished, kernel, compiled_only=compiled_only)
     return f"{text} · {cost(finished.cost)}" if finished.cost else text
 
 
@@ -21,7 +26,19 @@ def cost(spent: c.Cost) -> str:
     return text if spent.usd is None else f"{text}, {units.money(spent.usd)} at {spent.rates}"
 
 
-def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
+def _names(launches: Sequence[c.Launches | c.Profile], kernel: str) -> dict[str, str]:
+    """`saxpy ` of `saxpy(int, float)`, and nothing of the only kernel if it is the one that is known. Overloads keep their
+    parameters.
+    """
+    whole = dict.fromkeys(launch.name for launch in launches)
+    short = {name: symbols.without_parameters(name) for name in whole}
+    if list(short.values()) == [kernel]:
+        return dict.fromkeys(whole, "")
+    counts = Counter(short.values())
+    return {name: f"{short[name] if counts[short[name]] == 1 else name} " for name in whole}
+
+
+def _outcome(finished: c.Finished, kernel: str, *, compiled_only: bool) -> str:
     if finished.outcome != "ok":
         message = finished.failure.message if finished.failure else ""
         return (
@@ -32,8 +49,9 @@ def _outcome(finished: c.Finished, *, compiled_only: bool) -> str:
     if "compute-sanitizer" in finished.toolchain:
         return _checked(finished)
     if finished.profiles:
-        return _profiled(finished)
-    times = [f"{launch.name} {units.median(launch.timing)}" for launch in finished.launches]
+        return _profiled(finished, kernel)
+    names = _names(finished.launches, kernel)
+    times = [f"{names[launch.name]}{units.median(launch.timing)}" for launch in finished.launches]
     more = f" and {len(times) - 4} more" if len(times) > 4 else ""
     # none may have been made, or the recorder was not to be had: a remark says which
     return (", ".join(times[:4]) + more or "ran, no kernel launch was recorded") + _points(finished.points)
@@ -51,16 +69,18 @@ def _checked(finished: c.Finished) -> str:
     return f"no memory fault was found{more}"
 
 
-def _profiled(finished: c.Finished) -> str:
-    """`saxpy(int, …) 70.3 µs, memory 79% of peak`; of several launches the longest."""
+def _profiled(finished: c.Finished, kernel: str) -> str:
+    """`saxpy 70.3 µs, memory 79% of peak`; of several launches the longest."""
     first = max(finished.profiles, key=lambda profile: bottleneck.value(profile, bottleneck.TIME) or 0.0)
+    name = _names(finished.profiles, kernel)[first.name]
     if first.tier == "times":
-        return f"{first.name}: times only, no counters: {first.why}".rstrip(": ")
+        head = f"{name.rstrip()}: " if name else ""
+        return f"{head}times only, no counters: {first.why}".rstrip(": ")
     verdict = bottleneck.verdict(first)
     time = bottleneck.value(first, bottleneck.TIME)
     parts = [units.time(time) if time is not None else "profiled", *([verdict.text] if verdict else [])]
     more = f", the longest of {len(finished.profiles)} launches" if len(finished.profiles) > 1 else ""
-    return f"{first.name} {', '.join(parts)}{more}"
+    return f"{name}{', '.join(parts)}{more}"
 
 
 def _points(points: tuple[c.Point, ...]) -> str:

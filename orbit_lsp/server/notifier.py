@@ -85,7 +85,8 @@ class Notifier:
             self.message(f"orbit: {name}: {debugger.why}")
 
     def end(self, run: Run, finished: c.Finished) -> None:
-        text = summary.one_line(finished, compiled_only=run.action == "compile")
+        kernel = run.title.partition(" ")[2]
+        text = summary.one_line(finished, compiled_only=run.action == "compile", kernel=kernel)
         if run.action == "debug" and finished.outcome == "ok":
             text = "the debugger has ended"
         message = self._message_of(run, finished)

@@ -29,7 +29,7 @@ async def test_a_click_puts_the_time_on_the_kernels_line(start, recorded_python,
     editor.open("saxpy.cu", SOURCE)
     assert await named_gpu(editor) == [(0, "▶ Run on H100 80GB HBM3"), (3, "▶ Run on H100 80GB HBM3")]
     await editor.click()
-    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
+    assert await editor.until(editor.ended) == ["288 µs"]
     # where no lens is drawn, on a line with room for it in a window of 80 columns
     assert await editor.hints() == [(1 if name in ("helix", "emacs") else 0, MEASURED)]
     assert await editor.titles() == [
@@ -58,7 +58,7 @@ async def test_a_click_before_the_settings_have_come_waits_for_them(
     if answers:  # before that nothing runs, though the click is answered
         assert (answer, editor.progress()) == (None, [])
         editor.answer_settings()
-    assert await editor.until(editor.ended) == ["saxpy(int, float, const float *, float *) 288 µs"]
+    assert await editor.until(editor.ended) == ["288 µs"]
 
 
 @pytest.mark.parametrize("name", ["helix", "emacs"])

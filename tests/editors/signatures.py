@@ -6,6 +6,10 @@ PyTorch; bodies are left out.
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 SIGNATURES = (
     "__global__ void k0(float *x, int n) {",
     "__global__ void vector_add(const float *a, const float *b, float *c, int n) {",
@@ -34,6 +38,9 @@ NAMES = (
     "paged_attention_v1_kernel", "transposeCoalesced", "sgemm_warptiling", "lltm_cuda_forward_kernel",
     "indented_in_a_namespace", "encoder_forward_kernel3", "flash_fwd_kernel", "histogram256Kernel",
 )  # fmt: skip
+if real := os.environ.get("ORBIT_SIGNATURES"):
+    items = json.loads(Path(real).read_text(encoding="utf-8"))
+    SIGNATURES, NAMES = (tuple(item[key] for item in items) for key in ("text", "name"))
 SHEET = (
     "int main() {}\n"
     + "".join(

@@ -127,7 +127,7 @@ def test_an_author_at_work(
     captures.check("Run was chosen", editor.screen)
     saw("action", "`eglot-code-actions`")
     saw("result", "as a note")
-    terminal.until_shown("orbit: saxpy(int, float, const float *, float *) 288 µs")
+    terminal.until_shown("orbit: Run saxpy: 288 µs")
     saw("end", "echo area")
 
     editor.command("eldoc")
@@ -203,7 +203,7 @@ def test_an_author_at_work(
     terminal.until_shown("on Modal they would get L4")
     saw("choose", "in the minibuffer")
     editor.orbit("showOutput")
-    terminal.until_shown("■ Run saxpy: saxpy(int, float")
+    terminal.until_shown("■ Run saxpy: 288 µs")
     saw("output", "`M-x orbit-output`")
 
 

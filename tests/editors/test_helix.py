@@ -16,6 +16,7 @@ import pytest
 
 from tests.editors.conftest import CAPTURES, Captures, Seen, program, version
 from tests.editors.home import ALONE, PROFILED, ROOT, SAXPY, SERVER, TIME, Home
+from tests.editors.signatures import NAMES
 from tests.editors.terminal import Terminal
 
 
@@ -60,7 +61,7 @@ class Helix:
 
     def actions(self, *wanted: str) -> str:
         """The menu of code actions once it offers what is `wanted`: asked again while a server is still starting."""
-        items = (*wanted, "(saxpy)", "(scale)", "(k0)")
+        items = (*wanted, "(saxpy)", "(scale)", "(k0)", f"({NAMES[0]})")
         while True:
             self.terminal.keys("Space")
             self.terminal.until_shown("Perform code action")
@@ -112,7 +113,7 @@ def test_an_author_at_work(
     seen.first_lens("helix", time.monotonic() - terminal.began)
     captures.check("code actions", editor.screen)
     terminal.keys("Enter")
-    terminal.until_shown(TIME, "saxpy(int, float, const float *, float *) 288 µs")
+    terminal.until_shown(TIME, "Run saxpy ⋅ 288 µs")
     captures.check("Run was chosen", editor.screen)
     saw("action", "`Space a`")
     saw("result", "as a diagnostic")
@@ -194,7 +195,7 @@ def test_an_author_at_work(
     terminal.until_shown("on Modal they would get")
     saw("choose", "a menu")
     editor.command("lsp-workspace-command orbit.showOutput")
-    terminal.until_shown("■ Run saxpy: saxpy(int, float")
+    terminal.until_shown("■ Run saxpy: 288 µs")
     saw("output", "`orbit.showOutput`")
 
 

@@ -24,7 +24,7 @@ LONG = "a_kernel_with_a_name_that_no_table_was_made_for_" * 8
 
 def jobs() -> list[Followed]:
     rows = [
-        ("ok", "done", "saxpy(int, float, const float *, float *) 288 µs, 1 check passed", "saxpy", None),
+        ("ok", "done", "288 µs, 1 check passed", "saxpy", None),
         ("compile error", "done", f'compile error: identifier "{LONG}" is undefined', LONG, None),
         (None, "running", "", "softmax", None),
         (None, "queued", "", "matmul", 3),

@@ -28,7 +28,7 @@ def rows_of(screen: str, name: str) -> str:
     at = next((index for index, row in enumerate(rows) if f"{name}(" in row), None)
     if at is None:
         return ""
-    first = next((index for index in range(at, 0, -1) if re.fullmatch(r"\W*\d*\s*", rows[index])), 0)
+    first = next((index for index in range(at, 0, -1) if re.fullmatch(r"[^\w(){}%]*\d*\s*", rows[index])), 0)
     end = next((index for index, row in enumerate(rows[at:], at) if "use(i)" in row), len(rows))
     return "\n".join(rows[first : end + 1])
 
@@ -54,7 +54,7 @@ def test_neovim(neovim: Callable[..., Neovim], nvim: str) -> None:
     editor.open("sheet.cu", SHEET)
     editor.command("set lines=40")
     editor.until_shown("▶ Run on H100")
-    editor.lua("vim.fn.search('k0', 'w'); vim.cmd('Orbit run')")
+    editor.lua(f"vim.fn.search('{NAMES[0]}(', 'w'); vim.cmd('Orbit run')")
     editor.until_shown("⏱ 288 µs")
     editor.command("Orbit profile")
     editor.until_shown("memory 79%")
@@ -92,9 +92,9 @@ def test_helix(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
     editor = Helix(terminal, tmp_path / "home", rows=40)
     editor.open("sheet.cu", SHEET)
     screen = editor.terminal
-    screen.type("/k0")
+    screen.type(f"/{NAMES[0]}")
     screen.keys("Enter")
-    editor.actions("▶ Run on H100 80GB HBM3 (k0)")
+    editor.actions(f"▶ Run on H100 80GB HBM3 ({NAMES[0]})")
     screen.keys("Enter")
     screen.until_shown("288 µs")
     editor.command("lsp-workspace-command orbit.profile")
@@ -122,8 +122,8 @@ def test_emacs(terminal: Callable[..., Terminal], tmp_path: Path) -> None:
         editor.answer(name)
         screen.until_gone("Look at:")
 
-    look_at("k0")
-    editor.actions("▶ Run on H100 80GB HBM3 (k0)")
+    look_at(NAMES[0])
+    editor.actions(f"▶ Run on H100 80GB HBM3 ({NAMES[0]})")
     screen.keys("Enter")
     screen.until_shown("288 µs")
     editor.orbit("profile")

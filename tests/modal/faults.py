@@ -22,7 +22,7 @@ from modal_proto import api_pb2 as pb
 from orbit_remote.common import messages as c
 from tests.modal.desk import HANGS, SAXPY, Desk, program
 
-NUMBERS = "saxpy(int, float, const float *, float *) 288 µs"
+NUMBERS = "saxpy 288 µs"
 PAGE = Path(__file__).parents[2] / "docs" / "dev" / "modal-stand-in.md"
 BEGIN, END = "<!-- faults: python -m tests.modal.faults --write -->\n", "<!-- end of faults -->\n"
 SLOW = SAXPY + "// SLOW\n"  # of the recorded worker: it runs until it is cancelled

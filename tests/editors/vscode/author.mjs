@@ -18,7 +18,7 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
   await window.page.click(window.lens('Run'));
   await window.see(window.line(TIME));
   saw('result');
-  await window.see('.statusbar-item:has-text("Run saxpy: saxpy")');
+  await window.see('.statusbar-item:has-text("Run saxpy: 288")');
   saw('end', 'status bar');
   await window.hover(SAXPY.kernel, SAXPY.name);
   await window.see('.monaco-hover .hover-contents:has-text("H100 80GB HBM3")');
@@ -74,7 +74,7 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
   saw('command', 'palette');
   await window.palette('Orbit: Show the Output of Runs');
   await window.see('.panel .view-line:has-text("no error")');
-  await window.see('.panel .view-line:has-text("■ Run saxpy: saxpy")');
+  await window.see('.panel .view-line:has-text("■ Run saxpy: 288")');
   saw('output', 'the output channel *Orbit*');
   await window.palette('View: Toggle Panel Visibility');
 
@@ -186,7 +186,7 @@ async function view({ window, saw, say, pictures }) {
   await window.see('.editor-actions .action-label[aria-label^="Run the Kernel"]');
   await window.keyboard.press('Control+Alt+g');
   await window.keyboard.press('r');
-  await window.see('.statusbar-item:has-text("Run saxpy: saxpy")');
+  await window.see('.statusbar-item:has-text("Run saxpy: 288")');
   say('a button in the editor title, and keys');
   await window.palette('Orbit: Compare the Kernel');
   for (const listed of ['The first kernels', 'saxpy.cu'])
