@@ -48,7 +48,7 @@ TITLES = {
     "orbit.profile": "Profile the Kernel at the Cursor",
     "orbit.live": "Live: Run the Kernel at the Cursor at Every Save",
     "orbit.openReport": "Open the Report of the Kernel at the Cursor",
-    "orbit.showFailure": "Say Why the Last Run Failed",
+    "orbit.showFailure": "Show Why the Last Run Failed",
     "orbit.openIr": "Open What the Compiler Made of the Kernel at the Cursor",
     "orbit.disassemble": "Compile the Kernel at the Cursor and Show Its SASS, PTX or IR",
     "orbit.checkMemory": "Check the Memory of the Kernel at the Cursor",
@@ -67,7 +67,7 @@ TITLES = {
     "orbit.sessions": "Show Which Modal GPUs Are Rented",
     "orbit.keepWarm": "Keep a Modal GPU Until It Is Released",
     "orbit.release": "Release the Modal GPUs",
-    "orbit.info": "Show Versions, Settings and Capabilities, for a Report of a Fault",
+    "orbit.info": "Show Versions, Settings and Capabilities",
 }
 """Of the server's commands, as VS Code's palette lists them."""
 OWN_TITLES = {

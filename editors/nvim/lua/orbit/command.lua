@@ -47,7 +47,7 @@ M.subcommands = {
     words = function(words) return words[1] == 'program' and { through = 'program' } or nil end,
     complete = function() return { 'program' } end,
   },
-  apart = { says = 'Run code that is not yours, in a container for it alone', command = 'orbit.runRestricted', about = 'kernel' },
+  apart = { says = 'Run code that is not yours, in a container of its own', command = 'orbit.runRestricted', about = 'kernel' },
   check = { says = 'Check and time ModelNew or custom_kernel against its reference', command = 'orbit.check', about = 'file' },
   memory = { says = 'Check memory with compute-sanitizer', command = 'orbit.checkMemory', about = 'kernel' },
   debug = {
@@ -77,7 +77,7 @@ M.subcommands = {
     complete = function() return { 'nsight', 'profile', 'run' } end,
   },
   ir = {
-    says = 'Open what the compiler made when it was profiled',
+    says = 'Open the compiler output of its last profile',
     command = 'orbit.openIr', about = 'kernel',
     words = function(words) return words[1] and { kind = words[1] } end,
     complete = function() return { 'llir', 'ptx', 'sass', 'ttgir', 'ttir' } end,
@@ -99,31 +99,31 @@ M.subcommands = {
   },
   history = { says = 'Open all its runs in a browser', command = 'orbit.history', about = 'kernel' },
   live = {
-    says = 'Run it again at every save, or stop that',
+    says = 'Turn Live on or off: run it again at each save',
     command = 'orbit.live', about = 'kernel',
     answer = function(on, target) tell(('live is %s for %s'):format(on and 'on' or 'off', target.kernel)) end,
   },
-  problems = { says = 'List what compilers and runs complain about', here = function() require('orbit.problems').list() end },
+  problems = { says = 'List the errors and warnings of compilers and runs', here = function() require('orbit.problems').list() end },
   export = {
     says = 'Export all its runs as JSON, CSV or Markdown',
     command = 'orbit.export', about = 'kernel',
     words = function(words) return words[1] and { kind = words[1] } end,
     complete = function() return { 'csv', 'json', 'md' } end,
   },
-  cancel = { says = 'End whatever runs', command = 'orbit.cancel', about = 'all' },
+  cancel = { says = 'Cancel all runs', command = 'orbit.cancel', about = 'all' },
   output = { says = 'Show what runs have printed', here = function() require('orbit.output').open() end },
   runOnAll = {
     says = 'Run it on several GPUs on Modal',
     command = 'orbit.runOnAll', about = 'kernel', complete = gpus,
     words = function(words) return words[1] and { gpus = words } end,
   },
-  gpu = { says = 'Choose the GPU of runs from now on', command = 'orbit.chooseGpu', words = gpu, complete = gpus },
+  gpu = { says = 'Choose the GPU for the next runs', command = 'orbit.chooseGpu', words = gpu, complete = gpus },
   keep = { says = 'Keep a rented GPU until it is released', command = 'orbit.keepWarm', words = gpu, complete = gpus },
   release = { says = 'End rented GPUs now', command = 'orbit.release', words = gpu, complete = gpus },
   sessions = { says = 'Show which rented GPUs are warm', command = 'orbit.sessions' },
   info = { says = 'Show versions, settings and capabilities', command = 'orbit.info', answer = show_info },
   log = { says = "Open Neovim's LSP log", here = function() vim.cmd.tabedit(vim.fn.fnameescape(require('orbit.server').log_path())) end },
-  restart = { says = 'Start the server anew', here = function() require('orbit.server').restart() end },
+  restart = { says = 'Restart the server', here = function() require('orbit.server').restart() end },
 }
 
 ---@param client vim.lsp.Client
