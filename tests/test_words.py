@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import html
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -110,6 +113,23 @@ def test_labels_on_the_lines_of_every_recorded_profile() -> None:
     assert [part for part in shown if not any(word in part for word in known)] == []
 
 
+def test_labels_on_the_lines_of_a_recorded_run() -> None:
+    """Of README's picture, which is what the code draws."""
+    picture = (ROOT / "docs" / "pictures" / "measured.svg").read_text(encoding="utf-8")
+    text = html.unescape(re.sub(r"<[^>]+>", "", picture)).replace("\xa0", " ")
+    shown = {part for hint in re.findall(r"⏱[^|\n]*", text) for part in hint.strip().split(" · ")}
+    assert len(shown) > 4
+    assert [part for part in shown if not any(word in part for word in explanations.LABELS)] == []
+
+
+def test_the_views_beside_the_text_are_described() -> None:
+    manifest = json.loads((ROOT / "editors" / "vscode" / "package.json").read_text(encoding="utf-8"))
+    views = [view["id"] for group in manifest["contributes"]["views"].values() for view in group]
+    text = (ROOT / "docs" / "dev" / "clients.md").read_text(encoding="utf-8")
+    assert [view for view in views if f"`{view.removeprefix('orbit.')}`" not in text] == []
+    assert "The view *Orbit*" in (ROOT / "docs" / "guide" / "editors.md").read_text(encoding="utf-8")
+
+
 def test_bottlenecks_settings_and_words_of_launch_specs() -> None:
     kinds = get_args(get_type_hints(bottleneck.Verdict)["kind"])
     assert set(kinds) == set(explanations.BOTTLENECKS)
@@ -181,6 +201,27 @@ def test_a_command_has_three_examples(command: arguments.Command, tmp_path: Path
         [],
     )
     assert f"  {command.name} " in orbit(tmp_path, "--help")[1]
+
+
+@pytest.mark.parametrize("command", arguments.COMMANDS.values(), ids=lambda command: command.name)
+def test_every_option_has_a_line(command: arguments.Command) -> None:
+    parser = argparse.ArgumentParser(conflict_handler="resolve", epilog="")
+    command.options(parser)
+    assert [action.dest for action in parser._actions if not action.help] == []
+
+
+def test_every_variable_that_is_read_is_named_in_help_or_on_a_page(tmp_path: Path) -> None:
+    """By the author's side; `orbit_remote` has more, which processes of orbit-lsp set for each other."""
+    read = {
+        name
+        for node in nodes("orbit_lsp")
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for name in re.findall(r"\bORBIT_[A-Z_]+\b", node.value)
+    }
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    text += "".join(orbit(tmp_path, name, "--help")[1] for name in arguments.COMMANDS)
+    assert len(read) > 8
+    assert read - set(re.findall(r"ORBIT_[A-Z_]+", text)) == set()
 
 
 def test_the_programs_own_arguments_follow_two_dashes(tmp_path: Path) -> None:
