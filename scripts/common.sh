@@ -57,7 +57,7 @@ install_nvcc() {
 # pytest on all cores, and two workers more: what waits for a process leaves its core to another.
 run_tests() {
   local workers=$(($(nproc) + 2))
-  pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --ignore=tests/editors "$@"
+  pytest -n $((workers < 6 ? workers : 6)) --dist worksteal --durations 10 --durations-min 10 --ignore=tests/editors "$@"
 }
 
 # Where FLAKY is a file, as in .ci/run, what failed is tried once more with nothing beside it, so that a busy machine

@@ -12,6 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from orbit_lsp.cli.submit_command import Submission
+from tests import processes_check
 from tests.cli_check import orbit
 
 FILE = "#!POPCORN leaderboard vectoradd_v2\n#!POPCORN gpu H100\nprint(1)\n"
@@ -73,8 +74,7 @@ def test_what_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
     assert code == 4
     assert "popcorn-cli was ended at the limit of 2 s; raise it with --timeout [timed out]" in message
     pid = int((tmp_path / "pid").read_text())
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    processes_check.wait_until_ended(pid)
     assert json.loads((record(tmp_path) / "submission.json").read_text())["exit_code"] is None
 
 
