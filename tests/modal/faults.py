@@ -257,8 +257,8 @@ async def clock_behind(desk: Desk) -> None:
 
 @fault(
     "the image does not build", "infrastructure",
-    "ERROR: No matching distribution found. the settings `orbit.modal.pip` and `orbit.modal.apt` add to the image; "
-    "are all of them right?", warm=0,
+    "ERROR: No matching distribution found. check the settings `orbit.modal.pip` and `orbit.modal.apt`, which add "
+    "packages to the image", warm=0,
 )  # fmt: skip
 async def image_fails(desk: Desk) -> None:
     desk.modal.fail_build("no-such", "Collecting no-such\nERROR: No matching distribution found\n")

@@ -142,7 +142,7 @@ async def _api(options: argparse.Namespace) -> int:
             socket = config.bind_socket()
         except SystemExit:  # uvicorn has logged why
             raise UsageError(
-                f"{options.host}:{options.port} cannot be listened on; choose another --port"
+                f"orbit-lsp api cannot listen on {options.host}:{options.port}; choose another --port"
             ) from None
         with socket:
             socket.listen(config.backlog)  # who reads the next line may connect at once

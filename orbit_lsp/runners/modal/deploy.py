@@ -133,7 +133,7 @@ class Account:
         return Trouble(
             "infrastructure",
             "\n".join([sentence, *tail]),
-            "the settings `orbit.modal.pip` and `orbit.modal.apt` add to the image; are all of them right?",
+            "check the settings `orbit.modal.pip` and `orbit.modal.apt`, which add packages to the image",
         )
 
     async def apps(self) -> list[App]:

@@ -562,7 +562,7 @@ def _failure(claim: Any) -> c.Failure:
     try:
         failure = codec.build(c.Failure, claim)
     except (ValueError, TypeError):
-        return c.Failure("runtime error", "it failed, and did not say how")
+        return c.Failure("runtime error", "it failed without a message")
     if failure.category in _CATEGORIES:
         return failure
     return c.Failure("runtime error", failure.message, failure.remedy, place=failure.place)
