@@ -15,8 +15,8 @@ from tests.cli_check import orbit
 from tests.remote.nvcc_check import needs_nvcc
 
 SCHEMAS = Path(__file__).parent.parent / "docs" / "schema"
-WITHOUT = {"jobs", "kernel", "modal", "sessions", "show", "stop"}
-"""Short lists of what is kept or runs, and `show`, whose text is what an editor shows."""
+WITHOUT = {"jobs", "kernel", "modal", "sessions", "stop"}
+"""Short lists of what is kept or runs."""
 KERNEL = "__global__ void k(int n, float* x) { if (n) x[threadIdx.x] = n; }\n"
 
 

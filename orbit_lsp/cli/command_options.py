@@ -411,7 +411,7 @@ def modal_options(parser: argparse.ArgumentParser) -> None:
 def schema_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", nargs="?", default="finished", choices=SCHEMAS, metavar="OUTPUT",
-        help="finished (the default): the output of run, exec, compile, profile, check and report; compared: of compare; history: of history; "
+        help="finished (the default): the output of run, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
         "loop: of loop; drafts: of draft; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
         "explanations: of explain; machine: of doctor; compilation: of doctor FILE; worker, reviewer: the files that a loop reads",
     )  # fmt: skip
