@@ -78,6 +78,17 @@ def test_clangd_and_orbit_say_an_error_once(neovim: Start, nvim: str, saw: Saw) 
     editor.until(f"vim.deep_equal({SAID}, {{ 'nvcc:2' }})")
 
 
+def test_a_file_gets_another_name_beside_clangd(neovim: Start) -> None:
+    """Neovim 0.11 tells only one of the servers."""
+    editor = neovim(config=CLANGD, beside=(BIN / "clangd",))
+    editor.open("saxpy.cu", SAXPY)
+    editor.until_shown("▶ Run on H100 80GB HBM3")
+    editor.until("#vim.lsp.get_clients({ bufnr = 0 }) == 2")
+    editor.command("silent saveas renamed.cu")
+    editor.command("Orbit run")
+    editor.until_said("Run saxpy: 288 µs")
+
+
 def test_who_wants_both_errors_gets_both(neovim: Start) -> None:
     both = CLANGD + "vim.lsp.config('orbit', { init_options = { doubled_errors = 'show' } })\n"
     editor = neovim(config=both, beside=(BIN / "clangd",))

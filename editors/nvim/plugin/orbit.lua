@@ -24,6 +24,9 @@ vim.api.nvim_create_autocmd('LspAttach', {
     local client = vim.lsp.get_client_by_id(event.data.client_id)
     if client and client.name == 'orbit' then
       require('orbit').attach(client, event.buf)
+      if vim.fn.has('nvim-0.12') == 0 then
+        require('orbit.names').attached(event.buf)
+      end
     end
   end,
 })
@@ -57,5 +60,14 @@ vim.api.nvim_create_autocmd('BufWritePost', {
     require('orbit.headers').saved(event.buf)
   end,
 })
+
+if vim.fn.has('nvim-0.12') == 0 then
+  vim.api.nvim_create_autocmd('BufWritePost', {
+    group = group,
+    callback = function(event)
+      require('orbit.names').written(event.buf)
+    end,
+  })
+end
 
 vim.lsp.enable('orbit')

@@ -22,6 +22,19 @@ local function draw_row(buf, row, titles)
   })
 end
 
+---Neovim does not show by itself what is above the first line (issue 16166).
+---@param buf integer
+local function uncover(buf)
+  local first = vim.api.nvim_buf_get_extmarks(buf, space, { 0, 0 }, { 0, -1 }, { limit = 1 })
+  for _, window in ipairs(#first > 0 and vim.fn.win_findbuf(buf) or {}) do
+    if vim.fn.line('w0', window) == 1 then
+      vim.api.nvim_win_call(window, function()
+        vim.fn.winrestview({ topfill = 1 })
+      end)
+    end
+  end
+end
+
 ---@param buf integer
 ---@param lenses lsp.CodeLens[]
 local function draw(buf, lenses)
@@ -37,13 +50,7 @@ local function draw(buf, lenses)
   for row, titles in pairs(rows) do
     draw_row(buf, row, titles)
   end
-  for _, window in ipairs(rows[0] and vim.fn.win_findbuf(buf) or {}) do
-    if vim.fn.line('w0', window) == 1 then -- else Neovim does not show what is above the first line (issue 16166)
-      vim.api.nvim_win_call(window, function()
-        vim.fn.winrestview({ topfill = 1 })
-      end)
-    end
-  end
+  uncover(buf)
 end
 
 ---Take the place of what draws lenses in Neovim 0.11, for those of our server.
@@ -52,6 +59,16 @@ function M.take_over()
     return
   end
   M.display = vim.lsp.codelens.display
+  vim.api.nvim_create_autocmd('BufWinEnter', {
+    group = vim.api.nvim_create_augroup('orbit.lenses', {}),
+    callback = function(event)
+      vim.schedule(function()
+        if vim.api.nvim_buf_is_valid(event.buf) then
+          uncover(event.buf)
+        end
+      end)
+    end,
+  })
   vim.lsp.codelens.display = function(lenses, buf, client_id)
     local client = vim.lsp.get_client_by_id(client_id)
     if not client or client.name ~= 'orbit' then
