@@ -72,8 +72,9 @@ class Helix:
             )
             if all(each in shown for each in wanted):
                 return shown
-            self.terminal.keys("Escape")
-            self.terminal.until(lambda shown: not any(each in shown for each in items), "no menu")
+            if any(each in shown for each in items):  # without a menu, Escape and Space would be read as Alt and Space
+                self.terminal.keys("Escape")
+                self.terminal.until(lambda shown: not any(each in shown for each in items), "no menu")
 
     def replace_a(self, text: str) -> None:
         """In `a * x[n]`."""

@@ -149,7 +149,7 @@ export async function work({ window, saw, say, pictures, place, ...more }) {
 
   await window.palette('Welcome: Open Walkthrough');
   await window.pick('Orbit: the first five minutes');
-  await window.see('.gettingStartedContainer .step-title:has-text("Have the server")');
+  await window.see('.gettingStartedContainer .step-title:has-text("Install the server")');
   await window.see('.gettingStartedContainer .step-title:has-text("Run it")');
   const ticks = '.gettingStartedContainer .codicon-getting-started-step-checked.complete';
   await until('every step of the walkthrough is ticked', async () => (await window.page.locator(ticks).count()) >= 5);
