@@ -95,3 +95,27 @@ def test_what_cmake_itself_writes(tmp_path: Path, generator: list[str]) -> None:
     assert match.command.flags == (
         "-DSCALE=3", f"-I{tmp_path}/include", "-std=c++17", "-gencode", "arch=compute_90,code=sm_90",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "flags"),
+    [
+        (b'[{"file": "k.cu", "directory": "/p", "command": "nvcc -DA={1,{2}} k.cu"}]', ("-DA={1,{2}}",)),
+        (b'\xef\xbb\xbf[\n {"x": {"y": {}}, "file": "/p/k.cu", "arguments": ["nvcc", "-DA=}", "k.cu"]} ]', ("-DA=}",)),
+        (b'[{"file": "/p/a.cu"}, {"file": "/p/k.cu", "command": "nvcc -DA=\xff k.cu"}]', ("-DA=\ufffd",)),
+        (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}, 3, {"file": ', ("-DA",)),
+        (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}, {"file": "/p/k.cu", "command": "nvcc -DB k.cu"}]', ("-DA",)),
+        (b'[3, {"file": "/p/k.cu", "command": "nvcc -DA k.cu"}]', None),
+        (b'{"file": "/p/k.cu", "command": "nvcc -DA k.cu"}', None),
+        (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu", "x": "' + b"}" * 64 + b'"}]', None),
+        (b'[{"file": "/p/k.cu", "command": "nvcc -DA k.cu", "x": "' + b"x" * (1 << 18) + b'"}]', None),
+        (b"[" * 200_000, None),
+        (b"", None),
+    ],
+)  # fmt: skip
+def test_what_is_an_entry_of_a_database(
+    tmp_path: Path, content: bytes, flags: tuple[str, ...] | None
+) -> None:
+    (tmp_path / "compile_commands.json").write_bytes(content)
+    match = Databases().find("/p/k.cu", "/p", str(tmp_path))
+    assert (match and match.command.flags) == flags

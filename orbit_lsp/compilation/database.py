@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.command_line import Command
-from orbit_remote.common import regular_files
+from orbit_remote.common import json_text, regular_files
 from orbit_remote.common.limits import BUILD_FILE, DATABASE
 
 NAME = "compile_commands.json"
@@ -22,6 +23,12 @@ _BUILD_FOLDERS = re.compile(
 _PRESETS = ("CMakePresets.json", "CMakeUserPresets.json")
 _MOST_FOLDERS = 64
 """Build folders of one folder that are looked into."""
+_MOST_ENTRIES = 100_000
+_LARGEST_ENTRY = 1 << 18
+_MOST_BRACES = 64
+"""Closing ones in an entry."""
+_LONGEST_NAME = 4096
+_GAP = re.compile(rb"[\s,]{0,65536}")
 _MOST_TRIED = 200
 """Commands that are read to find one that can include a header."""
 
@@ -36,12 +43,17 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    directory: str
+    """`raw` is its JSON: characters outside of ASCII would make it four times as long."""
+
     file: str
-    command: str | tuple[str, ...]
+    raw: bytes
 
     def parse(self) -> Command:
-        return command_line.parse(self.command, self.directory, self.file)
+        record: dict[str, Any] = json_text.read(self.raw.decode("utf-8", "replace"))
+        words = record.get("arguments")
+        listed = tuple(map(str, cast("list[Any]", words))) if isinstance(words, list) else None
+        command = str(record.get("command", "")) if listed is None else listed
+        return command_line.parse(command, str(record.get("directory", "")), self.file)
 
 
 @dataclass(slots=True)
@@ -76,28 +88,51 @@ class Databases:
             state = status.st_mtime_ns, status.st_size
             known = self._read.get(database)
             if known is None or known[0] != state:
-                known = self._read[database] = state, _parse(regular_files.text(database, DATABASE))
-        except (OSError, ValueError, RecursionError):
+                self._read.pop(database, None)
+                known = self._read[database] = state, _parse(regular_files.read(database, DATABASE))
+                self._forget()
+        except (OSError, ValueError):
             return {}
         return known[1]
 
+    def _forget(self) -> None:
+        """Keep the last ones read, together as large as a database may be: a folder may have dozens."""
+        while len(self._read) > 1 and sum(size for (_, size), _ in self._read.values()) > DATABASE.most:
+            del self._read[next(iter(self._read))]
 
-def _parse(text: str) -> dict[str, _Entry]:
-    items: Any = json.loads(text)
+
+def _parse(content: bytes) -> dict[str, _Entry]:
+    """The first of each file's entries. Those that are no entries are passed over."""
     entries: dict[str, _Entry] = {}
-    for item in cast("list[Any]", items) if isinstance(items, list) else []:
-        if not isinstance(item, dict):
-            continue
-        record = cast("dict[str, Any]", item)
-        directory, words = str(record.get("directory", "")), record.get("arguments")
-        command = (
-            tuple(map(str, cast("list[Any]", words)))
-            if isinstance(words, list)
-            else str(record.get("command", ""))
-        )
-        file = command_line.absolute(str(record.get("file", "")), directory)
-        entries.setdefault(_normal(file), _Entry(directory, file, command))
+    for raw, record in islice(_records(content), _MOST_ENTRIES):
+        file = command_line.absolute(str(record.get("file", "")), str(record.get("directory", "")))
+        if len(file) <= _LONGEST_NAME:
+            entries.setdefault(_normal(file), _Entry(file, raw))
     return entries
+
+
+def _records(content: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The objects of a list one by one: the JSON decoder lets no other thread run before it ends, and would make gigabytes
+    of a list of a million small things. Ends at the first thing that is no object, or is a too large one.
+    """
+    if not (opening := re.match(rb"(?:\xef\xbb\xbf)?\s{0,1000}\[", content)):
+        return
+    at = opening.end()
+    while True:
+        while (gap := _GAP.match(content, at)) and gap.end() > at:
+            at = gap.end()
+        record = end = None
+        for _ in range(_MOST_BRACES):
+            end = content.find(b"}", end or at, at + _LARGEST_ENTRY) + 1
+            if content[at : at + 1] != b"{" or not end:
+                return
+            with suppress(ValueError):  # a brace of a string, or of an object within
+                record = json_text.read(content[at:end].decode("utf-8", "replace"))
+                break
+        if record is None or end is None:
+            return
+        yield content[at:end], record
+        at = end
 
 
 def _normal(path: str) -> str:
@@ -153,8 +188,8 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
     """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
     for name in _PRESETS:
         try:
-            presets: Any = json.loads(regular_files.text(folder / name, BUILD_FILE))
-        except (OSError, ValueError, RecursionError):
+            presets: Any = json_text.read(regular_files.text(folder / name, BUILD_FILE))
+        except (OSError, ValueError):
             continue
         listed = (
             cast("dict[str, Any]", presets).get("configurePresets") if isinstance(presets, dict) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 from jupyter_client.session import Session
 
-from orbit_remote.common import limits
+from orbit_remote.common import json_text, limits
 
 _DELIMITER = b"<IDS|MSG>"
 _PARTS = 5
@@ -119,7 +118,7 @@ def _beginning(message: Message, most: int) -> dict[str, Any] | None:
         return None
     for end in range(len(raw), max(match.end(), len(raw) - 12), -1):  # an escape may be cut in two
         try:
-            text = json.loads(b'"' + raw[match.end() : end] + b'"')
+            text = json_text.read(b'"' + raw[match.end() : end] + b'"')
         except ValueError:
             continue
         return {"name": match[1].decode(), "text": text}
@@ -128,7 +127,7 @@ def _beginning(message: Message, most: int) -> dict[str, Any] | None:
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        value: Any = json.loads(text)
+        value: Any = json_text.read(text)
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

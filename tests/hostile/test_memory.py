@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from orbit_lsp.compilation.database import Databases
+from orbit_remote.common import limits
 from orbit_remote.toolchain import carets
 from tests.hostile.hostile_texts import JIT, MB, ONE, TEXTS, TRITON, long_line_of_emoji, long_string, name_of
-from tests.hostile.test_hostile_texts import opened_and_edited
+from tests.hostile.test_hostile_texts import MOST_S, longest_hold, opened_and_edited
 from tests.loops import in_child
 
 MOST_MIB = 300
@@ -45,6 +48,38 @@ def fits(work: Callable[[], object]) -> bool:
         assert taken <= MOST_MIB, f"{taken} MiB"
 
     return in_child(measured) == 0
+
+
+DATABASES: dict[str, Callable[[int], bytes]] = {
+    "lists": lambda size: b"[" + b"[]," * (size // 3 - 1) + b"[]]",
+    "objects": lambda size: b"[" + b"{}," * (size // 3 - 1) + b"{}]",
+    "names": lambda size: b"[" + b",".join(b'{"file":"%d"}' % name for name in range(size // 21)) + b"]",
+    "braces": lambda size: b'[{"file":"' + b"}" * (size - 13) + b'"}]',
+    "one character that is no ASCII": lambda size: b'[{"file":"k.cu","command":"' + "é😀".encode() + b"a" * (size - 40) + b'"}]',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("names", "objects") else name
+        for name in DATABASES
+    ],
+)
+def test_a_database_of_the_largest_size(tmp_path: Path, name: str) -> None:
+    """Nor does it keep the interpreter from the event loop, as a decoder does that is given all of it."""
+    path = tmp_path / "compile_commands.json"
+    path.write_bytes(DATABASES[name](limits.DATABASE.most))
+
+    def find() -> None:
+        with longest_hold() as taken:
+            thread = threading.Thread(target=lambda: Databases().find("/no/such.cu", "/no", str(path)))
+            thread.start()
+            thread.join()
+        assert taken[0] < MOST_S
+
+    assert path.stat().st_size <= limits.DATABASE.most
+    assert fits(find)
 
 
 def test_a_text_of_the_worker() -> None:

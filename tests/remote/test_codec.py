@@ -53,3 +53,9 @@ def test_an_integer_is_a_float_where_one_is_meant():
 def test_what_is_no_contract_is_refused(change):
     with pytest.raises(ValueError, match=r"not"):
         codec.build(c.Finished, json.loads(c.encode(FINISHED)) | change)
+
+
+@pytest.mark.parametrize("line", ["[" * 200_000, '{"kind":' * 200_000, "1" * 5_000, "{", "", '{"kind": []}'])
+def test_a_line_that_is_no_request_is_one_kind_of_error(line):
+    with pytest.raises(ValueError, match=r"^not "):
+        codec.decode_request(line)

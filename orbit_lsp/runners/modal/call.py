@@ -10,7 +10,6 @@ compressed, so that a source file of 20 KB stays below it.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import queue as stdlib_queue
 import secrets
@@ -29,7 +28,7 @@ from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
-from orbit_remote.common import codec
+from orbit_remote.common import codec, json_text
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.signed_stream import Verifier
 
@@ -207,7 +206,7 @@ class Call(Spawned):
 
     def _hear(self, line: bytes) -> None:
         try:
-            record = json.loads(line.decode("utf-8", "replace"))
+            record = json_text.read(line.decode("utf-8", "replace"))
             match record.get("kind"):
                 case "container":
                     why = _AGAIN if self._container else "the container is there"

@@ -7,7 +7,6 @@ container would end if we were killed now, and is renewed: what we leave behind 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import queue as stdlib_queue
@@ -28,6 +27,7 @@ from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
+from orbit_remote.common import json_text
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import content_hash
 from orbit_remote.modal_app.image_spec import pack
@@ -92,7 +92,7 @@ class RentedKernel:
             if name != "event":
                 self._arrived.put_nowait((name, parts))
                 continue
-            event = json.loads(parts[0])
+            event = json_text.read(parts[0])
             if event["event"] == "started":
                 self.pid = event["pid"]
             else:
@@ -399,7 +399,7 @@ class NotebookSession(Spawned):
 
     async def _hear(self, name: str, parts: list[bytes]) -> str:
         if name == "container":
-            self._greet(json.loads(parts[0]))
+            self._greet(json_text.read(parts[0]))
             await self._say("greeting", self._in.stream)
             self._greeted.set()
         elif name == "again":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
+from orbit_remote.common import json_text
 from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
@@ -24,12 +24,12 @@ EVENTS: dict[str, type[Event]] = {
 def decode_request(line: str) -> Request:
     """Raises ValueError, with one sentence, for anything that is not a request of this version."""
     try:
-        data = json.loads(line)
+        data = json_text.read(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.pop("kind", None)
-    if kind not in REQUESTS:
+    if not isinstance(kind, str) or kind not in REQUESTS:
         raise ValueError("not a request: its kind is not one of " + ", ".join(REQUESTS))
     version = record.get("version", VERSION)
     if version != VERSION:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import stat
@@ -13,7 +12,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from orbit_remote.common import brought_files, codec, content_store, measure, regular_files, symbols
+from orbit_remote.common import (
+    brought_files,
+    codec,
+    content_store,
+    json_text,
+    measure,
+    regular_files,
+    symbols,
+)
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.container_paths import Paths
 from orbit_remote.recording import injection, run_outcome, telemetry
@@ -32,7 +39,7 @@ async def execute(job: c.Job, context: Context) -> c.Finished:
     async with _mounted(job, context) as (there, paths):
         finished = await (_script if job.is_script else _program)(there, context, device)
         if paths.pairs:
-            finished = codec.build(c.Finished, paths.event(json.loads(c.encode(finished))))
+            finished = codec.build(c.Finished, paths.event(json_text.read(c.encode(finished))))
         remarks = finished.remarks if device else (*finished.remarks, _WITHOUT)
         brought: tuple[c.Brought, ...] = ()
         if job.bring:
