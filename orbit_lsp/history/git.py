@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,9 +89,7 @@ def revision(path: str, name: str) -> Revision:
     folder = str(Path(path).parent)
     if not name or name.startswith("-") or "\0" in name:
         raise GitError(f"{name!r} is not a git revision")
-    root = _git(folder, "rev-parse", "--show-toplevel").decode("utf-8", "surrogateescape").rstrip("\n")
-    if not root:
-        raise GitError(f"{path} is not in a working tree of git")
+    root = _root(path)
     try:
         commit = _git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}").decode().strip()
     except GitError as error:
@@ -118,6 +117,36 @@ def revision(path: str, name: str) -> Revision:
     return Revision(root, main, name, commit, text, sources, tracked, remarks)
 
 
+def _root(path: str) -> str:
+    """The top folder of the repository that a file is in. Raises GitError, also for a folder that names a repository elsewhere as
+    its own: it may be another one of the author's. A worktree and a submodule do so rightly: their repositories name them.
+    """
+    wanted = ("--show-toplevel", "--absolute-git-dir", "--git-common-dir")
+    folder = Path(path).parent
+    answer = _git(str(folder), "rev-parse", *wanted)
+    lines = answer.decode("utf-8", "surrogateescape").split("\n")
+    if len(lines) != len(wanted) + 1 or not all(lines[:-1]):
+        raise GitError(f"{path} is not in a working tree of git")
+    root, own, common = lines[0], *(Path(os.path.realpath(folder / line)) for line in lines[1:3])
+    top = Path(os.path.realpath(root))
+    if not (own.is_relative_to(top) and common.is_relative_to(top)) and not _names(own, top):
+        raise GitError(
+            f"the repository of {root} lies elsewhere, in {own}, and does not name this folder as its worktree or submodule"
+        )
+    return root
+
+
+def _names(repository: Path, top: Path) -> bool:
+    """Whether git made it for this working tree: it has the path of its file `.git`, or of the folder."""
+    with suppress(OSError, ValueError):
+        file = regular_files.text(repository / "gitdir", limits.STATE).rstrip("\n")
+        return os.path.realpath(repository / file) == str(top / ".git")
+    with suppress(OSError, ValueError, GitError):
+        place = _git(str(top), "config", "--file", str(repository / "config"), "--get", "core.worktree")
+        return os.path.realpath(repository / place.decode().rstrip("\n")) == str(top)
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A commit that changed a file: its short hash, how long ago that was, and its subject."""
@@ -130,6 +159,7 @@ class Commit:
 def log(path: str, most: int) -> list[Commit]:
     """The newest commits that changed a file. Blocking. Raises GitError."""
     file = Path(path)
+    _root(path)
     listing = _git(
         str(file.parent), "log", f"--max-count={most}", "--no-show-signature", "--no-patch", "--no-color", "-z",
         "--format=%h%x09%cr%x09%s", "--", file.name,

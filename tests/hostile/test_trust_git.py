@@ -153,13 +153,42 @@ def _bare_inside(repository: Repository) -> Path:
     return inner / "k.cu"
 
 
-def _other_repository(repository: Repository) -> Path:
-    """A file `.git` that names a repository elsewhere."""
+def _stranger(repository: Repository) -> Path:
+    """A folder that has a file where the author's repository has one."""
     folder = repository.folder.parent / "stranger"
     folder.mkdir()
+    (folder / "k.cu").write_text("x\n")
+    return folder
+
+
+def _other_repository(repository: Repository) -> Path:
+    """A file `.git` that names a repository elsewhere."""
+    folder = _stranger(repository)
     (folder / ".git").write_text(f"gitdir: {repository.folder}/.git\n")
-    (folder / "private.cu").write_text("x\n")
-    return folder / "private.cu"
+    return folder / "k.cu"
+
+
+def _other_worktree(repository: Repository) -> Path:
+    """The same, of a worktree, which names another folder."""
+    repository.git("worktree", "add", "-q", str(repository.folder.parent / "tree"))
+    folder = _stranger(repository)
+    (folder / ".git").write_text(f"gitdir: {repository.folder}/.git/worktrees/tree\n")
+    return folder / "k.cu"
+
+
+def _link(repository: Repository) -> Path:
+    folder = _stranger(repository)
+    (folder / ".git").symlink_to(repository.folder / ".git")
+    return folder / "k.cu"
+
+
+def _common(repository: Repository) -> Path:
+    """A repository of its own, as far as it goes, which names another one as what it shares."""
+    folder = _stranger(repository)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    (folder / ".git" / "HEAD").write_text(repository.git("rev-parse", "HEAD"))
+    (folder / ".git" / "commondir").write_text(f"{repository.folder}/.git\n")
+    return folder / "k.cu"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +197,10 @@ def _other_repository(repository: Repository) -> Path:
         (_elsewhere, "is not in /usr, which its repository names as its working tree (core.worktree)"),
         (_nowhere, "Invalid path '/no'"),
         (_bare_inside, "cannot use bare repository"),
-        (_other_repository, "private.cu is not in HEAD"),
+        (_other_repository, "does not name this folder as its worktree or submodule"),
+        (_other_worktree, "does not name this folder as its worktree or submodule"),
+        (_link, "does not name this folder as its worktree or submodule"),
+        (_common, "does not name this folder as its worktree or submodule"),
     ],
 )
 def test_a_repository_that_is_not_where_it_says(
@@ -176,6 +208,30 @@ def test_a_repository_that_is_not_where_it_says(
 ) -> None:
     repository = Repository(tmp_path / "repository")
     repository.commit(k_cu="old\n")
+    path = str(make(repository))
     with pytest.raises(git.GitError) as error:
-        git.revision(str(make(repository)), "HEAD")
+        git.revision(path, "HEAD")
     assert sentence in str(error.value)
+
+
+def _worktree(repository: Repository) -> Path:
+    tree = repository.folder.parent / "tree"
+    repository.git("worktree", "add", "-q", str(tree))
+    return tree / "k.cu"
+
+
+def _submodule_of(repository: Repository) -> Path:
+    above = Repository(repository.folder.parent / "above")
+    above.git("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repository.folder), "sub")
+    return above.folder / "sub" / "k.cu"
+
+
+@pytest.mark.parametrize("make", [_worktree, _submodule_of])
+def test_a_worktree_and_a_submodule_are_compared_with_their_own_repository(
+    tmp_path: Path, make: Callable[[Repository], Path]
+) -> None:
+    repository = Repository(tmp_path / "repository")
+    repository.commit(k_cu="old\n")
+    path = str(make(repository))
+    assert git.revision(path, "HEAD").text == "old\n"
+    assert len(git.log(path, 5)) == 1
