@@ -16,7 +16,7 @@ from typing import Any
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
-from orbit_remote.common import harness_files, json_text, limits, popcorn_task, regular_files
+from orbit_remote.common import codec, harness_files, limits, popcorn_task, regular_files
 from orbit_remote.common import messages as c
 
 ABOUT = "orbit_popcorn.json"
@@ -104,7 +104,7 @@ def about(request: Request) -> dict[str, str]:
     """Raises Refused for a job of another kind."""
     if ABOUT not in request.files:
         raise Refused("that job is not a submission to a leaderboard")
-    return json_text.read(request.files[ABOUT])
+    return codec.read_json(request.files[ABOUT])
 
 
 def accepted(job: Job, queue: dict[str, Any]) -> dict[str, Any]:

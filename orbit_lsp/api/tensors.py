@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from orbit_lsp.queue.request import Refused
-from orbit_remote.common import json_text, limits
+from orbit_remote.common import codec, limits
 
 SIZES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "int64": 8, "int32": 4,
@@ -60,7 +60,7 @@ def from_safetensors(text: str, key: str, name: str) -> Tensor:
     try:
         if len(content) < 8 or length > min(_LONGEST_HEADER, len(content) - 8):
             raise ValueError("its header is longer than the file")  # noqa: TRY301 - one answer for all that is wrong with it
-        header: Any = json_text.read(content[8 : 8 + length])
+        header: Any = codec.read_json(content[8 : 8 + length])
     except (ValueError, RecursionError) as error:
         raise Refused(f"the data of {name} is no safetensors file: {error}") from None
     header = cast("dict[str, Any]", header) if isinstance(header, dict) else {}

@@ -21,7 +21,7 @@ from orbit_lsp.api import tensors
 from orbit_lsp.queue import result_text
 from orbit_lsp.queue.job_store import Job, Result
 from orbit_lsp.queue.request import Refused, Request
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 from orbit_remote.common import limits as sizes
 from orbit_remote.common import messages as c
 from orbit_remote.common.harness_files import Within
@@ -331,7 +331,7 @@ def trace(job: Job, request: Request, result: Result) -> dict[str, Any] | None:
     checks = [check for point in finished.points for check in point.checks]
     compared = status in ("PASSED", "INCORRECT_NUMERICAL")
     errors = [check.error for check in checks if check.error is not None]
-    about = json_text.read(request.files[ABOUT])
+    about = codec.read_json(request.files[ABOUT])
     failure = finished.failure
     log = "\n".join(filter(None, (failure.message if failure else "", finished.stdout, finished.stderr)))
     return about | {

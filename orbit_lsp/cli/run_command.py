@@ -30,7 +30,7 @@ from orbit_lsp.state.kernel_ids import KernelId
 from orbit_lsp.state.placement import Setup
 from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.views import kernel_status
-from orbit_remote.common import architectures, json_text, limits, regular_files
+from orbit_remote.common import architectures, codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
@@ -207,7 +207,7 @@ def _editors(options: argparse.Namespace) -> dict[str, Any]:
     if not (text := getattr(options, "settings", None)):
         return {}
     try:
-        values: Any = json_text.read(text)
+        values: Any = codec.read_json(text)
     except ValueError as error:
         raise UsageError(f"--settings is not JSON: {error}") from None
     if not isinstance(values, dict):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from orbit_lsp.compilation import command_line
 from orbit_lsp.compilation.command_line import Command
-from orbit_remote.common import json_text, regular_files
+from orbit_remote.common import codec, regular_files
 from orbit_remote.common.limits import BUILD_FILE, DATABASE
 
 NAME = "compile_commands.json"
@@ -49,7 +49,7 @@ class _Entry:
     raw: bytes
 
     def parse(self) -> Command:
-        record: dict[str, Any] = json_text.read(self.raw.decode("utf-8", "replace"))
+        record: dict[str, Any] = codec.read_json(self.raw.decode("utf-8", "replace"))
         words = record.get("arguments")
         listed = tuple(map(str, cast("list[Any]", words))) if isinstance(words, list) else None
         command = str(record.get("command", "")) if listed is None else listed
@@ -127,7 +127,7 @@ def _records(content: bytes) -> Iterator[tuple[bytes, dict[str, Any]]]:
             if content[at : at + 1] != b"{" or not end:
                 return
             with suppress(ValueError):  # a brace of a string, or of an object within
-                record = json_text.read(content[at:end].decode("utf-8", "replace"))
+                record = codec.read_json(content[at:end].decode("utf-8", "replace"))
                 break
         if record is None or end is None:
             return
@@ -188,7 +188,7 @@ def _of_presets(folder: Path, root: str) -> Iterator[str]:
     """In the `binaryDir` of each of CMake's presets, where that lies in the workspace."""
     for name in _PRESETS:
         try:
-            presets: Any = json_text.read(regular_files.text(folder / name, BUILD_FILE))
+            presets: Any = codec.read_json(regular_files.text(folder / name, BUILD_FILE))
         except (OSError, ValueError):
             continue
         listed = (

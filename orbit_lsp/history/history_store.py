@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from orbit_lsp.state.results import renamed
-from orbit_remote.common import codec, json_text, limits
+from orbit_remote.common import codec, limits
 from orbit_remote.common.messages import Finished, Launches, Through, content_hash
 from orbit_remote.common.plain_text import visible
 
@@ -433,7 +433,7 @@ def _packed(result: StoredResult) -> bytes:
 def _of_another_path(packed: Any, old: str, new: str) -> Any:
     """One that cannot be read stays as it is: whoever reads it says so."""
     try:
-        result = renamed(json_text.read(_unpacked(packed, limits.HISTORY_RUN)), {old: new})
+        result = renamed(codec.read_json(_unpacked(packed, limits.HISTORY_RUN)), {old: new})
     except (ValueError, RecursionError):
         return packed
     return zlib.compress(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
@@ -466,8 +466,8 @@ def _entry(row: tuple[Any, ...]) -> Entry:
     if action not in ("run", "profile"):
         raise _Damaged("its action is neither a run nor a profile")
     try:
-        content = json_text.read(_unpacked(packed, limits.HISTORY_RUN))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        content = codec.read_json(_unpacked(packed, limits.HISTORY_RUN))
+    except ValueError as error:
         raise _Damaged(str(error)) from None
     return Entry(
         at,

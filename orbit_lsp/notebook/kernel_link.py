@@ -11,7 +11,7 @@ from typing import Any
 
 from orbit_lsp.notebook.wire import Message
 from orbit_lsp.runners.kernel_process import Ended, Kernel
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 
 Receive = Callable[[str, list[bytes]], Awaitable[None]]
 """Given the channel and the frames of each message of the kernel."""
@@ -74,7 +74,7 @@ class KernelLink:
     def _ask(self, name: str, request: bytes) -> None:
         async def answer() -> None:
             try:
-                answered = await self._answer(json_text.read(request))
+                answered = await self._answer(codec.read_json(request))
             except ValueError:
                 answered = {"error": "orbit: the request was not understood"}
             await self.process.send("answer", [name.encode(), json.dumps(answered).encode()])

@@ -14,7 +14,7 @@ from typing import Any
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.owners import Owner
 from orbit_lsp.state.user_folders import state_folder
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 
 _END_S = 20.0
 _LOOK_S = 0.05
@@ -93,6 +93,6 @@ def _about(name: str) -> Path:
 def _read(name: str) -> Running | None:
     """None for what somebody else has written."""
     with contextlib.suppress(OSError, ValueError):
-        about = codec.build(Running, json_text.read(regular_files.read(_about(name), limits.STATE)))
+        about = codec.build(Running, codec.read_json(regular_files.read(_about(name), limits.STATE)))
         return about if about.id == name else None
     return None

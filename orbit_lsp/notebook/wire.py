@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from jupyter_client.session import Session
 
-from orbit_remote.common import json_text, limits
+from orbit_remote.common import codec, limits
 
 _DELIMITER = b"<IDS|MSG>"
 _PARTS = 5
@@ -118,7 +118,7 @@ def _beginning(message: Message, most: int) -> dict[str, Any] | None:
         return None
     for end in range(len(raw), max(match.end(), len(raw) - 12), -1):  # an escape may be cut in two
         try:
-            text = json_text.read(b'"' + raw[match.end() : end] + b'"')
+            text = codec.read_json(b'"' + raw[match.end() : end] + b'"')
         except ValueError:
             continue
         return {"name": match[1].decode(), "text": text}
@@ -127,7 +127,7 @@ def _beginning(message: Message, most: int) -> dict[str, Any] | None:
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        value: Any = json_text.read(text)
+        value: Any = codec.read_json(text)
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 
 from orbit_lsp.profile import dump_files as dumps
 from orbit_lsp.profile import report_folder as files
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import VERSION, Finished
 
 MOST_BYTES = 1 << 30
@@ -181,7 +181,7 @@ def of_time(folder: Path, path: str, kernel: str, at: float) -> Kept | None:
 
 def _read(name: Path) -> Kept | None:
     try:
-        read: Any = json_text.read(regular_files.read(name, limits.PROFILE))
+        read: Any = codec.read_json(regular_files.read(name, limits.PROFILE))
     except (OSError, ValueError, RecursionError):
         return None
     record = cast("dict[str, Any]", read) if isinstance(read, dict) else {}

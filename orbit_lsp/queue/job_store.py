@@ -21,7 +21,7 @@ from typing import Any, cast
 from orbit_lsp.queue import owners
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state.user_folders import state_folder
-from orbit_remote.common import codec, json_text, limits
+from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 
 FORMAT = 1
@@ -148,7 +148,7 @@ class JobStore:
                     (door, request.key),
                 ).fetchone()
                 if row:
-                    if _unpacked(row[1]) != json_text.read(json.dumps(dataclasses.asdict(request))):
+                    if _unpacked(row[1]) != codec.read_json(json.dumps(dataclasses.asdict(request))):
                         raise Refused(f"the key {request.key} was used for another request, job {row[0]}")
                     if not self._interrupted(file, row[0]):
                         return self._one(file, row[0]), False
@@ -365,7 +365,4 @@ def _unpacked(packed: bytes) -> Any:
         raise ValueError(str(error)) from None
     if not unpacking.eof:
         raise ValueError(f"it is damaged, or {limits.JOB.exceeded}")
-    try:
-        return json_text.read(content)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+    return codec.read_json(content)

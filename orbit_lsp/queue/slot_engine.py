@@ -31,7 +31,7 @@ from orbit_lsp.state.session import Client, Session, path_of, uri_of
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_lsp.views import ab_table, harness_view, kernel_status, kernel_tables, tables
 from orbit_lsp.views.tables import Section
-from orbit_remote.common import codec, json_text
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 
 _ACTIONS: dict[str, scheduler.Action] = {
@@ -297,4 +297,4 @@ def _relative(result: Result, folder: Path) -> Result:
     """The same with the names of files as they were handed in, where a job's own folder stood."""
     prefix = json.dumps(str(folder) + "/")[1:-1]
     text = json.dumps(dataclasses.asdict(result)).replace(prefix, "")
-    return codec.build(Result, json_text.read(text), lenient=True)
+    return codec.build(Result, codec.read_json(text), lenient=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from orbit_remote import MAIN
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.process.process_groups import MARK, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
 
@@ -100,7 +100,7 @@ class KernelProcess:
         while data := await self._keeper.stdout.read(1 << 16):
             for name, parts in records.feed(data):
                 if name == "event":
-                    ended = self._heard(json_text.read(parts[0]))
+                    ended = self._heard(codec.read_json(parts[0]))
                 else:
                     yield name, parts
         await exit_status(self._keeper)

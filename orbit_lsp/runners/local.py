@@ -28,7 +28,7 @@ from orbit_lsp.runners import refusals, shared_worker
 from orbit_lsp.runners.shared_worker import LINE_LIMIT, WorkerError
 from orbit_lsp.state.user_folders import cache_folder
 from orbit_remote import MAIN
-from orbit_remote.common import codec, json_text
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.process.process_groups import MARK, alive, end_marked, exit_status, kill_group
 
@@ -259,7 +259,7 @@ class _Worker:
         try:
             # half a surrogate pair, as in a user's own message, is text to Python and not to JSON
             event = codec.decode_event(
-                json_text.read(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
+                codec.read_json(line.decode("utf-8", "surrogatepass").encode("utf-8", "replace"))
             )
         except ValueError as error:
             log.error("an event of the worker was not understood: %s", str(error).replace("\n", " "))
@@ -289,7 +289,7 @@ def _ended_soon(process: int) -> bool:
 def _run_of(line: bytes) -> str | None:
     """Also of a line that is no JSON, as far as it says its run."""
     try:
-        event = json_text.read(line)
+        event = codec.read_json(line)
     except (ValueError, RecursionError):
         match = re.search(rb'"run": ?"([^"\\]+)"', line)
         return match[1].decode(errors="replace") if match else None

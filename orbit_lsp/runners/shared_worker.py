@@ -25,7 +25,7 @@ from typing import IO, Any, cast
 from orbit_lsp import __version__
 from orbit_lsp.state import daemon_thread
 from orbit_remote import MAIN
-from orbit_remote.common import handshake, json_text, limits, regular_files
+from orbit_remote.common import codec, handshake, limits, regular_files
 from orbit_remote.process import file_lock, process_groups, program, runtime_folder
 
 log = logging.getLogger("orbit.worker")
@@ -315,7 +315,7 @@ async def _ask(path: Path, what: str, *, until_end: bool = False) -> dict[str, A
 def _known(folder: Path, key: str) -> dict[str, Any]:
     """What a worker wrote of itself: its pid and its mark."""
     with contextlib.suppress(OSError, ValueError):
-        known: Any = json_text.read(regular_files.read(folder / f"{key}.pid", limits.STATE))
+        known: Any = codec.read_json(regular_files.read(folder / f"{key}.pid", limits.STATE))
         return cast("dict[str, Any]", known) if isinstance(known, dict) else {}
     return {}
 

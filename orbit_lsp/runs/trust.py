@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orbit_lsp.state.user_folders import state_folder
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def remembered() -> tuple[str, ...]:
 
 def _folder(line: str) -> str | None:
     try:
-        value = json_text.read(line)
+        value = codec.read_json(line)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, str) and Path(value).is_absolute() and "\0" not in value else None

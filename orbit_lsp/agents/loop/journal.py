@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import content_hash
 
 State = Literal["begin", "end"]
@@ -128,7 +128,7 @@ def _empty(folder: Path) -> None:
 
 def _who(folder: Path) -> str:
     try:
-        known = json_text.read(regular_files.read(folder / HEARTBEAT, limits.STATE))
+        known = codec.read_json(regular_files.read(folder / HEARTBEAT, limits.STATE))
         return f" (process {int(known['pid'])}, last seen {max(0.0, time.time() - float(known['at'])):.0f} s ago)"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
@@ -148,7 +148,7 @@ def _read(path: Path) -> list[Entry]:
     entries: list[Entry] = []
     for number, line in enumerate(lines, 1):
         try:
-            record = json_text.read(line)
+            record = codec.read_json(line)
             whole = record.pop("check") == _check(record)
             entry = Entry(**record) if whole else None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):

@@ -19,7 +19,7 @@ from orbit_lsp.queue.job_queue import JobQueue
 from orbit_lsp.queue.job_store import Result, StoreError
 from orbit_lsp.queue.request import Refused, Request
 from orbit_lsp.state import units
-from orbit_remote.common import codec, json_text, measure
+from orbit_remote.common import codec, measure
 from orbit_remote.common import messages as c
 
 
@@ -217,4 +217,4 @@ def _sentence(measured: Measured) -> str:
 
 def measured_of(data: dict[str, Any]) -> Measured:
     """As the journal has it."""
-    return codec.build(Measured, json_text.read(json.dumps(data)))
+    return codec.build(Measured, codec.read_json(json.dumps(data)))

@@ -16,7 +16,7 @@ from typing import Any, cast
 from orbit_lsp.cli.doors import pool_options
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.runs import python_choice, trust
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 
 _RENTED_IDLE = "15"
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace) -> int:
         raise UsageError("orbit-lsp kernel run is started by Jupyter, with --connection-file")
     connection: Any = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        connection = json_text.read(regular_files.text(options.connection_file, limits.STATE))
+        connection = codec.read_json(regular_files.text(options.connection_file, limits.STATE))
     if not _usable(connection):
         raise UsageError(f"{options.connection_file} is no connection file of Jupyter")
     try:

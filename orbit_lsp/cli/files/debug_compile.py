@@ -24,7 +24,7 @@ from orbit_lsp.runs import summary
 from orbit_lsp.runs.scheduler import Scheduler
 from orbit_lsp.state.documents import split_lines
 from orbit_lsp.state.session import Session, path_of
-from orbit_remote.common import json_text, limits
+from orbit_remote.common import codec, limits
 from orbit_remote.common import messages as c
 from orbit_remote.common.plain_text import visible
 
@@ -195,7 +195,7 @@ def _print(
     place: Path,
 ) -> None:
     if options.json:
-        known: dict[str, Any] = json_text.read(_result(finished, problems))
+        known: dict[str, Any] = codec.read_json(_result(finished, problems))
         print(json.dumps({"bundle": str(place), **known}, ensure_ascii=False, indent=2))
         return
     for path, problem in problems:

@@ -28,7 +28,7 @@ from orbit_lsp.runners.modal.errors import DEPLOY, ModalError, Trouble
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.sessions import Sessions
 from orbit_lsp.runners.modal.spawned import BUILDING, Spawned
-from orbit_remote.common import codec, json_text
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.modal_app.signed_stream import Verifier
 
@@ -206,7 +206,7 @@ class Call(Spawned):
 
     def _hear(self, line: bytes) -> None:
         try:
-            record = json_text.read(line.decode("utf-8", "replace"))
+            record = codec.read_json(line.decode("utf-8", "replace"))
             match record.get("kind"):
                 case "container":
                     why = _AGAIN if self._container else "the container is there"

@@ -13,7 +13,7 @@ from orbit_lsp.closure.workspace import workspace
 from orbit_lsp.runners.modal import payload
 from orbit_lsp.runners.modal.errors import ModalError
 from orbit_lsp.state import units
-from orbit_remote.common import brought_files, codec, json_text
+from orbit_remote.common import brought_files, codec
 from orbit_remote.common.messages import Brought
 
 Say = Callable[..., Awaitable[None]]
@@ -95,7 +95,7 @@ class NotebookFiles:
             name, answer = await self._ask("sync", json.dumps(asked).encode())
             if name == "failed":
                 return f"the files could not be written in the container: {answer.decode()}"
-            value: Any = json_text.read(answer)
+            value: Any = codec.read_json(answer)
             if name == "synced":
                 self._there = {place: digest for place, digest in files.items() if place not in value}
                 first = next(iter(value.items()), None)
@@ -118,7 +118,7 @@ class NotebookFiles:
             name, answer = await self._ask("bring", pattern.encode())
         if name == "failed":
             return f"nothing was brought: {answer.decode()}"
-        value: Any = json_text.read(answer)
+        value: Any = codec.read_json(answer)
         brought = codec.build(tuple[Brought, ...], value["files"])
         written, remarks = await asyncio.to_thread(
             brought_files.write, Path(self._folder), brought, [pattern]

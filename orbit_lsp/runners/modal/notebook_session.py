@@ -27,7 +27,7 @@ from orbit_lsp.runners.modal.notebook_files import NotebookFiles
 from orbit_lsp.runners.modal.pool import Pool
 from orbit_lsp.runners.modal.spawned import SIGN_S, Spawned
 from orbit_lsp.state import units
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.messages import content_hash
 from orbit_remote.modal_app.image_spec import pack
@@ -92,7 +92,7 @@ class RentedKernel:
             if name != "event":
                 self._arrived.put_nowait((name, parts))
                 continue
-            event = json_text.read(parts[0])
+            event = codec.read_json(parts[0])
             if event["event"] == "started":
                 self.pid = event["pid"]
             else:
@@ -399,7 +399,7 @@ class NotebookSession(Spawned):
 
     async def _hear(self, name: str, parts: list[bytes]) -> str:
         if name == "container":
-            self._greet(json_text.read(parts[0]))
+            self._greet(codec.read_json(parts[0]))
             await self._say("greeting", self._in.stream)
             self._greeted.set()
         elif name == "again":

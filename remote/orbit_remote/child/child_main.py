@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 from orbit_remote import MAIN
 from orbit_remote.child import python_job, surroundings, triton_instances
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.recording import injection, recorder
 from orbit_remote.recording.injection import UNKNOWN
@@ -205,7 +205,7 @@ def order(
 
 def read_order(line: bytes) -> Order:
     """Raises ValueError for anything else."""
-    return codec.build(Order, json_text.read(line.decode("utf-8", "surrogatepass")))
+    return codec.build(Order, codec.read_json(line.decode("utf-8", "surrogatepass")))
 
 
 def _standard_streams(stdin: str) -> None:
@@ -294,7 +294,7 @@ def outcome(folder: Path) -> c.Finished | None:
 def decode_event(line: str) -> c.Event | None:
     """The events of a job's process; user code may write there too, so anything else is None."""
     try:
-        event = codec.decode_event(json_text.read(line))
+        event = codec.decode_event(codec.read_json(line))
     except ValueError:
         return None
     return event if isinstance(event, c.Stage | c.Debugger | c.Finished) else None

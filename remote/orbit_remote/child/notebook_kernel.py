@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 
 SOCKET = "ORBIT_NOTEBOOK"
 """The variable that names the socket on which magics are answered."""
@@ -62,4 +62,4 @@ def ask(**request: Any) -> dict[str, Any]:
         connection.connect(os.environ[SOCKET])
         connection.sendall(json.dumps(request).encode() + b"\n")
         with connection.makefile("rb") as answers:
-            return json_text.read(answers.readline() or b'{"error": "orbit-lsp ended before it answered"}')
+            return codec.read_json(answers.readline() or b'{"error": "orbit-lsp ended before it answered"}')

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
 
-from orbit_remote.common import json_text
 from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
@@ -21,10 +21,20 @@ EVENTS: dict[str, type[Event]] = {
 }
 
 
+def read_json(text: str | bytes) -> Any:
+    """JSON that somebody else has written. Raises ValueError for what is no JSON, and for what Python cannot read: nested
+    too deeply, numbers too long.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def decode_request(line: str) -> Request:
     """Raises ValueError, with one sentence, for anything that is not a request of this version."""
     try:
-        data = json_text.read(line)
+        data = read_json(line)
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     record = typing.cast("dict[str, Any]", data) if isinstance(data, dict) else {}

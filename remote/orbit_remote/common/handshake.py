@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec, json_text
+from orbit_remote.common import codec
 from orbit_remote.common.messages import VERSION
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ def encode(kind: str, message: Any = None) -> bytes:
 
 def decode(line: bytes) -> tuple[str, dict[str, Any]]:
     """The kind of a message, and the rest of it. Raises ValueError, with one sentence."""
-    data: Any = json_text.read(line.decode("utf-8", "surrogatepass"))
+    data: Any = codec.read_json(line.decode("utf-8", "surrogatepass"))
     record = cast("dict[str, Any]", data) if isinstance(data, dict) else {}
     kind = record.pop("kind", None)
     if not isinstance(kind, str):

@@ -11,7 +11,7 @@ import select
 import socket
 from typing import Any, Final, cast
 
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 
 PACKET: Final = 160 << 10
 _DESCRIPTORS: Final = 16
@@ -51,7 +51,7 @@ class Channel:
         except OSError as error:
             raise Lost("its process has ended") from error
         try:
-            message: Any = json_text.read(packet) if packet else None
+            message: Any = codec.read_json(packet) if packet else None
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):

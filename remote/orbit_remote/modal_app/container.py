@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app import image_spec
@@ -323,7 +323,7 @@ class _Worker:
         if line is None:
             self._lines.put(None)
             raise Gone(f"its worker ended with status {self._process.wait()}")
-        event = cast("dict[str, Any]", json_text.read(line.decode("utf-8", "surrogatepass")))
+        event = cast("dict[str, Any]", codec.read_json(line.decode("utf-8", "surrogatepass")))
         if event.get("kind") == "group":
             (self._groups.add if event["alive"] else self._groups.discard)(event["pgid"])
             return None
@@ -450,7 +450,7 @@ def _size(record: dict[str, Any]) -> int:
 
 def _lost(run: str, text: str, remedy: str) -> dict[str, Any]:
     failure = c.Failure("infrastructure", text, remedy, retryable=True)
-    return json_text.read(c.encode(c.failed(run, failure)))
+    return codec.read_json(c.encode(c.failed(run, failure)))
 
 
 def _package(home: Path) -> Path:

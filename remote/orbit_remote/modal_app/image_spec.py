@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 
 PREFIX = "orbit-"
 """Every app of ours begins with it: `orbit-<version>-<hash>`."""
@@ -74,4 +74,4 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def unpack(message: bytes) -> dict[str, Any]:
-    return json_text.read(zlib.decompress(message).decode("utf-8", "surrogatepass"))
+    return codec.read_json(zlib.decompress(message).decode("utf-8", "surrogatepass"))

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import brought_files, json_text
+from orbit_remote.common import brought_files, codec
 from orbit_remote.common import messages as c
 from orbit_remote.common.content_store import Store
 from orbit_remote.modal_app.mirror import Mirror
@@ -204,7 +204,7 @@ class Host:
                 for digest, content in zip(parts[::2], parts[1::2], strict=True):
                     self._place.store().put(digest.decode(), zlib.decompress(content))
             elif name == "sync":
-                self._sync(json_text.read(parts[0]))
+                self._sync(codec.read_json(parts[0]))
             else:
                 brought, remarks = brought_files.collect(self._place.tree, [parts[0].decode()])
                 answer = {"files": [asdict(each) for each in brought], "remarks": remarks}

@@ -26,7 +26,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
-from orbit_remote.common import content_store, json_text, limits, regular_files
+from orbit_remote.common import codec, content_store, limits, regular_files
 
 Kind = Literal["builds", "triton"]
 """Folders of the caches: an entry is a file of `builds` and a folder of files of `triton`."""
@@ -200,7 +200,7 @@ def _unpack(content: bytes) -> dict[str, bytes] | None:
         return None
     try:
         head, _, rest = zlib.decompress(body).partition(b"\n")
-        sizes: dict[str, int] = json_text.read(head)
+        sizes: dict[str, int] = codec.read_json(head)
         files: dict[str, bytes] = {}
         for name, size in sizes.items():
             if name and not _NAME.fullmatch(name):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import Dump, Level, Profile, Resources
 from orbit_remote.ncu.report_reader import Answer
 from orbit_remote.toolchain import dumps, elf, sass_listing
@@ -110,7 +110,7 @@ def _instances(answer: Answer, report: Path, compiled: Path, ptx: str) -> list[_
 
 def _kept(file: Path) -> _Instance | None:
     try:
-        resources = codec.build(Resources, json_text.read(regular_files.read(file, limits.DUMP)))
+        resources = codec.build(Resources, codec.read_json(regular_files.read(file, limits.DUMP)))
         texts: dict[Level, bytes] = {}
         for level in get_args(Level):
             if content := _content(file.with_suffix(f".{level}")):

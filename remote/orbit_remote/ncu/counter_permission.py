@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import Device, content_hash
 from orbit_remote.ncu.ncu_log import PERMISSION
 from orbit_remote.ncu.ncu_options import Tool
@@ -47,7 +47,7 @@ def expected(folder: Path, device: Device, tool: Tool) -> Known:
 def known(folder: Path, device: Device, tool: Tool) -> Known:
     try:
         known = codec.build(
-            Known, json_text.read(regular_files.read(_file(folder, device, tool), limits.STATE))
+            Known, codec.read_json(regular_files.read(_file(folder, device, tool), limits.STATE))
         )
         return known if known.permitted or time.time() - known.at < _REFUSED_S else Known()
     except (OSError, ValueError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import MAIN
-from orbit_remote.common import codec, json_text
+from orbit_remote.common import codec
 from orbit_remote.ncu.report_reader import Answer, Request, read
 from orbit_remote.process import process_groups
 
@@ -92,7 +92,7 @@ class Reader:
             status = await process_groups.exit_status(process)
             what = f"signal {-status}" if status < 0 else f"exit code {status}"
             raise ValueError(f"NVIDIA's reader ended with {what}: the file is damaged or of another version")
-        return codec.build(Answer, json_text.read(answer.decode("utf-8", "surrogatepass")))
+        return codec.build(Answer, codec.read_json(answer.decode("utf-8", "surrogatepass")))
 
     async def _end(self) -> None:
         process, self._process = self._process, None
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
     os.dup2(2, 1)
     module, why = _load(options.folders)
     while line := _next_line():
-        request = codec.build(Request, json_text.read(line))
+        request = codec.build(Request, codec.read_json(line))
         answer = _answer(module, why, request)
         answers.write(
             json.dumps(dataclasses.asdict(answer), ensure_ascii=False, separators=(",", ":")) + "\n"

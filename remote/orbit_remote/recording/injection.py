@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.cuda_errors import CudaError
 from orbit_remote.common.launch_records import TICK_NS, Added, LaunchRecord, LaunchSeries, clock_label
 from orbit_remote.process import client_environment, disk_space, tool_output
@@ -445,7 +445,7 @@ def _begin(header: dict[str, Any]) -> _Process | None:
 
 def _parse(line: bytes) -> dict[str, Any] | list[Any] | None:
     try:
-        return cast("dict[str, Any] | list[Any] | None", json_text.read(line))
+        return cast("dict[str, Any] | list[Any] | None", codec.read_json(line))
     except ValueError:
         return None
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.launch_records import LaunchRecord, series
 from orbit_remote.common.messages import Operator
 from orbit_remote.recording import injection
@@ -113,7 +113,7 @@ class Kineto:
                 path = Path(folder) / "trace.json"
                 self._profile.export_chrome_trace(str(path))
                 content = regular_files.read(path, limits.TRACE if self._traced else limits.LAUNCHES)
-                trace: dict[str, Any] = json_text.read(content.decode("utf-8", "replace"))
+                trace: dict[str, Any] = codec.read_json(content.decode("utf-8", "replace"))
                 self.trace = content if self._traced else b""
         except Exception as error:  # noqa: BLE001 - after a lost CUDA context torch cannot stop it
             trace = {}

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common.messages import content_hash
 
 _MAGIC = b"orbit-build 1\n"
@@ -53,7 +53,7 @@ class Cache:
         if paths is None:
             return None
         try:
-            listed = [str(path) for path in json_text.read(paths[1])["paths"]]
+            listed = [str(path) for path in codec.read_json(paths[1])["paths"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             return None
         files = {path: regular_files.file_hash(path) for path in listed}
@@ -61,7 +61,7 @@ class Cache:
         if content is None:
             return None
         try:
-            return Entry(dict(json_text.read(content[1])), content[2], {p: h for p, h in files.items() if h})
+            return Entry(dict(codec.read_json(content[1])), content[2], {p: h for p, h in files.items() if h})
         except (ValueError, TypeError, RecursionError):
             return None
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.worker.context import Context
 
@@ -72,7 +72,7 @@ class CalibrationStore:
         if self._known is None:
             self._known = {}
             with contextlib.suppress(OSError, ValueError):  # a file of somebody else's is as good as none
-                record: Any = json_text.read(regular_files.read(self._file, limits.STATE))
+                record: Any = codec.read_json(regular_files.read(self._file, limits.STATE))
                 self._known = codec.build(dict[str, dict[str, float]], record)
         return self._known
 

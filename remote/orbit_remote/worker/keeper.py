@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote import MAIN
-from orbit_remote.common import json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.process import process_groups
 from orbit_remote.process.records import Records, packed
 
@@ -125,7 +125,7 @@ class _Keeper:
             reading = None
             for name, parts in records.feed(data):
                 if name == "start":
-                    await self._start(json_text.read(parts[0]), magics)
+                    await self._start(codec.read_json(parts[0]), magics)
                     assert self._process
                     ended = asyncio.ensure_future(process_groups.exit_status(self._process))
                 elif name == "interrupt" and self._process:

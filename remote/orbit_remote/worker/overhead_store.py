@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from orbit_remote import PACKAGE
-from orbit_remote.common import codec, json_text, limits, regular_files
+from orbit_remote.common import codec, limits, regular_files
 from orbit_remote.common import messages as c
 from orbit_remote.recording.injection import UNKNOWN, Overhead
 
@@ -58,7 +58,7 @@ class OverheadStore:
         try:
             async with asyncio.timeout(_LIMIT_S):
                 out, _ = await process.communicate()
-            return codec.build(Overhead, json_text.read(out))
+            return codec.build(Overhead, codec.read_json(out))
         except (TimeoutError, ValueError, TypeError):
             return UNKNOWN
         finally:
@@ -68,7 +68,7 @@ class OverheadStore:
 
     def _read(self) -> dict[str, Overhead]:
         try:
-            known: Any = json_text.read(regular_files.read(self._folder / "overhead.json", limits.STATE))
+            known: Any = codec.read_json(regular_files.read(self._folder / "overhead.json", limits.STATE))
             return {str(key): codec.build(Overhead, value, lenient=True) for key, value in known.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}

@@ -19,7 +19,7 @@ from typing import Any
 
 from orbit_remote import MAIN
 from orbit_remote.child import child_main
-from orbit_remote.common import handshake, json_text
+from orbit_remote.common import codec, handshake
 from orbit_remote.common import messages as c
 from orbit_remote.process import process_groups
 from orbit_remote.recording.injection import UNKNOWN, Overhead
@@ -85,7 +85,7 @@ class Zygote:
         if not message:
             self._lost()
             return
-        answer: dict[str, Any] = json_text.read(message)
+        answer: dict[str, Any] = codec.read_json(message)
         if "forked" in answer:
             self._children[answer["forked"]].forked(answer["pid"])
         elif (child := self._children.pop(answer["ended"], None)) is not None:

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orbit_remote import MAIN, PACKAGE
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 from orbit_remote.common.messages import DEBUGGING, VERSION, Device, Failure, Machine, Probe, Profiler
 from orbit_remote.process import tool_output
 from orbit_remote.recording import telemetry
@@ -144,7 +144,7 @@ def driver_devices() -> tuple[Device, ...]:
         return ()  # a fifth of a second less where there is no GPU
     command = [sys.executable, "-P", str(MAIN), "devices"]
     try:
-        listed = json_text.read(tool_output.ask(command, timeout_s=_DRIVER_S).stdout)
+        listed = codec.read_json(tool_output.ask(command, timeout_s=_DRIVER_S).stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError):
         return ()
     return tuple(Device(**fields) for fields in listed)

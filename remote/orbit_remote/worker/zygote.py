@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from orbit_remote.child import child_main
-from orbit_remote.common import json_text
+from orbit_remote.common import codec
 from orbit_remote.process import process_groups
 
 DESCRIPTORS = 3
@@ -78,7 +78,7 @@ class Template:
         message, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, DESCRIPTORS)
         if not message:
             return False
-        order = json_text.read(message)
+        order = codec.read_json(message)
         pid = os.fork()
         if pid == 0:
             self._be_spare(Path(order["launches"]), *descriptors)

@@ -16,7 +16,6 @@ from orbit_remote.common import (
     brought_files,
     codec,
     content_store,
-    json_text,
     measure,
     regular_files,
     symbols,
@@ -39,7 +38,7 @@ async def execute(job: c.Job, context: Context) -> c.Finished:
     async with _mounted(job, context) as (there, paths):
         finished = await (_script if job.is_script else _program)(there, context, device)
         if paths.pairs:
-            finished = codec.build(c.Finished, paths.event(json_text.read(c.encode(finished))))
+            finished = codec.build(c.Finished, paths.event(codec.read_json(c.encode(finished))))
         remarks = finished.remarks if device else (*finished.remarks, _WITHOUT)
         brought: tuple[c.Brought, ...] = ()
         if job.bring:
