@@ -7,6 +7,7 @@ import random
 import pytest
 
 from orbit_remote.toolchain import diagnostics, ptx, ptxas
+from orbit_remote.toolchain.diagnostic_context import Context
 from tests.remote.nvcc_check import lines_of
 
 SOURCE = """\
@@ -233,3 +234,14 @@ ptxas info    : Used 8 registers, 360 bytes cmem[0]
 def test_a_kernel_that_ptxas_did_not_finish_has_unknown_numbers():
     (only,) = ptxas.resources("ptxas info    : Compiling entry function '_Z1kPf' for 'sm_90a'\n")
     assert (only.registers, only.static_shared, only.stack, only.place) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("beyond", "left_out"), [(0, []), (1, ["1 further messages of the compilers are left out"])]
+)
+def test_of_very_many_messages_errors_are_kept_first(beyond, left_out):
+    most = diagnostics.MOST_PROBLEMS
+    lines = [f"/w/k.cu:{at}:1: warning: #warning x [-Wcpp]" for at in range(1, most + beyond)]
+    problems = diagnostics.parse("\n".join([*lines, "/w/k.cu:9:1: error: no"]), Context("/w/k.cu"))
+    assert [problem.message for problem in problems[most:]] == left_out
+    assert [problem.severity for problem in problems[:most]] == ["warning"] * (most - 1) + ["error"]

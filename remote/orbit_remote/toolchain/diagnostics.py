@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 
 from orbit_remote.common import limits, plain_text, symbols
 from orbit_remote.common.messages import Note, Place, Problem, Severity
@@ -52,6 +53,9 @@ _INSTANCE = re.compile(r'"[^"]*?([A-Za-z_]\w*)[<(]')
 _TROUBLE = re.compile(r"\b(?:error|fatal|cannot|died|killed|Killed|No space left)\b", re.IGNORECASE)
 
 
+MOST_PROBLEMS: Final = 1_000
+
+
 def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Problem, ...]:
     """The problems in `output`, each once, in the order of their first appearance.
 
@@ -62,7 +66,19 @@ def parse(output: str, context: Context, *, failed: bool = False) -> tuple[Probl
     if failed and not any(p.severity == "error" for p in problems):
         words = "\n".join(reader.unknown).strip() or "the compiler failed without a message"
         problems.append(Problem("error", words, "nvcc"))
-    return tuple(_distinct(problems))
+    return _few(tuple(_distinct(problems)))
+
+
+def _few(problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """As many as anybody reads, errors before others: a file may have hundreds of thousands of warnings, which an editor's
+    server would take in at once.
+    """
+    if len(problems) <= MOST_PROBLEMS:
+        return problems
+    severe = sorted(range(len(problems)), key=lambda at: problems[at].severity != "error")
+    kept = [problems[at] for at in sorted(severe[:MOST_PROBLEMS])]
+    words = f"{len(problems) - MOST_PROBLEMS:,} further messages of the compilers are left out"
+    return (*kept, Problem("information", words, "nvcc"))
 
 
 def _of_a_header_alone(problem: Problem) -> bool:
