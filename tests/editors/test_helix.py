@@ -72,7 +72,8 @@ class Helix:
             )
             if all(each in shown for each in wanted):
                 return shown
-            if any(each in shown for each in items):  # without a menu, Escape and Space would be read as Alt and Space
+            # without a menu, Escape and the Space of the next turn would be read as Alt and Space
+            if any(each in shown for each in items):
                 self.terminal.keys("Escape")
                 self.terminal.until(lambda shown: not any(each in shown for each in items), "no menu")
 
