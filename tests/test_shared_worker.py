@@ -436,7 +436,9 @@ def test_at_a_terminal_stop_asks(
         os.write(terminal, answer.encode() + b"\n")
         command = [sys.executable, "-P", "-m", "orbit_lsp", "stop"]
         done = subprocess.run(command, cwd=tmp_path, stdin=other_end, stdout=other_end, check=False)
-        text = os.read(terminal, 1 << 16).decode()
+        text = ""
+        while "[y/N]" not in text:  # the echo of the answer comes first, and may come alone
+            text += os.read(terminal, 1 << 16).decode()
     finally:
         os.close(terminal)
         os.close(other_end)
