@@ -11,11 +11,10 @@ import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from orbit_remote import MAIN
-from orbit_remote.common import codec, limits, regular_files
+from orbit_remote.common import codec, limits
 from orbit_remote.process.process_groups import MARK, end_marked, exit_status
 from orbit_remote.process.records import Records, packed
 
@@ -76,7 +75,7 @@ class KernelProcess:
         started.
         """
         mark = uuid.uuid4().hex
-        log = tempfile.NamedTemporaryFile(prefix="orbit-keeper-")  # noqa: SIM115 - closed with the kernel
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the kernel; without a name, so that a kill leaves none
         try:
             keeper = await asyncio.create_subprocess_exec(
                 python,
@@ -121,7 +120,8 @@ class KernelProcess:
     def _last_line(self) -> str:
         lines: list[str] = []
         with suppress(OSError):
-            lines = regular_files.text(Path(self._log.name), limits.TOOL_OUTPUT).split("\n")
+            text = os.pread(self._log.fileno(), limits.TOOL_OUTPUT.most, 0)
+            lines = text.decode("utf-8", "replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f": {last:.300}" if last else ""
 

@@ -1,6 +1,6 @@
 """An author's session, action by action, in an editor in a terminal; after each action, what the author was told.
 
-Counted are prompts to press a key, texts that the author is told twice for one action, and warnings or errors that pop up
+Counted are prompts to press a key, messages that come twice for one action, and warnings or errors that pop up
 though nothing is wrong.
 """
 

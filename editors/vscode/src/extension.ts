@@ -260,7 +260,7 @@ export function deactivate(): Promise<void> | undefined {
   return handle?.stop();
 }
 
-/** A problem is a message. What is none is read in passing: in the status bar, and in the output of runs. */
+/** A problem pops up as a message. Everything else stands in the status bar and in the output of runs. */
 function say(type: MessageType, text: string, output: vscode.OutputChannel): void {
   if (type === MessageType.Error) void vscode.window.showErrorMessage(text);
   else if (type === MessageType.Warning) void vscode.window.showWarningMessage(text);

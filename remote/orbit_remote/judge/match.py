@@ -222,10 +222,10 @@ class Match:
     def _settled(self) -> bool:
         if len(self._candidate.samples) < 4 * _LEAST:
             return False
-        found = verdict.clocks(
+        clocks = verdict.clocks(
             _samples(self._candidate.samples), _samples(self._null), _samples(self._reference.samples)
         )
-        return found.resolution_ns <= max(verdict.TOLERANCE * found.flag_ns, verdict.RESOLUTION_NS)
+        return clocks.resolution_ns <= max(verdict.TOLERANCE * clocks.flag_ns, verdict.RESOLUTION_NS)
 
     def _round(self, *, gated: bool, timed: bool) -> Call | None:
         """One call of each side; the candidate's, or None where its answer was wrong."""
@@ -572,10 +572,10 @@ def _status(pid: int) -> str:
     """How a process ended, in words; empty where it has not."""
     try:
         deadline = time.monotonic() + 1
-        while (found := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+        while (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
             if time.monotonic() > deadline:
                 return ""
             time.sleep(0.01)
     except ChildProcessError:
         return ""
-    return f"signal {found.si_status}" if found.si_code != os.CLD_EXITED else f"exit code {found.si_status}"
+    return f"signal {ended.si_status}" if ended.si_code != os.CLD_EXITED else f"exit code {ended.si_status}"

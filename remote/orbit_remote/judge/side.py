@@ -188,25 +188,27 @@ class Side:
         get: Any = getattr(self._source, "get_inputs", None)
         if not callable(get):
             raise Refused("the reference has no function get_inputs that makes the arguments of a call")
-        found: Any = None
+        inputs: Any = None
         if self._orders.device == "cuda":
             with contextlib.suppress(Exception):  # it may count on the host's memory
                 torch.manual_seed(seed)
                 with torch.device("cuda"):
-                    found = get()
-        if found is None:
+                    inputs = get()
+        if inputs is None:
             torch.manual_seed(seed)
-            found = get()
-        if not isinstance(found, list | tuple):
-            raise Refused(f"get_inputs returns {described(found)}; KernelBench's returns a list of arguments")
-        found = tensor_data.moved(torch, list(cast("list[Any]", found)), self._orders.device)
+            inputs = get()
+        if not isinstance(inputs, list | tuple):
+            raise Refused(
+                f"get_inputs returns {described(inputs)}; KernelBench's returns a list of arguments"
+            )
+        inputs = tensor_data.moved(torch, list(cast("list[Any]", inputs)), self._orders.device)
         tensors: list[Any] = []
 
         def take(tensor: Any) -> int:
             tensors.append(arguments.dense(torch, tensor))
             return len(tensors) - 1
 
-        packed = arguments.pack(torch, found, take)
+        packed = arguments.pack(torch, inputs, take)
         answer, own = self._shared(tensors)
         return {"arguments": packed, **answer}, own
 
@@ -300,11 +302,16 @@ class Side:
         return isinstance(self._recorder, recorder.Native) and self._recorder.record("concurrent")
 
     def _recorded(self) -> list[Message]:
-        found = sorted(self._recorder.fresh(), key=lambda one: one.start_ns)
+        launches = sorted(self._recorder.fresh(), key=lambda launch: launch.start_ns)
         self._recorder.record("nothing")
         return [
-            {"name": one.symbol[:400], "start": one.start_ns, "end": one.end_ns, "stream": one.stream}
-            for one in found[:_SHOWN]
+            {
+                "name": launch.symbol[:400],
+                "start": launch.start_ns,
+                "end": launch.end_ns,
+                "stream": launch.stream,
+            }
+            for launch in launches[:_SHOWN]
         ]
 
     def _failed(self, error: BaseException) -> Message:
