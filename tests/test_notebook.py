@@ -21,6 +21,7 @@ from orbit_lsp.notebook.wire import OutputLimit, Wire
 from tests.cli_check import orbit
 from tests.processes_check import is_alive, wait_until_ended
 from tests.remote.nvcc_check import needs_nvcc
+from tests.schema_check import valid
 
 LIMIT_S = 120
 EXAMPLE = Path(__file__).parent.parent / "examples" / "notebook.ipynb"
@@ -259,7 +260,7 @@ print(os.getpid(), child.pid)
 def test_sessions_lists_a_kernel_and_ends_it(own: Kernel, folder: Path) -> None:
     own.run("x = 1")
     pid = own.relay().pid
-    listed = json.loads(orbit(folder, "sessions", "list", "--json")[1])["kernels"]
+    listed = valid("sessions", orbit(folder, "sessions", "list", "--json")[1])["kernels"]
     (known,) = [each for each in listed if each["id"].startswith(f"{pid}-")]
     assert (known["place"], known["folder"]) == ("this machine", str(folder))
     assert known["id"] in orbit(folder, "sessions", "list")[1]
@@ -331,7 +332,7 @@ def test_kernels_are_installed_listed_and_removed(tmp_path: Path, monkeypatch: p
     orbit(tmp_path, "kernel", "install")
     orbit(tmp_path, "kernel", "install", "--name", "Torch 2.13", "--python", sys.executable)
     code, out, _ = orbit(tmp_path, "kernel", "list", "--json")
-    named = [(each["name"], each["title"]) for each in json.loads(out)]
+    named = [(each["name"], each["title"]) for each in valid("kernels", out)]
     assert (code, named) == (
         0,
         [("orbit-local", "Orbit: this GPU"), ("orbit-torch-2.13", "Orbit: Torch 2.13")],

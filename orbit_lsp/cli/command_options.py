@@ -17,7 +17,8 @@ TRUST = (
 )
 SCHEMAS = (
     "finished", "compared", "history", "worker", "reviewer", "loop", "drafts", "trace", "disassembly", "bundle", "submission",
-    "explanations", "machine", "compilation",
+    "explanations", "machine", "compilation", "jobs", "job", "pruned", "kernels", "kernel", "sessions", "ended", "stopped",
+    "modal",
 )  # fmt: skip
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -413,7 +414,9 @@ def schema_options(parser: argparse.ArgumentParser) -> None:
         "what", nargs="?", default="finished", choices=SCHEMAS, metavar="OUTPUT",
         help="finished (the default): the output of run, exec, compile, profile, check, show and report; compared: of compare; history: of history; "
         "loop: of loop; drafts: of draft; trace: of trace; disassembly: of disassemble; bundle: of debug-compile; submission: of submit; "
-        "explanations: of explain; machine: of doctor; compilation: of doctor FILE; worker, reviewer: the files that a loop reads",
+        "explanations: of explain; machine: of doctor; compilation: of doctor FILE; jobs: of jobs list; job: of jobs submit, show and cancel; "
+        "pruned: of jobs prune; kernels: of kernel list; kernel: of kernel install and remove; sessions: of sessions list; "
+        "ended: of sessions end; stopped: of stop; modal: of modal status; worker, reviewer: the files that a loop reads",
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from orbit_lsp.agents.loop import records
-from orbit_lsp.cli import json_results
+from orbit_lsp.cli import json_results, list_results
 from orbit_lsp.cli.submit_command import Submission
 from orbit_lsp.report import results_json
 from orbit_lsp.state.compilation import Compilation
@@ -30,6 +30,15 @@ KINDS: dict[str, Any] = {
     "explanations": list[Explanation],
     "machine": json_results.Machine,
     "compilation": Compilation,
+    "jobs": list[list_results.ListedJob],
+    "job": list_results.ShownJob | list[list_results.ShownJob],
+    "pruned": list_results.PrunedJobs,
+    "kernels": list[list_results.NotebookKernel],
+    "kernel": list_results.NotebookKernel,
+    "sessions": list_results.Sessions,
+    "ended": list_results.EndedSessions,
+    "stopped": list_results.StoppedWorkers,
+    "modal": list_results.ModalStatus,
 }
 
 

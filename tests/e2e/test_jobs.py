@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from tests.e2e.test_history import SAXPY
 from tests.e2e.test_spec_runs import orbit
+from tests.schema_check import valid
 
 
 def jobs(folder: Path, python: str, *words: str) -> tuple[int, str, str]:
@@ -39,8 +39,10 @@ def test_files_become_jobs_with_results_and_a_record(tmp_path: Path, recorded_py
             "ID  ok              run saxpy.cu",
         ],
     )
-    listed = json.loads(orbit(tmp_path, None, "jobs", "list", "--json")[1])
-    shown = json.loads(orbit(tmp_path, None, "jobs", "show", listed[2]["id"][:6], "--json")[1])
+    listed = valid("jobs", orbit(tmp_path, None, "jobs", "list", "--json")[1])
+    shown = valid("job", orbit(tmp_path, None, "jobs", "show", listed[2]["id"][:6], "--json")[1])
+    several = orbit(tmp_path, None, "jobs", "show", *(job["id"] for job in listed), "--json")[1]
+    assert [job["id"] for job in valid("job", several)] == [job["id"] for job in listed]
     assert (shown["version"], shown["outcome"], shown["slot"]) == (1, "ok", "local:0")
     assert shown["result"]["finished"]["launches"][0]["timing"]["median"] == 288_032
     assert Path(shown["result"]["report"]).read_text().startswith("<!doctype html>")

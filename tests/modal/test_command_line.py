@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.forks import Ended, command
 from tests.e2e.test_run import SOURCE
 from tests.modal_loopback.loopback import LIMIT_S, Loopback
+from tests.schema_check import valid
 
 
 def orbit(*arguments: str, cwd: Path) -> Ended:
@@ -43,7 +44,7 @@ def test_another_gpu_than_the_asked_one_is_exit_code_5(h100s: Loopback, tmp_path
 def test_status_deploy_stop(h100s: Loopback, tmp_path: Path) -> None:
     assert "is not deployed yet" in orbit("modal", "status", cwd=tmp_path).stdout
     assert "is on Modal" in orbit("modal", "deploy", cwd=tmp_path).stdout
-    status = json.loads(orbit("modal", "status", "--json", cwd=tmp_path).stdout)
+    status = valid("modal", orbit("modal", "status", "--json", cwd=tmp_path).stdout)
     assert [app["present"] for app in status["apps"]] == [True]
     assert status["apps"][0]["name"] == status["app"]
     assert orbit("modal", "prune", cwd=tmp_path).stdout == "there is no app of an older version\n"
@@ -110,7 +111,7 @@ def test_the_month_outlives_a_command_and_a_run_says_what_it_cost(h100s: Loopbac
     assert re.search(r"· [\d.]+ s of H100, \$[\d.]+ at rates of 2026-09-20", done.stderr)
     status = orbit("modal", "status", cwd=tmp_path).stdout
     assert re.search(r"· month     \w+ \d{4}: \$0\.\d+ for \d+ s of rented GPUs", status), status
-    month = json.loads(orbit("modal", "status", "--json", cwd=tmp_path).stdout)["month"]
+    month = valid("modal", orbit("modal", "status", "--json", cwd=tmp_path).stdout)["month"]
     assert month["spent_usd"] > 0
     assert month["due_usd"] == 0  # it was released when the command ended
 

@@ -10,10 +10,12 @@ import json
 import os
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
 from orbit_lsp.cli.doors import pool_options
+from orbit_lsp.cli.list_results import NotebookKernel
 from orbit_lsp.cli.terminal_text import UsageError, refused
 from orbit_lsp.runs import python_choice, trust
 from orbit_remote.common import codec, limits, regular_files
@@ -216,7 +218,7 @@ def _minutes(text: str) -> float:
 
 
 def _plain(installed: Any) -> dict[str, Any]:
-    return {"name": installed.name, "title": installed.title, "folder": installed.folder}
+    return asdict(NotebookKernel(installed.name, installed.title, installed.folder))
 
 
 def _print_json(installed: Any) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sys
 
+from orbit_lsp.cli.list_results import ModalApp, ModalStatus
 from orbit_lsp.runners.modal import account as modal_account
 from orbit_lsp.runners.modal import errors as modal_errors
 from orbit_lsp.runners.modal import spending
@@ -68,10 +69,9 @@ async def _obey(
     if options.what == "status":
         month = await environment.costs.month()
         if options.json:
-            listed = [{"name": app.name, "id": app.id, "present": app.present} for app in apps]
-            spent = dataclasses.asdict(month) if month else None
-            status = {"token": modal_account.token_place(), "app": name, "apps": listed, "month": spent}
-            print(json.dumps(status, indent=2))
+            listed = tuple(ModalApp(app.name, app.id, app.present) for app in apps)
+            status = ModalStatus(modal_account.token_place(), name, listed, month)
+            print(json.dumps(dataclasses.asdict(status), indent=2))
             return 0
         print(f"✓ token     {modal_account.token_place()}, accepted by Modal")
         if not present:

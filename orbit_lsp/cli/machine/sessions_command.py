@@ -7,6 +7,7 @@ import json
 import time
 from dataclasses import asdict
 
+from orbit_lsp.cli.list_results import EndedSessions, RentedGpu, Sessions
 from orbit_lsp.cli.terminal_text import refused
 from orbit_lsp.notebook import registry
 from orbit_lsp.notebook.registry import Running
@@ -31,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
         return refused(text, as_json=options.json)
     ended = [each for each in chosen if registry.end(each)]
     if options.json:
-        print(json.dumps({"ended": [each.id for each in ended]}))
+        print(json.dumps(asdict(EndedSessions(tuple(each.id for each in ended)))))
     else:
         print("\n".join(f"ended {each.id}" for each in ended) or "no notebook kernel runs")
     left = [each.id for each in chosen if each not in ended]
@@ -44,11 +45,8 @@ def _list(kernels: list[Running], options: argparse.Namespace) -> int:
     now = clock()
     containers = [span for span in Ledger(ledger_file).rented(now) if span.gpu and "@" not in span.id]
     if options.json:
-        rented = [
-            {"id": span.id, "gpu": span.gpu, "began": span.began, "usd": _usd(span, now)}
-            for span in containers
-        ]
-        print(json.dumps({"kernels": [asdict(each) for each in kernels], "containers": rented}, indent=2))
+        rented = tuple(RentedGpu(span.id, span.gpu, span.began, _usd(span, now)) for span in containers)
+        print(json.dumps(asdict(Sessions(tuple(kernels), rented)), indent=2))
         return 0
     lines = [_kernel_line(each, time.time()) for each in kernels]
     lines += [_container_line(span, now) for span in containers]

@@ -7,7 +7,9 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import asdict
 
+from orbit_lsp.cli.list_results import StoppedWorkers
 from orbit_lsp.cli.machine import doctor
 from orbit_lsp.runners import shared_worker
 
@@ -31,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
         print("\norbit-lsp: cancelled", file=sys.stderr)
         return CANCELLED
     if options.json:
-        print(json.dumps({"stopped": ended}))
+        print(json.dumps(asdict(StoppedWorkers(tuple(ended)))))
     elif ended:
         print(f"stopped {len(ended)} worker{'s' * (len(ended) > 1)}: process {', '.join(map(str, ended))}")
     else:

@@ -1,0 +1,113 @@
+"""What jobs, kernel, sessions, stop and modal print with `--json`: published as JSON schemas."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orbit_lsp.notebook.registry import Running
+from orbit_lsp.queue.job_store import Result
+from orbit_lsp.runners.modal.ledger import Month
+from orbit_remote.common import messages as c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedJob:
+    """A job. Times are seconds since 1970. `outcome` is null until it has ended; `slot` is where it runs or ran; `why` is what
+    it waits for; `position` is how many jobs are before it.
+    """
+
+    version: int
+    id: str
+    door: str
+    state: c.State
+    why: str
+    outcome: c.Outcome | None
+    summary: str
+    action: str
+    file: str
+    kernel: str | None
+    gpu: str
+    slot: str
+    priority: str
+    key: str
+    submitted: float
+    started: float | None
+    ended: float | None
+    cancelling: bool
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownJob(ListedJob):
+    """The same with its result, null until it has ended, and with how well that is protected from code that cheats."""
+
+    grade: str | None
+    grade_why: str | None
+    result: Result | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedJobs:
+    """`removed` is how many records were removed."""
+
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookKernel:
+    """A kernel in Jupyter's menus: its name there, and the folder of its kernelspec."""
+
+    name: str
+    title: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class RentedGpu:
+    """`began` is in seconds since 1970; `usd` is the cost so far, null if the price is not known."""
+
+    id: str
+    gpu: str
+    began: float
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Running notebook kernels, and rented GPUs."""
+
+    kernels: tuple[Running, ...]
+    containers: tuple[RentedGpu, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSessions:
+    """The ids of the kernels that were ended."""
+
+    ended: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedWorkers:
+    """The process ids of the workers that were stopped."""
+
+    stopped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModalApp:
+    """An app of orbit-lsp on Modal; `present` marks that of this version."""
+
+    name: str
+    id: str
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModalStatus:
+    """`token` says where the token was found; `app` is the app's name for this version; `month` is null if it has no record."""
+
+    token: str | None
+    app: str
+    apps: tuple[ModalApp, ...]
+    month: Month | None
