@@ -234,7 +234,7 @@ async def save_to_diagnostic(folder: Path, times: int) -> None:
     row(
         "save to diagnostic",
         summary(saved),
-        f"{ours / nvcc:.2f} x {1e3 * (ours - 1.15 * nvcc):+.0f} ms over 1.15 x",
+        f"{ours / nvcc:.2f} x nvcc; {1e3 * (ours - 1.15 * nvcc):+.0f} ms from 1.15 x",
     )
 
 

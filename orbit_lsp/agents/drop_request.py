@@ -1,4 +1,4 @@
-"""A file that was dropped as a request, and a job's result in the field names that drop folders have.
+"""A dropped file -> a request, and a job's result -> the fields of its result file.
 
 The header is KRAIT's: comment lines `EXECUTION REQUEST` or `COMPILATION REQUEST`, `Hardware:`, `Backend:`, `Timestamp:` and
 `Type: execute` or `compile_only`. Without one a file is run, or compiled where its name begins with `compile_`.

@@ -195,7 +195,7 @@ GROUPS = {
             "sessions", "list running notebook kernels and rented GPUs, or end a kernel",
             ("sessions list", "sessions end all", "sessions list --json"), command_options.sessions_options,
             "List the notebook kernels that run and the GPUs that are rented, with what they cost so far, or end kernels. A rented "
-            "GPU ends with its kernel or its editor.",
+            "GPU is released when its kernel or its editor ends.",
         ),
     ),
     "Set up and help": (

@@ -1,4 +1,4 @@
-"""Variables of the environment that mean another file in each folder: the folder that we are started in says nothing."""
+"""Environment variables with relative paths: dropped, so that the folder that we are started in chooses no program."""
 
 from __future__ import annotations
 

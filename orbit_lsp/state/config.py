@@ -197,7 +197,7 @@ class CheckMemory:
     )
     timeout_s: float = setting(
         120,
-        "Limit of each of these tools, in seconds. With them a kernel takes 10 to 100 times longer.",
+        "Limit of each of these tools, in seconds. Under them a kernel takes 10 to 100 times as long.",
         gt=0,
     )
     lens: bool = setting(

@@ -114,7 +114,7 @@ async def refused_later(desk: Desk) -> None:
     await desk.until_reached()
 
 
-@fault("… at one within 2 s of Modal's last word", "infrastructure",
+@fault("… at a click less than 2 s after Modal's last answer", "infrastructure",
        "Modal cannot be reached: …; trying again (2 of 2)", "Modal cannot be reached: …. check the network connection", warm=1)  # fmt: skip
 async def refused_soon(desk: Desk) -> None:
     desk.patch.setattr("orbit_lsp.runners.modal.deploy._FRESH_S", 3600)

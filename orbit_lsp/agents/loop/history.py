@@ -1,4 +1,4 @@
-"""What a loop shows of its way: `history.jsonl`, a table, and a page with the plot; all made anew from the journal."""
+"""The history of a loop: `history.jsonl`, a table, and a page with the plot; all made anew from the journal."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def loop_options(parser: argparse.ArgumentParser) -> None:
     for name, text, kind, default in (
         ("--max-iterations", "stop after N iterations", int, 40),
         ("--max-wall-clock-minutes", "stop after N minutes", float, 360.0),
-        ("--no-progress-limit", "stop after N iterations in a row of which nothing was kept", int, 6),
+        ("--no-progress-limit", "stop after N iterations in a row without a kept change", int, 6),
         ("--infra-failure-limit", "stop after N infrastructure failures in a row", int, 3),
         ("--wait-minutes", "wait N minutes for a worker or a reviewer", float, 60.0),
     ):

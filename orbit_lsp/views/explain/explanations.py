@@ -87,7 +87,7 @@ LABELS = {
     "failed; click it for the reason.",
     "⚠": "The last run was not possible: no GPU, no compiler, an outage. Before a number, such as spills, it is a warning.",
     "±": "Half the distance between the 20 % and 80 % quantiles, relative to the median. It shows how much "
-    "launches differ. Not shown for fewer than 5 launches.",
+    "launches differ. Not shown for fewer than 5 launches. Without a number: two versions differ by no more than noise.",
     "n=": "The number of launches in the median.",
     "under": "The kernel is too short for CUPTI, which records launches, to measure its time. Give it more work.",
     "in program": "Launches that the program itself makes, with its inputs and its cache state. The median "
@@ -237,8 +237,8 @@ COUNTERS = {
     "roofline its slope.")),
     "sm__cycles_elapsed.avg.per_second": ("SM cycles per second", ("The clock of the multiprocessors, by their own "
     "counter. The roofline multiplies its peaks per cycle by it.")),
-    "smsp__cycles_elapsed.avg.per_second": ("SM sub-partition cycles per second", ("The rate of sub-partition "
-    "cycles. Operations per cycle are multiplied by it.")),
+    "smsp__cycles_elapsed.avg.per_second": ("SM sub-partition cycles per second", ("The clock of the "
+    "multiprocessors' sub-partitions. The roofline multiplies operations per cycle by it.")),
     "smsp__average_warp_latency_per_inst_issued.ratio": (
         "cycles between two instructions", ("Average cycles between two instructions of a warp. The warp states "
         "(stall reasons) are its parts."),
@@ -278,7 +278,7 @@ STALLS = {
     "mio throttle": "waits for room in the queue of shared memory and special functions",
     "misc": "waits for another reason",
     "no instruction": "waits for its next instruction to be fetched",
-    "no instructions": "is in the state `no instruction`, under another name of Nsight Compute",
+    "no instructions": "waits for its next instruction to be fetched; Nsight Compute also calls this `no instruction`",
     "not selected": "could issue, another warp was chosen",
     "selected": "issued an instruction",
     "short scoreboard": "waits for data of shared memory or a special function",

@@ -38,7 +38,7 @@ PARTS: Final = {
     "within": "the tolerance: |actual - expected| <= atol + rtol * |expected|, as in 'within rtol, atol'",
     "sweep": "several values for a name, as in 'n = sweep(1024, 4096)'; the kernel runs with each",
     "cooperative": "all blocks run at once, and may wait for each other",
-    "cluster": "blocks of a cluster, as in 'cluster(2, 1, 1)'",
+    "cluster": "how many blocks a cluster has, as in 'cluster(2, 1, 1)'",
     "dim3": "1 to 3 extents, x first",
     "sizeof": "the size in bytes of a type, or of the type of a number",
     "META": "the constexpr arguments of a Triton launch, as its grid uses them: META['BLOCK']",
