@@ -84,7 +84,8 @@ class Client:
         number = next(self._ids)
         self._replies[number] = asyncio.get_running_loop().create_future()
         self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        return await asyncio.wait_for(self._replies[number], timeout_s)
+        async with asyncio.timeout(timeout_s):  # wait_for of Python 3.11 may swallow a cancel
+            return await self._replies[number]
 
     async def until(
         self, wanted: Callable[[Json], bool], since: float, timeout_s: float = 120
@@ -105,7 +106,8 @@ class Client:
         with contextlib.suppress(TimeoutError, ConnectionError, RuntimeError):
             await self.request("shutdown", None, 10)
             self.notify("exit", None)
-            await asyncio.wait_for(self.process.wait(), 10)
+            async with asyncio.timeout(10):
+                await self.process.wait()
         if self.process.returncode is None:
             self.process.kill()
             await self.process.wait()

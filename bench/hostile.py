@@ -3,9 +3,10 @@
     python -P bench/hostile.py [WORD …]     the texts of tests/hostile/hostile_texts.py whose names hold a WORD
 
 For each text a server and a worker of its own: a small file is open, its lenses are asked for again and again, and
-meanwhile the text is opened and edited at its start, middle and end. Figures are of a client's wall clock, so the machine
-should be quiet: `silence` is the longest that an answer about the small file took, `answer` the time until the lenses of
-the hostile file came, `server` and `worker` what each took over idle, at most. `inf` stands for no answer in time.
+meanwhile the text is opened and edited at its start, middle and end. `silence` is the longest that an answer about the
+small file took by a client's wall clock, for which the machine should be quiet; `cpu` is the most processor time that all
+threads of the server took during such an answer, which other programs hardly change; `answer` the time until the lenses
+of the hostile file came, `server` and `worker` what each took over idle, at most. `inf` stands for no answer in time.
 """
 
 from __future__ import annotations
@@ -32,11 +33,22 @@ ORBIT = [sys.executable, "-P", "-m", "orbit_lsp"]
 LIMIT_S = 30
 
 
-async def ping(client: Client, uri: str, slowest: list[float]) -> None:
+def cpu_s(pid: int) -> float:
+    """Of all threads of a process, by the kernel's scheduler; those that ended meanwhile do not count."""
+    taken = 0
+    for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            taken += int(thread.read_text().split()[0])
+    return taken / 1e9
+
+
+async def ping(client: Client, uri: str, slowest: list[tuple[float, float]]) -> None:
+    """Of each answer its seconds by the wall clock, and the server's processor time meanwhile."""
     while True:
-        began = time.perf_counter()
+        began, before = time.perf_counter(), cpu_s(client.process.pid)
         await client.request("textDocument/codeLens", {"textDocument": {"uri": uri}}, LIMIT_S)
-        slowest.append(time.perf_counter() - began)
+        took = time.perf_counter() - began
+        slowest.append((took, min(took, cpu_s(client.process.pid) - before)))
         await asyncio.sleep(0.02)
 
 
@@ -88,7 +100,7 @@ async def edit(client: Client, uri: str, text: str) -> float:
     return longest
 
 
-async def measured(name: str, text: str, private: Path) -> tuple[float, float, float, float]:
+async def measured(name: str, text: str, private: Path) -> tuple[float, float, float, float, float]:
     folder = private / "project"
     folder.mkdir()
     small, hostile = folder / "small.cu", folder / name
@@ -98,7 +110,7 @@ async def measured(name: str, text: str, private: Path) -> tuple[float, float, f
     client = await Client.start(ORBIT, folder, options, env)
     client.notify("initialized", {})
     client.open(small, "cuda-cpp")
-    slowest: list[float] = []
+    slowest: list[tuple[float, float]] = []
     await ready(client)
     server, (worker, *_) = client.process.pid, (*workers(private), 0)
     before = peak_mib(server), peak_mib(worker)
@@ -108,7 +120,9 @@ async def measured(name: str, text: str, private: Path) -> tuple[float, float, f
     except TimeoutError:
         answer = float("inf")
     await asyncio.sleep(2.0)  # the compile that an opened file starts
-    silence = float("inf") if asking.done() else max(slowest, default=float("inf"))
+    endless = float("inf"), float("inf")
+    silence, cpu = [max(kind) for kind in zip(*(slowest or [endless]), strict=True)]
+    silence, cpu = endless if asking.done() else (silence, cpu)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     taken = peak_mib(server) - before[0], peak_mib(worker) - before[1]
@@ -117,16 +131,16 @@ async def measured(name: str, text: str, private: Path) -> tuple[float, float, f
     for pid in workers(private):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
-    return silence, answer, *taken
+    return silence, cpu, answer, *taken
 
 
 async def main(words: list[str]) -> None:
-    print(f"{'text':44} {'silence':>10} {'answer':>10} {'server':>10} {'worker':>10}")
+    print(f"{'text':44} {'silence':>10} {'cpu':>10} {'answer':>10} {'server':>10} {'worker':>10}")
     for what, make in TEXTS.items():
         if not words or any(word in what for word in words):
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
-                silence, answer, server, worker = await measured(name_of(what), make(), Path(private))
-            figures = f"{silence * 1e3:7.0f} ms {answer:8.2f} s {server:6.0f} MiB {worker:6.0f} MiB"
+                silence, cpu, answer, server, worker = await measured(name_of(what), make(), Path(private))
+            figures = f"{silence * 1e3:7.0f} ms {cpu * 1e3:7.0f} ms {answer:8.2f} s {server:6.0f} MiB {worker:6.0f} MiB"
             print(f"{what:44} {figures}", flush=True)
 
 

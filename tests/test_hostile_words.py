@@ -42,6 +42,7 @@ async def test_half_a_surrogate_pair_in_a_message(tmp_path: Path) -> None:
         '{"kind":"finished","run":"r","outcome":"ok","stdout":"a"b"}',
         '{"kind":"finished","run":"r","outc',
         '{"kind":"finished","run":"r"}',
+        '{"kind":"finished","run":"r","outcome":"ok","run_s":1' + "0" * 400 + "}",
         '{"kind":"stage","run":["r"]}\n{"kind":"finished","run": "r",}',
     ],
 )

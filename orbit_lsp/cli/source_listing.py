@@ -69,8 +69,7 @@ def _squiggle(session: Session, line: str, diagnostic: lsp.Diagnostic, color: bo
     code = f" {diagnostic.code}" if diagnostic.code else ""
     parts = [" " * before + _paint(style, "~" * length, color)]
     parts += [
-        " " * before
-        + _paint(style, visible(text if number else f"{style} {diagnostic.source}{code}: {text}"), color)
+        " " * before + _paint(style, text if number else f"{style} {diagnostic.source}{code}: {text}", color)
         for number, text in enumerate(diagnostic.message.splitlines() or [""])
     ]
     for note in diagnostic.related_information or []:
@@ -83,4 +82,5 @@ def _squiggle(session: Session, line: str, diagnostic: lsp.Diagnostic, color: bo
 
 
 def _paint(style: str, text: str, color: bool) -> str:
+    text = visible(text)
     return f"{_STYLE[style]}{text}\x1b[0m" if color else text

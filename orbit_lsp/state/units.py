@@ -116,7 +116,7 @@ def _scaled(
     pad: bool = True,
 ) -> str:
     """`whole_base` writes the smallest unit without decimals; `pad` keeps zeros that are significant."""
-    if value is None:
+    if value is None or not math.isfinite(value):
         return UNAVAILABLE
     chosen = 0
     # what rounds to the next unit is written in it: 999.6 µs is 1.00 ms, not 1000 µs

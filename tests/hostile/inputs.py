@@ -19,7 +19,7 @@ Case = st.SearchStrategy[bytes]
 STRANGE: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         [
-            None, True, -1, 0, 1 << 31, 1 << 63, 1 << 70, 0.5, float("nan"), float("inf"), -float("inf"), 1e308, "",
+            None, True, -1, 0, 1 << 31, 1 << 63, 1 << 70, 1 << 1100, 0.5, float("nan"), float("inf"), -float("inf"), 1e308, "",
             "\x00", "\x1b[31m", "\ud800", "a" * 5000, "../../etc/passwd", "file:///dev/zero", "file://[", "é" * 50,
             [], {}, [[]], [None], {"a": {}}, "9" * 5000,
         ]
@@ -325,6 +325,29 @@ reports: Case = st.one_of(
     st.binary(max_size=300),
 )
 
+# -- events of a worker or a container --------------------------------------------------------------
+
+_AT_K = c.Place("/src/k.cu", 5, 3, 7)
+_RESOURCES = c.Resources(
+    "_Z5saxpyifPKfPf", "saxpy", "sm_90a", registers=20, static_shared=16, spill_loads=8, place=_AT_K
+)
+_PROBLEM = c.Problem("error", "a is undefined", "nvcc", _AT_K, "#20", "saxpy", (c.Note("here", _AT_K),))
+_RICH = dataclasses.replace(
+    entry(1).result.finished, problems=(_PROBLEM,), resources=(_RESOURCES,), cost=c.Cost("H100", 3.0, 0.1, 0.2, "rates"),
+    profiles=(dataclasses.replace(_PROFILE, place=_AT_K, grid=(8, 1, 1), block=(256, 1, 1)),), exit_code=0, build_s=1.0, run_s=1.0,
+    points=(dataclasses.replace(entry(1).result.finished.points[0], flops=2.0, footprint=9, versus=c.AgainstReference("r", "faster", 1.1)),) * 2,
+)  # fmt: skip
+_EVENTS: list[Any] = [
+    c.Stage("r1", "running", 1.0, "why"),
+    c.Built("r1", (_PROBLEM,), (_RESOURCES,), {"/src/a.cuh": "00"}, 1.0),
+    c.Output("r1", "stdout", "text"),
+    c.Launched("r1", _RICH.launches),
+    dataclasses.replace(_RICH, launches=tuple(dataclasses.replace(each, timing=dataclasses.replace(each.timing, samples=(1, 2))) for each in _RICH.launches)),
+]  # fmt: skip
+events: Case = st.tuples(*(changed(json.loads(c.encode(event))).map(packed) for event in _EVENTS)).map(
+    b"\n".join
+)
+
 # -- databases --------------------------------------------------------------------------------------
 
 _COLUMNS = {
@@ -356,6 +379,7 @@ INPUTS: dict[str, Case] = {
     "messages": messages(),
     "specs": specs(),
     "compiler-output": compiler_output,
+    "events": events,
     "reports": reports,
     "databases": databases(),
 }

@@ -6,6 +6,7 @@ it - time or memory without a bound.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -18,19 +19,19 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from orbit_lsp.cli import report_command, terminal_text
+from orbit_lsp.cli import report_command, source_listing, terminal_text
 from orbit_lsp.compilation.database import Databases
 from orbit_lsp.history.history_store import Store
 from orbit_lsp.profile import report_store
 from orbit_lsp.report import page, profile_report
 from orbit_lsp.runners.modal.ledger import Ledger, Span
-from orbit_lsp.runs import summary
+from orbit_lsp.runs import scheduler, summary
 from orbit_lsp.server import handlers
-from orbit_lsp.specs import spec_cache
+from orbit_lsp.specs import job_builder, spec_cache
 from orbit_lsp.state.results import Problems
 from orbit_lsp.state.session import Session
 from orbit_lsp.views import diagnostics as diagnostic_view
-from orbit_lsp.views import hints, lenses
+from orbit_lsp.views import hints, hover, lenses
 from orbit_remote.common import codec, plain_text, popcorn_task
 from orbit_remote.common import messages as c
 from orbit_remote.ncu.ncu_log import Log
@@ -150,6 +151,56 @@ def compiler_output(output: bytes) -> None:
         printed([log.refusal.sentence])
 
 
+# -- events of a worker or a container --------------------------------------------------------------
+
+SPEC = f"// orbit: n = 8; x = randn(n); y = randn(n)\n// orbit: launch saxpy<<<1, 256>>>(n, 2.0f, x, y)\n// orbit: bytes 12 * n\n{SOURCE}"
+
+
+def events(lines: bytes) -> None:
+    """A job's events, a line each, as a worker or a rented container sends them, and all that is shown of them."""
+    uri = "file:///src/k.cu"
+    session = Session()
+    session.open(uri, 1, SPEC)
+    frozen = session.freeze(uri)
+    assert frozen
+    targets = {target for target, _, _ in session.kernels(uri)}
+    for action in ("run", "profile", "compile"):
+        job = job_builder.make(
+            session, frozen, action, "r1", job_builder.plan_of(session, next(iter(targets)))
+        )
+        work = scheduler._OneJob(  # pyright: ignore[reportPrivateUsage]
+            scheduler.Run("r1", action, frozen, job, set(targets)), session, _no_runner, _Nobody(), None,
+            lambda run, state, why: None,
+        )  # fmt: skip
+        for line in lines.split(b"\n"):
+            with suppress(ValueError):
+                work._take(codec.decode_event(codec.read_json(line)))  # pyright: ignore[reportPrivateUsage]
+        finished, _ = work.end(None)
+        json.dumps(dataclasses.asdict(finished))
+        summary.one_line(finished, compiled_only=action == "compile")
+    diagnostic_view.diagnostics(session, uri)
+    lenses.lenses(session, uri)
+    hints.hints(session, uri, 0, 1 << 20)
+    for line in range(len(SPEC.splitlines())):
+        for markdown in (False, True):
+            hover.hover(session, uri, line, markdown=markdown)
+    printed(source_listing.lines(session, uri, color=False))
+    for profiled in session.results.profiles.values():
+        if profiled.profiles:
+            page.html(profile_report.page(profiled, "saxpy", "/src/k.cu"))
+
+
+async def _no_runner(job: c.Job) -> Any:
+    raise OSError(job.run)
+
+
+class _Nobody:
+    """A watcher who looks at nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
 # -- reports ----------------------------------------------------------------------------------------
 
 
@@ -237,6 +288,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "messages": messages,
     "specs": specs,
     "compiler-output": compiler_output,
+    "events": events,
     "reports": reports,
     "databases": databases,
 }

@@ -55,6 +55,18 @@ def test_what_is_no_contract_is_refused(change):
         codec.build(c.Finished, json.loads(c.encode(FINISHED)) | change)
 
 
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "NaN", "Infinity", "-Infinity", str(1 << 63)])
+def test_a_number_that_nothing_can_be_computed_with_is_refused(number: str):
+    with pytest.raises(ValueError, match=r"not float"):
+        codec.decode_event(codec.read_json(f'{{"kind":"stage","run":"1","state":"done","at":{number}}}'))
+    with pytest.raises(ValueError, match=r"not int"):
+        codec.build(c.Place, codec.read_json(f'{{"file":"k.cu","line":{number}}}'))
+
+
+def test_no_number_is_unavailable_where_it_may_be():
+    assert codec.build(c.Tried, {"configuration": "", "median": float("nan")}).median is None
+
+
 @pytest.mark.parametrize("line", ["[" * 200_000, '{"kind":' * 200_000, "1" * 5_000, "{", "", '{"kind": []}'])
 def test_a_line_that_is_no_request_is_one_kind_of_error(line):
     with pytest.raises(ValueError, match=r"^not "):

@@ -94,7 +94,7 @@ def curve(session: Session, uri: str, known: KernelStatus, resources: Resources)
         at = size // occupancy.WARP - 1
         ticks[at : at + len(str(size))] = str(size)
     lines.append("       " + "".join(ticks).rstrip() + "  threads per block")
-    if threads:
+    if threads and threads <= occupancy.MAX_THREADS_PER_BLOCK:
         at = -(-threads // occupancy.WARP) - 1
         now = _occupancy(resources, threads, dynamic)
         share = units.occupancy(now.fraction) if now else ""

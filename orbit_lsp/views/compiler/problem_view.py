@@ -18,7 +18,7 @@ _SEVERITY = {
     "information": lsp.DiagnosticSeverity.Information,
 }
 _MOST = (1 << 31) - 1
-"""The protocol's largest number of a line."""
+"""The protocol's largest number."""
 
 
 def present(session: Session, uri: str) -> Iterator[tuple[Problem, int]]:
@@ -69,17 +69,16 @@ def _tags(problem: Problem) -> list[lsp.DiagnosticTag] | None:
 
 def _range(session: Session, document: Document | None, line: int, place: Place | None) -> lsp.Range:
     """The token at the column, or the whole line where no column is known. Compilers name line 0 too."""
-    line = max(0, line)
+    line = min(max(0, line), _MOST)
     if document is None:
-        line = min(line, _MOST)
-        column = place.column - 1 if place and place.column else 0
-        end = place.end_column - 1 if place and place.end_column else column
+        column = min(max(0, place.column - 1), _MOST) if place and place.column else 0
+        end = min(max(column, place.end_column - 1), _MOST) if place and place.end_column else column
         return lsp.Range(lsp.Position(line, column), lsp.Position(line, end))
     if place is None or place.column is None:
         return positions.whole_line(session, document, line)
-    start = max(0, place.column - 1)
+    start = min(max(0, place.column - 1), len(document.line(line)))
     if place.end_column:
-        end = place.end_column - 1
+        end = max(start, place.end_column - 1)
     else:
         token = re.compile(r"\w+|\S").match(document.line(line), start)
         end = token.end() if token else start + 1

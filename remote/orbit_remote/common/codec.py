@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import types
 import typing
 from typing import Any, Literal, TypeVar, Union
@@ -12,6 +13,8 @@ from typing import Any, Literal, TypeVar, Union
 from orbit_remote.common.messages import VERSION, Event, Request
 
 T = TypeVar("T")
+
+_INTEGER = 1 << 63
 
 REQUESTS: dict[str, type[Request]] = {
     message_type.__name__.lower(): message_type for message_type in typing.get_args(Request)
@@ -90,6 +93,8 @@ def _convert(hint: Any, value: Any, lenient: bool) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
+        if type(value) is float and not math.isfinite(value) and type(None) in arguments:
+            return None  # no number is unavailable
         return _convert(next(a for a in arguments if a is not type(None)), value, lenient)
     if origin is Literal and value in arguments:
         return value
@@ -110,8 +115,9 @@ def _convert(hint: Any, value: Any, lenient: bool) -> Any:
 
 
 def _plain(hint: type[Any], value: object) -> object:
-    if hint is float and type(value) is int:
-        return float(value)
-    if type(value) is hint:  # a bool is no int here
-        return value
-    raise ValueError(f"{value!r} is not {hint.__name__}")
+    """A number is finite and has at most 64 bits: all that is shown of one is computed with it."""
+    if type(value) is int and hint in (int, float) and -_INTEGER <= value < _INTEGER:
+        return hint(value)
+    if type(value) is hint and (hint in (str, bool) or (type(value) is float and math.isfinite(value))):
+        return value  # a bool is no int here
+    raise ValueError(f"{value!r:.100} is not {hint.__name__}")

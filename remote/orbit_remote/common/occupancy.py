@@ -138,14 +138,12 @@ def occupancy(
     `barriers` is the number of block barriers it uses, as ptxas reports it. `max_threads` is its
     launch bound. `max_dynamic_shared` is what it was opted in to by
     `cudaFuncAttributeMaxDynamicSharedMemorySize`; None assumes that it was opted in to as much as it
-    needs. None for an architecture that is not in the table. Raises ValueError where an amount is
-    negative or `threads` is not positive.
+    needs. None for an architecture that is not in the table, and for what no kernel has: a negative
+    amount, or a block without a thread.
     """
     sm = limits(architecture)
-    if sm is None:
+    if sm is None or threads <= 0 or min(registers, static_shared, dynamic_shared, barriers) < 0:
         return None
-    if threads <= 0 or min(registers, static_shared, dynamic_shared, barriers) < 0:
-        raise ValueError("a block has at least one thread, and no amount is negative")
     opted_in = dynamic_shared if max_dynamic_shared is None else max_dynamic_shared
     block_warps = -(-threads // WARP)
 
